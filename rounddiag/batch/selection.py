@@ -1,0 +1,112 @@
+"""Smaller batches, and batches on another device."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.batch.layout import offsets_of
+from rounddiag.schema import ORIGINAL_SAMPLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+    from typing_extensions import TypeVar
+
+    from rounddiag.batch.container import Batch
+
+    AnyBatch = TypeVar("AnyBatch", bound=Batch)
+
+
+def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
+    """Return the samples of these rows, renumbered from 0.
+
+    The column `original_sample` keeps which sample of the first batch each one was.
+    """
+    index = rows.tolist()
+    flat: dict[str, Any] = {
+        name: take_rows(value, batch.offsets, rows)
+        for name, value in batch.per_token.items()
+    }
+    per_sample: dict[str, Any] = {
+        name: tuple(value[i] for i in index)
+        for name in ("group_ids", "sample_ids", "images", "position_ids")
+        if (value := getattr(batch, name)) is not None
+    }
+    on_device = rows.to(batch.offsets.device)
+    return replace(
+        batch,
+        **flat,
+        **per_sample,
+        **_prompts(batch, rows),
+        offsets=offsets_of(batch.offsets.diff()[on_device]),
+        lengths=batch.lengths[on_device],
+        rewards=None if batch.rewards is None else batch.rewards[on_device],
+        scores={
+            name: take_rows(value, batch.offsets, rows)
+            for name, value in batch.scores.items()
+        },
+        sample_columns=_sample_columns(batch, rows.numpy()),
+        round_columns=_round_columns(batch.round_columns, rows.numpy()),
+    )
+
+
+def take_rows(flat: Tensor, offsets: Tensor, rows: Tensor) -> Tensor:
+    """Take some rows of a flat tensor; a view where they are neighbours.
+
+    Examples
+    --------
+    >>> take_rows(torch.arange(5), torch.tensor([0, 2, 3, 5]), torch.tensor([2, 0]))
+    tensor([3, 4, 0, 1])
+    """
+    if len(rows) == 0:
+        return flat[:0]
+    limits = offsets.tolist()
+    index = rows.tolist()
+    if index == list(range(index[0], index[0] + len(index))):
+        return flat[limits[index[0]] : limits[index[-1] + 1]]
+    return torch.cat([flat[limits[i] : limits[i + 1]] for i in index])
+
+
+def moved(batch: AnyBatch, device: str | torch.device) -> AnyBatch:
+    """Return the batch with every tensor on `device`."""
+    tensors: dict[str, Any] = {
+        entry.name: value.to(device)
+        for entry in fields(batch)
+        if isinstance(value := getattr(batch, entry.name), torch.Tensor)
+    }
+    scores = {name: value.to(device) for name, value in batch.scores.items()}
+    return replace(batch, **tensors, scores=scores)
+
+
+def _prompts(batch: Batch, rows: Tensor) -> dict[str, Any]:
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return {}
+    sizes = batch.prompt_offsets.diff()[rows.to(batch.prompt_offsets.device)]
+    return {
+        "prompt_ids": take_rows(batch.prompt_ids, batch.prompt_offsets, rows),
+        "prompt_offsets": offsets_of(sizes),
+    }
+
+
+def _sample_columns(
+    batch: Batch, rows: np.ndarray[Any, Any]
+) -> dict[str, np.ndarray[Any, Any]]:
+    columns = {ORIGINAL_SAMPLE.name: np.arange(batch.num_samples, dtype=np.int32)}
+    return {k: v[rows] for k, v in {**columns, **batch.sample_columns}.items()}
+
+
+def _round_columns(
+    columns: Mapping[str, np.ndarray[Any, Any]], rows: np.ndarray[Any, Any]
+) -> dict[str, np.ndarray[Any, Any]]:
+    if not columns:
+        return {}
+    parts = [np.flatnonzero(columns["sample"] == row) for row in rows]
+    keep = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    renumbered = np.repeat(np.arange(len(rows)), [len(part) for part in parts])
+    chosen = {name: values[keep] for name, values in columns.items()}
+    return {**chosen, "sample": renumbered.astype(columns["sample"].dtype)}

@@ -1,0 +1,154 @@
+"""What must hold for the fields of a Batch, checked when it is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from rounddiag.batch.container import Batch
+
+_LOG_PROBS = ("rollout_log_probs", "old_log_probs")
+
+
+def check_fields(batch: Batch) -> None:
+    """Raise a BatchError where shapes, lengths or dtypes do not fit."""
+    _check_offsets(batch)
+    _check_per_token(batch)
+    _check_dtypes(batch)
+    _check_per_sample(batch)
+    _check_prompts(batch)
+    _check_round_columns(batch)
+
+
+def check_rounds(batch: Batch) -> None:
+    """Raise a BatchError where the mask marks padding, or is no mask."""
+    rounds = batch.rounds
+    end = (batch.offsets[:-1] + batch.lengths)[rounds.sample]
+    beyond = (rounds.start + rounds.num_tokens) > end
+    if beyond.any():
+        sample = int(rounds.sample[beyond][0])
+        raise BatchError.build(
+            key="response_mask",
+            expected=f"0 beyond the {int(batch.lengths[sample])} real positions"
+            f" of sample {sample}",
+            found="1 in its padding",
+            advice="Correct `lengths`, or mask out the padding.",
+        )
+
+
+def _check_offsets(batch: Batch) -> None:
+    num_positions, offsets, lengths = (
+        len(batch.response_ids),
+        batch.offsets,
+        batch.lengths,
+    )
+    fits = (
+        offsets.dtype == lengths.dtype == torch.int64
+        and tuple(offsets.shape) == (len(lengths) + 1,)
+        and int(offsets[0]) == 0
+        and int(offsets[-1]) == num_positions
+        and bool((offsets.diff() >= 0).all())
+    )
+    if not fits:
+        raise BatchError.build(
+            key="offsets",
+            expected=f"int64 values that rise from 0 to {num_positions}, one more than"
+            " `lengths`",
+            found=f"{offsets.dtype} of shape {tuple(offsets.shape)}",
+            advice="Build the batch with `Batch.from_padded` or `Batch.from_rows`.",
+        )
+    if bool(((lengths < 0) | (lengths > offsets.diff())).any()):
+        raise BatchError.build(
+            key="lengths",
+            expected="0 up to the stored length of each sample",
+            found=f"values from {int(lengths.min())} to {int(lengths.max())}",
+            advice="Count the real positions of each row.",
+        )
+
+
+def _check_per_token(batch: Batch) -> None:
+    shape, device = batch.response_ids.shape, batch.response_ids.device
+    for name, value in {**batch.per_token, **batch.scores}.items():
+        if value.shape != shape or value.device != device:
+            raise BatchError.build(
+                key=name,
+                expected=f"shape {tuple(shape)} on {device}, as `response_ids`",
+                found=f"shape {tuple(value.shape)} on {value.device}",
+                advice="Slice every field to the response before building the batch.",
+            )
+
+
+def _check_dtypes(batch: Batch) -> None:
+    for name in _LOG_PROBS:
+        _check_floating(name, getattr(batch, name))
+    for name, value in batch.scores.items():
+        _check_floating(name, value)
+    if batch.response_ids.dtype.is_floating_point:
+        raise BatchError.build(
+            key="response_ids",
+            expected="integers",
+            found=str(batch.response_ids.dtype),
+            advice="Pass token ids.",
+        )
+
+
+def _check_floating(name: str, value: torch.Tensor) -> None:
+    if not value.dtype.is_floating_point:
+        raise BatchError.build(
+            key=name,
+            expected="floating-point log-probabilities",
+            found=str(value.dtype),
+            advice="Pass log-probabilities in nats.",
+        )
+
+
+def _check_per_sample(batch: Batch) -> None:
+    named = {
+        name: getattr(batch, name)
+        for name in ("rewards", "group_ids", "sample_ids", "images", "position_ids")
+    }
+    for name, value in {**named, **batch.sample_columns}.items():
+        if value is not None and len(value) != batch.num_samples:
+            raise BatchError.build(
+                key=name,
+                expected=f"{batch.num_samples} values, one per sample",
+                found=f"{len(value)}",
+                advice="Pass one value per sample.",
+            )
+
+
+def _check_prompts(batch: Batch) -> None:
+    ids, offsets = batch.prompt_ids, batch.prompt_offsets
+    if ids is None and offsets is None:
+        return
+    if (
+        ids is None
+        or offsets is None
+        or tuple(offsets.shape) != (batch.num_samples + 1,)
+        or int(offsets[-1]) != len(ids)
+    ):
+        raise BatchError.build(
+            key="prompt_offsets",
+            expected=f"{batch.num_samples + 1} values, the last the number of"
+            " `prompt_ids`",
+            found="none" if offsets is None else f"shape {tuple(offsets.shape)}",
+            advice="Build the batch with `Batch.from_padded` or `Batch.from_rows`.",
+        )
+
+
+def _check_round_columns(batch: Batch) -> None:
+    columns = batch.round_columns
+    sizes = {name: len(values) for name, values in columns.items()}
+    if columns and (
+        len(set(sizes.values())) > 1 or not {"sample", "round"} <= {*sizes}
+    ):
+        raise BatchError.build(
+            key="round_columns",
+            expected="`sample`, `round` and columns of the same length",
+            found=f"lengths {sizes}",
+            advice="Say for each row which sample and round it is of.",
+        )

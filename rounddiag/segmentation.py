@@ -1,0 +1,160 @@
+"""Rounds of a response mask, found with torch on the CPU and on CUDA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    Block: TypeAlias = np.ndarray[Any, Any] | Tensor
+
+# Positions a block: a slice of the mask and its comparison then stay in the cache.
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The table of rounds of a batch, in the order of its samples.
+
+    Attributes
+    ----------
+    sample, round : Tensor of int64, shape (num_rounds,)
+        Which sample, and which round of it, counted from 0.
+    start : Tensor of int64, shape (num_rounds,)
+        Index of the first token in the flat per-token tensors.
+    num_tokens : Tensor of int64, shape (num_rounds,)
+        Number of generated tokens.
+    """
+
+    sample: Tensor
+    round: Tensor
+    start: Tensor
+    num_tokens: Tensor
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def find_rounds(
+    response_mask: Tensor, offsets: Tensor, round_ids: Tensor | None = None
+) -> Rounds:
+    """Find the maximal runs of 1s inside each sample.
+
+    Parameters
+    ----------
+    response_mask : Tensor, shape (num_positions,)
+        1 where the model wrote the token, 0 elsewhere; of any dtype.
+    offsets : Tensor of int64, shape (num_samples + 1,)
+        Where each sample starts in `response_mask`. A run never crosses a start.
+    round_ids : Tensor of int, shape (num_positions,), optional
+        A run is also divided where this changes.
+
+    Returns
+    -------
+    Rounds
+        One entry a round, ordered by position.
+
+    Raises
+    ------
+    BatchError
+        If the mask holds anything but 0 and 1.
+
+    Examples
+    --------
+    >>> rounds = find_rounds(torch.tensor([1, 1, 0, 1, 1]), torch.tensor([0, 4, 5]))
+    >>> rounds.sample.tolist(), rounds.round.tolist(), rounds.num_tokens.tolist()
+    ([0, 0, 1], [0, 1, 0], [2, 1, 1])
+    """
+    edges = _with_ends(_change_points(response_mask, is_mask=True), response_mask)
+    breaks = [offsets[1:-1]]
+    if round_ids is not None:
+        breaks.append(_change_points(round_ids))
+    start, stop = edges[0::2].contiguous(), edges[1::2].contiguous()
+    start, stop = _divided(start, stop, torch.cat(breaks))
+    first = torch.searchsorted(start, offsets)
+    sample = torch.arange(len(offsets) - 1, device=start.device)
+    index = torch.arange(len(start), device=start.device)
+    num_rounds = first.diff()
+    return Rounds(
+        sample=sample.repeat_interleave(num_rounds),
+        round=index - first[:-1].repeat_interleave(num_rounds),
+        start=start,
+        num_tokens=stop - start,
+    )
+
+
+def _change_points(values: Tensor, *, is_mask: bool = False) -> Tensor:
+    """Find the positions whose value differs from the one before."""
+    found = [torch.empty(0, dtype=torch.int64, device=values.device)]
+    for begin, block in _blocks(values):
+        if is_mask and not _holds_zero_one(block):
+            raise _no_mask(block)
+        found.append(_nonzero(block[1:] != block[:-1]) + (begin + 1))
+    return torch.cat(found)
+
+
+def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
+    """Give pieces that share their border positions: numpy views on the CPU."""
+    if values.device.type != "cpu":
+        yield 0, values
+        return
+    # numpy has no bfloat16
+    whole = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    for begin in range(0, len(whole), _BLOCK):
+        before = max(begin - 1, 0)
+        yield before, whole[before : begin + _BLOCK]
+
+
+def _holds_zero_one(block: Block) -> bool:
+    if isinstance(block, np.ndarray) and block.dtype.kind in "biu":
+        return int(np.bitwise_or.reduce(block)) in (0, 1)
+    return bool(((block == 0) | (block == 1)).all())
+
+
+def _no_mask(block: Block) -> BatchError:
+    other = block[(block != 0) & (block != 1)][0].item()
+    return BatchError.build(
+        key="response_mask",
+        expected="a mask of 0 and 1",
+        found=f"the value {other}",
+        advice="Pass the mask itself, not a weight.",
+    )
+
+
+def _nonzero(flags: Block) -> Tensor:
+    # numpy skips stretches without a flag; torch on the CPU writes as it counts.
+    if isinstance(flags, np.ndarray):
+        return torch.from_numpy(np.flatnonzero(flags))
+    return flags.nonzero()[:, 0]
+
+
+def _with_ends(edges: Tensor, mask: Tensor) -> Tensor:
+    """Let starts and stops alternate also for runs that touch the first or last."""
+    if len(mask) == 0:
+        return edges
+    first = edges.new_zeros(int(mask[0] != 0))
+    last = edges.new_full((int(mask[-1] != 0),), len(mask))
+    return torch.cat([first, edges, last])
+
+
+def _divided(start: Tensor, stop: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide the runs at the breaks that fall inside of them."""
+    if len(start) == 0:
+        return start, stop
+    run = torch.searchsorted(start, breaks) - 1
+    inside = breaks[(run >= 0) & (breaks < stop[run.clamp(min=0)])].unique()
+    if len(inside) == 0:
+        return start, stop
+    return (
+        torch.cat([start, inside]).sort().values,
+        torch.cat([stop, inside]).sort().values,
+    )
