@@ -1,0 +1,141 @@
+"""What is not per sample: JSON in the metadata of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.errors import BatchError, LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag.batch import Batch
+
+KEY = b"rounddiag"
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a file says besides its rows."""
+
+    step: int | None = None
+    tokenizer: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the footer as JSON, with the version of this layout.
+
+        Raises
+        ------
+        BatchError
+            If `meta` holds what JSON has no form for.
+        """
+        facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
+        try:
+            return json.dumps({**facts, "meta": dict(self.meta)}, default=_plain)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BatchError.build(
+                key="meta",
+                expected="numbers, texts, and lists and dictionaries of them",
+                found=str(error),
+                advice="Convert the entry, or leave it out.",
+            ) from error
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
+        """Read the footer of a file.
+
+        Raises
+        ------
+        LoadError
+            If the file is not ours, is newer than this package, or is broken.
+        """
+        if KEY not in (metadata or {}):
+            raise LoadError.build(
+                key="rounddiag",
+                expected="this entry in the metadata, as `rounddiag.save` writes it",
+                found="a Parquet file without it",
+                advice="Save the batch with `rounddiag.save`.",
+            )
+        facts = _parsed((metadata or {})[KEY])
+        return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=facts["meta"])
+
+
+def tokenizer_name(batch: Batch, folder: Path) -> str | None:
+    """Return the path of the tokenizer relative to `folder`, if it lies there."""
+    if not isinstance(batch.tokenizer, str | os.PathLike):
+        return None
+    path, folder = Path(batch.tokenizer).absolute(), folder.absolute()
+    inside = path.is_relative_to(folder) and path.is_file()
+    return path.relative_to(folder).as_posix() if inside else None
+
+
+def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
+    """Return the tokenizer's file if it is there, inside `folder`, or None.
+
+    A name that leads out of the folder is left alone: a file must not make us read
+    other places.
+    """
+    for name in (footer.tokenizer, footer.meta.get("tokenizer")):
+        if not isinstance(name, str):
+            continue
+        try:
+            path = (folder / name).resolve()
+            if path.is_relative_to(folder.resolve()) and path.is_file():
+                return folder / name
+        except (OSError, ValueError):  # a name that no file can have
+            continue
+    return None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    msg = f"a {type(value).__name__}"
+    raise TypeError(msg)
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_ours(error) from error
+    if isinstance(facts, dict) and type(facts.get("version")) is int:
+        if facts["version"] > VERSION:
+            raise LoadError.build(
+                key="rounddiag",
+                expected=f"version {VERSION} of the layout",
+                found=f"version {facts['version']}",
+                advice="Update rounddiag to read it.",
+            )
+        if _is_footer(facts):
+            return facts
+    raise _not_ours(facts)
+
+
+def _is_footer(facts: dict[str, Any]) -> bool:
+    step, tokenizer = facts.get("step"), facts.get("tokenizer")
+    return (
+        (step is None or type(step) is int)
+        and (tokenizer is None or isinstance(tokenizer, str))
+        and isinstance(facts.get("meta"), dict)
+        and {"step", "tokenizer"} <= facts.keys()
+    )
+
+
+def _not_ours(found: object) -> LoadError:
+    return LoadError.build(
+        key="rounddiag",
+        expected="JSON with `version`, `step`, `tokenizer` and `meta`",
+        found=str(found)[:200],
+        advice="Save the batch with `rounddiag.save` again.",
+    )

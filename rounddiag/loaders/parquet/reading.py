@@ -1,0 +1,69 @@
+"""Parquet -> Batch."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rounddiag.batch import Batch
+from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.footer import Footer, find_tokenizer
+from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
+from rounddiag.loaders.parquet.table import fields_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+
+def load_parquet(path: str | os.PathLike[str]) -> Batch:
+    """Read a batch that `save` wrote.
+
+    Screenshots stay in the file until one is asked for, so the file has to stay.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        If the file is broken, not ours, or newer than this package.
+    """
+    file = Path(path)
+    with _load_errors(file), pq.ParquetFile(file) as source:
+        footer = Footer.from_metadata(source.schema_arrow.metadata)
+        names = source.schema_arrow.names
+        table = source.read([n for n in names if n != COLUMN], use_threads=False)
+        return Batch(
+            **fields_of(table),
+            images=screenshots_of(source, file) if COLUMN in names else None,
+            step=footer.step,
+            meta=footer.meta,
+            tokenizer=find_tokenizer(footer, file.parent),
+        )
+
+
+@contextmanager
+def _load_errors(file: Path) -> Iterator[None]:
+    """Let nothing but a LoadError out, and name the file in it."""
+    try:
+        yield
+    except RounddiagError as error:
+        msg = f"{file}: {error}"
+        raise LoadError(msg) from error
+    except (pa.ArrowException, OSError, TypeError, ValueError, RecursionError) as error:
+        raise LoadError.build(
+            file=file,
+            expected="a whole Parquet file as `rounddiag.save` writes it",
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            advice="Save the batch again, or check that all of it was copied.",
+        ) from error
