@@ -52,7 +52,9 @@ def _arguments(notebook: Path | None) -> list[str]:
     if notebook and not notebook.is_relative_to(root):
         in_checkout = notebook.is_relative_to(_CHECKOUT)
         root = _CHECKOUT if in_checkout else notebook.parent
-    arguments = ["--ip=127.0.0.1", f"--ServerApp.root_dir={root}"]
+    # "readonly": the default extension manager asks a package index.
+    arguments = ["--ip=127.0.0.1", "--LabApp.extension_manager=readonly"]
+    arguments.append(f"--ServerApp.root_dir={root}")
     if notebook:
         place = quote(notebook.relative_to(root).as_posix())
         arguments.append(f"--LabApp.default_url=/lab/tree/{place}")

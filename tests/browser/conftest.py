@@ -1,0 +1,94 @@
+"""A browser, an isolated JupyterLab, and notebooks open in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.browser.lab import LabNotebook
+from tests.browser.server import jupyterlab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from playwright.sync_api import Browser
+
+ROOT = Path(__file__).parents[2]
+ARTEFACTS = ROOT / "tests" / "artefacts"
+NO_BROWSER = "no Chromium or Chrome is installed: the browser tests cannot run"
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--disable-dev-shm-usage"),
+]
+
+
+def find_browser() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the browser tests last: they are slow, and need all else to work."""
+    items.sort(key=lambda item: Path(__file__).parent in item.path.parents)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(NO_BROWSER in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"SKIPPED: {NO_BROWSER}", red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Chromium without a window; skips where there is none, fails under CI."""
+    path = find_browser()
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(NO_BROWSER)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that JupyterLab serves: copies of the notebooks and their data."""
+    folder = tmp_path_factory.mktemp("lab")
+    for name in ("notebooks", "sample_data"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lab_address(
+    tmp_path_factory: pytest.TempPathFactory, lab_folder: Path
+) -> Iterator[str]:
+    with jupyterlab(tmp_path_factory.mktemp("home"), lab_folder) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def lab_notebook(
+    chromium: Browser, lab_address: str
+) -> Callable[[str], AbstractContextManager[LabNotebook]]:
+    """Open a notebook of `lab_folder`: `with lab_notebook("notebooks/x.ipynb")`."""
+
+    @contextmanager
+    def opened(notebook: str) -> Iterator[LabNotebook]:
+        lab = LabNotebook(chromium, lab_address, ARTEFACTS)
+        try:
+            lab.open(notebook)
+            yield lab
+        finally:
+            lab.close()
+
+    return opened

@@ -1,0 +1,144 @@
+"""A notebook as a person has it: open in JupyterLab, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from tests.browser.server import TOKEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator
+
+Theme = Literal["light", "dark"]
+_THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+_KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+_RUN_ALL = """() => {
+  globalThis.rounddiagRan = false;
+  jupyterapp.commands.execute('notebook:run-all-cells').finally(
+    () => { globalThis.rounddiagRan = true; });
+}"""
+_OUTPUTS = """Array.from(jupyterapp.shell.currentWidget.content.model.cells)
+  .filter(cell => cell.type === 'code')
+  .flatMap(cell => cell.sharedModel.outputs)"""
+_ERRORS = f"""() => {_OUTPUTS}
+  .filter(output => output.output_type === 'error')
+  .map(error => `${{error.ename}}: ${{error.evalue}}`)"""
+_COUNT_FIGURES = f"""() => {_OUTPUTS}
+  .filter(output => 'application/vnd.plotly.v1+json' in (output.data ?? {{}})).length"""
+_EVALUATE = """async ([kernel, expression]) => {
+  const code = 'import json as _json';
+  const user_expressions = {value: `_json.dumps(${expression})`};
+  const future = eval(kernel).requestExecute({code, user_expressions, silent: false});
+  return (await future.done).content.user_expressions?.value;
+}"""
+
+
+class LabNotebook:
+    """One notebook in one page, with everything that the page asked the network for."""
+
+    def __init__(self, browser: Browser, address: str, artefacts: Path) -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.requests: list[str] = []
+        self.console_errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        self._address = address
+        self._artefacts = artefacts
+
+    def open(self, notebook: str) -> None:
+        """Open a notebook in a workspace of its own; wait for its kernel."""
+        place = f"/lab/workspaces/{uuid4().hex}/tree/{notebook}"
+        self.page.goto(f"{self._address}{place}?token={TOKEN}&reset")
+        self.wait_for_kernel()
+        self.command("application:toggle-left-area")  # leave the width to the notebook
+
+    def wait_for_kernel(self) -> None:
+        self.page.wait_for_function(
+            f"() => globalThis.jupyterapp && {_KERNEL}?.status === 'idle'"
+        )
+
+    def run_all(self, timeout_seconds: float = 120) -> None:
+        """Run every cell up to the first that fails."""
+        self.page.evaluate(_RUN_ALL)
+        self.page.wait_for_function(
+            f"() => globalThis.rounddiagRan && {_KERNEL}.status === 'idle'",
+            timeout=timeout_seconds * 1000,
+        )
+
+    def command(self, name: str, **arguments: object) -> None:
+        """Start a command of JupyterLab without waiting for it."""
+        self.page.evaluate(
+            "([name, given]) => { jupyterapp.commands.execute(name, given); }",
+            [name, arguments],
+        )
+
+    def value(self, expression: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """Evaluate Python in the kernel; the value travels as JSON."""
+        answer = self.page.evaluate(_EVALUATE, [_KERNEL, expression])
+        if answer is None or answer["status"] != "ok":
+            msg = f"`{expression}` failed in the kernel: {answer}"
+            raise RuntimeError(msg)
+        return json.loads(eval(answer["data"]["text/plain"]))  # noqa: S307 - a str
+
+    def set_theme(self, theme: Theme) -> None:
+        self.command("apputils:change-theme", theme=_THEMES[theme])
+        is_light = json.dumps(theme == "light")
+        self.page.wait_for_selector(
+            f"body[data-jp-theme-light='{is_light}']", state="attached"
+        )
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
+
+    def set_width(self, pixels: int) -> None:
+        """Make the window so wide; a resize reaches the page one frame later."""
+        self.page.set_viewport_size({"width": pixels, "height": 900})
+        self.page.wait_for_function(f"() => innerWidth === {pixels}")
+
+    def settle(self) -> None:
+        """Wait two frames: what was asked of the page is on the screen then."""
+        self.page.evaluate(
+            "() => new Promise(done =>"
+            " requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
+    @property
+    def outputs(self) -> Locator:
+        """Output areas only: a cell's source would match its own text."""
+        return self.page.locator(".jp-Notebook .jp-OutputArea")
+
+    @property
+    def errors(self) -> list[str]:
+        """What ended a cell, such as `ValueError: went wrong`."""
+        return list(self.page.evaluate(_ERRORS))
+
+    @property
+    def num_figures(self) -> int:
+        """How many outputs are plotly figures, on the screen or not."""
+        return int(self.page.evaluate(_COUNT_FIGURES))
+
+    @property
+    def strangers(self) -> list[str]:
+        """What was asked of anybody but this machine."""
+        remote = {"http", "https", "ws", "wss"}
+        parts = [urlsplit(url) for url in self.requests]
+        return [
+            part.geturl()
+            for part in parts
+            if part.scheme in remote and part.hostname != "127.0.0.1"
+        ]
+
+    def screenshot(self, name: str) -> None:
+        self._artefacts.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=self._artefacts / f"{name}.png")
+
+    def close(self) -> None:
+        """End the kernel and the page."""
+        if self.page.evaluate(f"() => Boolean(globalThis.jupyterapp && {_KERNEL})"):
+            self.page.evaluate(
+                "() => jupyterapp.shell.currentWidget.sessionContext.shutdown()"
+            )
+        self.page.close()

@@ -1,0 +1,69 @@
+"""The browser tests would notice: a notebook in which everything goes wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nbformat import v4, write
+
+from tests.browser.figures import buttons, drawn_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tests.browser.lab import LabNotebook
+
+CELLS = [
+    "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]))",
+    "go.Figure(go.Bar(y=[1, 2]), layout={'width': 3000, 'autosize': False})",
+    "from IPython.display import HTML\nHTML('<img src=\"http://192.0.2.1/x.png\">')",
+    "answer = [6 * 7, 'näh']",
+    "raise ValueError('went wrong')",
+    "never = 'reached'",
+]
+
+
+@pytest.fixture(scope="module")
+def lab(
+    lab_folder: Path,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [v4.new_code_cell(code) for code in CELLS]
+    notebook = v4.new_notebook(cells=cells, metadata=kernel)
+    write(notebook, lab_folder / "bad.ipynb")
+    with lab_notebook("bad.ipynb") as opened:
+        opened.run_all()
+        yield opened
+
+
+def test_a_traceback_is_seen(lab: LabNotebook) -> None:
+    assert lab.errors == ["ValueError: went wrong"]
+
+
+def test_a_figure_wider_than_its_box_is_seen(lab: LabNotebook) -> None:
+    assert lab.num_figures == 2
+    assert [figure.fits for figure in drawn_figures(lab)] == [True, False]
+
+
+def test_a_narrow_window_makes_the_box_narrow(lab: LabNotebook) -> None:
+    lab.set_width(500)
+    assert all(figure.box < 500 for figure in drawn_figures(lab))
+
+
+def test_the_upload_button_of_plotly_is_seen(lab: LabNotebook) -> None:
+    drawn_figures(lab)
+    assert "Share chart..." in buttons(lab)
+
+
+def test_a_request_to_another_machine_is_seen(lab: LabNotebook) -> None:
+    assert set(lab.strangers) == {"http://192.0.2.1/x.png"}
+
+
+def test_values_of_the_kernel_arrive(lab: LabNotebook) -> None:
+    assert lab.value("answer") == [42, "näh"]
+    with pytest.raises(RuntimeError, match="`never` failed in the kernel"):
+        lab.value("never")

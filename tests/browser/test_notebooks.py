@@ -1,0 +1,61 @@
+"""Every notebook of the project, run by a person's JupyterLab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.figures import buttons, drawn_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.browser.lab import LabNotebook, Theme
+
+NOTEBOOKS = sorted(
+    path.name for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb")
+)
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def executed(
+    request: pytest.FixtureRequest,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    with lab_notebook(f"notebooks/{request.param}") as lab:
+        lab.run_all()
+        yield lab
+
+
+def test_it_runs_to_the_end(executed: LabNotebook) -> None:
+    assert executed.errors == []
+    assert executed.console_errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 500])
+def test_every_figure_is_drawn_inside_its_box(
+    executed: LabNotebook, theme: Theme, width: int, request: pytest.FixtureRequest
+) -> None:
+    executed.set_theme(theme)
+    executed.set_width(width)
+    figures = drawn_figures(executed)
+    executed.screenshot(request.node.name)
+    assert [figure for figure in figures if not (figure.fits and figure.marks)] == []
+
+
+def test_it_has_figures(executed: LabNotebook) -> None:
+    assert executed.num_figures > 0
+
+
+def test_no_button_uploads_a_figure(executed: LabNotebook) -> None:
+    drawn_figures(executed)
+    titles = buttons(executed)
+    assert [title for title in titles if "Share" in title or "Studio" in title] == []
+
+
+def test_nothing_is_asked_of_another_machine(executed: LabNotebook) -> None:
+    assert executed.strangers == []
