@@ -98,7 +98,7 @@ def _change_points(values: Tensor, *, is_mask: bool = False) -> Tensor:
     for begin, block in _blocks(values):
         if is_mask and not _holds_zero_one(block):
             raise _no_mask(block)
-        found.append(_nonzero(block[1:] != block[:-1]) + (begin + 1))
+        found.append(_nonzero(_changes(block)) + (begin + 1))
     return torch.cat(found)
 
 
@@ -128,6 +128,10 @@ def _no_mask(block: Block) -> BatchError:
         found=f"the value {other}",
         advice="Pass the mask itself, not a weight.",
     )
+
+
+def _changes(block: Block) -> Block:
+    return block[1:] != block[:-1]  # type: ignore[return-value] arrays compare
 
 
 def _nonzero(flags: Block) -> Tensor:

@@ -1,0 +1,287 @@
+"""Tidy frames of a batch: the only place where rows are born."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rounddiag import schema
+from rounddiag.core import expand, on_cpu
+from rounddiag.core.divergence import prob_diff
+from rounddiag.core.totals import Totals, diffs, measure, packed
+from rounddiag.errors import FrameError
+from rounddiag.text import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+
+    Array = np.ndarray[Any, Any]
+
+# Column of the token frame -> per-token field of the batch.
+_FIELDS = {
+    "token_id": "response_ids",
+    "rollout_log_prob": "rollout_log_probs",
+    "old_log_prob": "old_log_probs",
+    "entropy": "entropy",
+}
+_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "text")
+
+
+def token_frame(
+    batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
+) -> pd.DataFrame:
+    """Return one row per generated token: `sample, round, token, diff`.
+
+    Parameters
+    ----------
+    batch : Batch
+    columns : sequence of str
+        More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
+        `entropy`, `prob_diff`, `text`.
+    a, b : str
+        The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
+
+    Returns
+    -------
+    DataFrame
+        `diff` is `a - b` in nats, NaN or infinite where a log-probability is.
+
+    Raises
+    ------
+    FrameError
+        If a column is unknown, or the batch lacks what it needs.
+
+    Examples
+    --------
+    >>> import torch, rounddiag as rd
+    >>> batch = rd.Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 6, 7]]),
+    ...     response_mask=torch.tensor([[1, 0, 1]]),
+    ...     rollout_log_probs=torch.tensor([[-1.0, 0.0, -2.0]]),
+    ...     old_log_probs=torch.tensor([[-1.5, 0.0, -2.0]]),
+    ... )
+    >>> rd.token_frame(batch)
+       sample  round  token  diff
+    0       0      0      0  -0.5
+    1       0      1      0   0.0
+    """
+    _check_columns(batch, columns)
+    return _tokens(batch, diffs(batch, a=a, b=b), columns)
+
+
+def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+    """Return one row per sample and round, with the columns of `schema.ROUNDS`.
+
+    Aggregates are over the tokens whose diff is finite; `num_nonfinite` counts the
+    others, and a round without any finite diff has NaN. The batch's `round_columns`
+    follow.
+
+    Parameters
+    ----------
+    batch : Batch
+    a, b : str
+        The scores to compare.
+
+    Returns
+    -------
+    DataFrame
+
+    Examples
+    --------
+    >>> import torch, rounddiag as rd
+    >>> batch = rd.Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 6, 7]]),
+    ...     response_mask=torch.tensor([[1, 1, 1]]),
+    ...     rollout_log_probs=torch.tensor([[-1.0, -1.0, -2.0]]),
+    ...     old_log_probs=torch.tensor([[-1.5, -0.5, -2.0]]),
+    ... )
+    >>> rd.round_frame(batch)[["num_tokens", "mean_diff", "max_abs_diff"]]
+       num_tokens  mean_diff  max_abs_diff
+    0           3        0.0           0.5
+    """
+    return _rounds(batch, measure(batch, a=a, b=b))
+
+
+def round_and_token_frames(
+    batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return `round_frame` and `token_frame` from one pass over the batch."""
+    _check_columns(batch, columns)
+    out = np.empty(batch.num_tokens, dtype=np.float32)
+    rounds = _rounds(batch, measure(batch, a=a, b=b, out=out))
+    return rounds, _tokens(batch, out, columns)
+
+
+def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
+    """Return the round frame of a token frame: as `round_frame`, without `start`.
+
+    Parameters
+    ----------
+    tokens : DataFrame
+        With `sample`, `round` and `diff`; the rows of one round stand together.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    FrameError
+        If a column is missing.
+    """
+    schema.TOKENS.require(tokens.columns, "sample", "round", "diff")
+    sample, index = tokens["sample"].to_numpy(), tokens["round"].to_numpy()
+    changes = (sample[1:] != sample[:-1]) | (index[1:] != index[:-1])
+    begins = np.r_[: min(len(tokens), 1), np.flatnonzero(changes) + 1]
+    num = np.diff(begins, append=len(tokens))
+    totals = Totals(**on_cpu.totals_of(tokens["diff"].to_numpy(), num))
+    keys = {"sample": sample[begins], "round": index[begins]}
+    return pd.DataFrame({**keys, **_aggregates(totals, num)}, copy=False)
+
+
+def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+    """Return one row per sample, with the columns of `schema.SAMPLES`.
+
+    A sample in which nothing was generated has a row too, with 0 tokens and NaN. The
+    batch's `sample_columns` follow.
+
+    Parameters
+    ----------
+    batch : Batch
+    a, b : str
+        The scores to compare.
+
+    Returns
+    -------
+    DataFrame
+
+    Examples
+    --------
+    >>> import torch, rounddiag as rd
+    >>> batch = rd.Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 6, 7]]),
+    ...     response_mask=torch.tensor([[1, 0, 1]]),
+    ...     rollout_log_probs=torch.tensor([[-1.0, 0.0, -2.0]]),
+    ...     old_log_probs=torch.tensor([[-1.5, 0.0, -2.0]]),
+    ... )
+    >>> rd.sample_frame(batch)[["sample", "num_rounds", "num_tokens", "mean_abs_diff"]]
+       sample  num_rounds  num_tokens  mean_abs_diff
+    0       0           2           2           0.25
+    """
+    of_sample = batch.rounds.sample.cpu().numpy()
+    totals = measure(batch, a=a, b=b).grouped(of_sample, batch.num_samples)
+    num_tokens = np.bincount(
+        of_sample, weights=_host(batch.rounds.num_tokens), minlength=batch.num_samples
+    )
+    known = {
+        "sample": np.arange(batch.num_samples, dtype=np.int32),
+        "sample_id": batch.sample_ids,
+        "group_id": batch.group_ids,
+        "reward": None if batch.rewards is None else _host(batch.rewards.double()),
+        "num_rounds": np.bincount(of_sample, minlength=batch.num_samples),
+        **_aggregates(totals, num_tokens.astype(np.int64)),
+    }
+    columns = {name: values for name, values in known.items() if values is not None}
+    others = {k: v for k, v in batch.sample_columns.items() if k not in columns}
+    return pd.DataFrame({**columns, **others})
+
+
+def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
+    rounds = batch.rounds
+    num = _host(rounds.num_tokens)
+    columns = {
+        "sample": expand.repeated(_host(rounds.sample), num),
+        "round": expand.repeated(_host(rounds.round), num),
+        "token": expand.counted(num),
+        "diff": diff,
+    }
+    for name in more:
+        columns[name] = _column(batch, columns["token"], name)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
+    rounds = batch.rounds
+    frame = pd.DataFrame(
+        {
+            "sample": _host(rounds.sample.int()),
+            "round": _host(rounds.round.int()),
+            "start": _host(_positions(batch).int()),
+            **_aggregates(totals, _host(rounds.num_tokens)),
+        },
+        copy=False,
+    )
+    if not batch.round_columns:
+        return frame
+    others = pd.DataFrame(dict(batch.round_columns))
+    keys = list(schema.ROUNDS.keys)
+    new = [*keys, *others.columns.difference(frame.columns, sort=False)]
+    return frame.merge(others[new], how="left", on=keys)
+
+
+def _aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
+    num_finite = num_tokens - totals.num_nonfinite
+    none = num_finite == 0
+    count = np.where(none, np.nan, num_finite)
+    return {
+        "num_tokens": num_tokens,
+        "num_nonfinite": totals.num_nonfinite,
+        "mean_abs_diff": totals.abs_diff / count,
+        "mean_diff": totals.diff / count,
+        "max_abs_diff": np.where(none, np.nan, totals.max_abs_diff),
+        "k3": totals.k3 / count,
+    }
+
+
+def _check_columns(batch: Batch, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in _ON_REQUEST:
+            raise FrameError.build(
+                expected=f"columns out of {list(_ON_REQUEST)}",
+                found=repr(name),
+                advice="`sample`, `round`, `token` and `diff` are always there.",
+            )
+        if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
+            raise FrameError.build(
+                expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
+                found="a batch without it",
+                advice="Leave the column out, or save the field in the trainer.",
+            )
+
+
+def _column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list or array
+    if name in _FIELDS:
+        values = packed(batch, getattr(batch, _FIELDS[name]))
+        return values.astype(schema.TOKENS[name].dtype, copy=False)
+    if name == "prob_diff":
+        old, rollout = (packed(batch, batch.log_probs(s)) for s in ("old", "rollout"))
+        return prob_diff(torch.from_numpy(old), torch.from_numpy(rollout)).numpy()
+    if name == "text":
+        return _text(batch)
+    num = _host(batch.rounds.num_tokens)
+    return expand.repeated(_host(_positions(batch)), num) + token
+
+
+def _positions(batch: Batch) -> Tensor:
+    """Position of each round's first token in its response."""
+    return batch.rounds.start - batch.offsets[batch.rounds.sample]
+
+
+def _text(batch: Batch) -> list[str]:
+    ids = packed(batch, batch.response_ids)
+    ends = np.cumsum(_host(batch.rounds.num_tokens)).tolist()
+    spans = zip([0, *ends], ends, strict=False)
+    rounds = (pieces(ids[start:stop], batch.tokenizer) for start, stop in spans)
+    return [piece for text in rounds for piece in text]
+
+
+def _host(values: Tensor) -> Array:
+    array: Array = values.cpu().numpy()
+    return array

@@ -1,0 +1,182 @@
+"""Per-round totals and packed values on the CPU, with numpy views of the tensors.
+
+One block of rounds at a time, so that what is computed from it stays in the cache.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.core.divergence import SERIES_LIMIT, k3_near_zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from rounddiag.segmentation import Rounds
+
+    Array = np.ndarray[Any, Any]
+
+# Tokens a block.
+_BLOCK = 1 << 16
+# Runs shorter than this are gathered by index, longer ones copied run by run.
+_SHORT = 32
+_SUMS = ("num_nonfinite", "abs_diff", "diff", "k3")
+
+
+def totals(
+    rounds: Rounds, a: Tensor, b: Tensor, out: Array | None = None
+) -> dict[str, Array]:
+    """Compute the fields of `Totals`, and fill `out` with each token's diff."""
+    start, num, first = _pieces(rounds.start.numpy(), rounds.num_tokens.numpy())
+    blocks = _diffs(as_numpy(a), as_numpy(b), start, num, out)
+    return _joined([_block_totals(*block) for block in blocks], first)
+
+
+def totals_of(values: Array, counts: Array) -> dict[str, Array]:
+    """Compute the fields of `Totals` from diffs that stand end to end."""
+    start, num, first = _pieces(np.cumsum(counts) - counts, counts)
+    blocks = (
+        (values[low:high].copy(), np.cumsum(nums) - nums)
+        for low, high, _, nums in _blocks(start, num)
+    )
+    return _joined([_block_totals(*block) for block in blocks], first)
+
+
+def _joined(blocks: list[dict[str, Array]], first: Array) -> dict[str, Array]:
+    """Join the blocks, and add up pieces that begin at `first`, in float64."""
+    if not blocks:
+        return {name: np.empty(0) for name in (*_SUMS, "max_abs_diff")}
+    columns = {
+        name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
+    }
+    if len(first) == len(columns["diff"]):
+        return columns
+    sums = {name: np.add.reduceat(columns[name], first) for name in _SUMS}
+    largest = np.maximum.reduceat(columns["max_abs_diff"], first)
+    return {**sums, "max_abs_diff": largest}
+
+
+def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
+    """Fill `out` with the diff of every generated token, in order."""
+    start, num = rounds.start.numpy(), rounds.num_tokens.numpy()
+    for _ in _diffs(as_numpy(a), as_numpy(b), start, num, out):
+        pass
+
+
+def packed(rounds: Rounds, values: Tensor) -> Array:
+    """Copy the values of the generated tokens, in order, end to end."""
+    source = as_numpy(values)
+    out = np.empty(int(rounds.num_tokens.sum()), dtype=source.dtype)
+    for low, high, start, num in _blocks(
+        rounds.start.numpy(), rounds.num_tokens.numpy()
+    ):
+        if _is_short(num):
+            out[low:high] = source[_index(start, num)]
+            continue
+        for at, begin, count in _runs(low, start, num):
+            out[at : at + count] = source[begin : begin + count]
+    return out
+
+
+def as_numpy(values: Tensor) -> Array:
+    """View a tensor as an array; half precision becomes float32."""
+    if values.dtype in (torch.bfloat16, torch.float16):
+        values = values.float()
+    array: Array = values.detach().numpy()
+    return array
+
+
+def _pieces(start: Array, num: Array) -> tuple[Array, Array, Array]:
+    """Divide rounds longer than a block; also return each round's first piece."""
+    if len(num) == 0 or num.max() <= _BLOCK:
+        return start, num, np.arange(len(start))
+    counts = -(-num // _BLOCK)
+    first = np.cumsum(counts) - counts
+    skipped = (np.arange(counts.sum()) - np.repeat(first, counts)) * _BLOCK
+    left = np.repeat(num, counts) - skipped
+    return np.repeat(start, counts) + skipped, np.minimum(left, _BLOCK), first
+
+
+def _blocks(start: Array, num: Array) -> Iterator[tuple[int, int, Array, Array]]:
+    """Give runs in blocks, with the block's place among the packed tokens."""
+    ends = np.cumsum(num)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
+    limits = np.unique([0, *cuts.tolist(), len(num)]).tolist()
+    for low, high in pairwise(limits):
+        begin = int(ends[low] - num[low])
+        yield begin, int(ends[high - 1]), start[low:high], num[low:high]
+
+
+def _diffs(
+    a: Array, b: Array, start: Array, num: Array, out: Array | None
+) -> Iterator[tuple[Array, Array]]:
+    """Give the diffs of each block of runs, and where in it each run begins."""
+    for low, high, starts, nums in _blocks(start, num):
+        values = np.empty(high - low, np.result_type(a, b))
+        if _is_short(nums):
+            index = _index(starts, nums)
+            np.subtract(a[index], b[index], out=values)
+        else:
+            for at, begin, count in _runs(0, starts, nums):
+                stop = begin + count
+                np.subtract(a[begin:stop], b[begin:stop], out=values[at : at + count])
+        if out is not None:
+            out[low:high] = values
+        yield values, np.cumsum(nums) - nums
+
+
+def _is_short(num: Array) -> bool:
+    return bool(num.sum() < _SHORT * len(num))
+
+
+def _index(start: Array, num: Array) -> Array:
+    begins = np.cumsum(num) - num
+    index: Array = np.repeat(start - begins, num)
+    index += np.arange(len(index))
+    return index
+
+
+def _runs(low: int, start: Array, num: Array) -> Iterator[tuple[int, int, int]]:
+    at = low
+    for begin, count in zip(start.tolist(), num.tolist(), strict=True):
+        yield at, begin, count
+        at += count
+
+
+def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
+    size = np.abs(values)
+    abs_diff = np.add.reduceat(size, begins)
+    nonfinite = np.zeros(len(begins), dtype=np.int64)
+    if not np.isfinite(abs_diff).all():
+        bad = ~np.isfinite(values)
+        nonfinite = np.add.reduceat(bad, begins, dtype=np.int64)
+        # float64: the sum of values near the largest float32 is no float32.
+        values = np.where(bad, 0, values).astype(np.float64)
+        size = np.abs(values)
+        abs_diff = np.add.reduceat(size, begins)
+    return {
+        "num_nonfinite": nonfinite,
+        "abs_diff": abs_diff.astype(np.float64),
+        "diff": np.add.reduceat(values, begins).astype(np.float64),
+        "max_abs_diff": np.maximum.reduceat(size, begins).astype(np.float64),
+        "k3": _k3_sums(values, size, begins),
+    }
+
+
+def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
+    """Add up k3: the series near zero, and the few large values exactly."""
+    large = np.flatnonzero(size >= SERIES_LIMIT)
+    exact = values[large].astype(np.float64)
+    with np.errstate(over="ignore"):
+        exact = np.expm1(exact) - exact
+    values[large] = 0
+    sums: Array = np.add.reduceat(k3_near_zero(values), begins).astype(np.float64)
+    run = np.searchsorted(begins, large, side="right") - 1
+    return sums + np.bincount(run, weights=exact, minlength=len(begins))

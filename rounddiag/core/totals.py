@@ -1,0 +1,105 @@
+"""What the tokens of each round add up to, in one pass over the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import on_cpu, on_cuda
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Totals of every round over its tokens with a finite diff.
+
+    Attributes
+    ----------
+    num_nonfinite : ndarray of int64, shape (num_rounds,)
+        Tokens left out because their diff is NaN or infinite.
+    abs_diff, diff, k3 : ndarray of float64, shape (num_rounds,)
+        Sums of |diff|, diff and k3, in nats.
+    max_abs_diff : ndarray of float64, shape (num_rounds,)
+        Largest |diff|; 0 where no token is left.
+    """
+
+    num_nonfinite: Array
+    abs_diff: Array
+    diff: Array
+    max_abs_diff: Array
+    k3: Array
+
+    def grouped(self, group: Array, num_groups: int) -> Totals:
+        """Add up the rounds of each group.
+
+        Parameters
+        ----------
+        group : ndarray of int, shape (num_rounds,)
+            Which group, counted from 0, a round is in.
+        num_groups : int
+
+        Returns
+        -------
+        Totals
+            One entry a group; 0 for a group without rounds.
+        """
+
+        def added(values: Array) -> Array:
+            return np.bincount(group, weights=values, minlength=num_groups)
+
+        largest = np.zeros(num_groups)
+        np.maximum.at(largest, group, self.max_abs_diff)
+        return Totals(
+            num_nonfinite=added(self.num_nonfinite).astype(np.int64),
+            abs_diff=added(self.abs_diff),
+            diff=added(self.diff),
+            max_abs_diff=largest,
+            k3=added(self.k3),
+        )
+
+
+def measure(batch: Batch, *, a: str, b: str, out: Array | None = None) -> Totals:
+    """Add up each round's tokens.
+
+    Parameters
+    ----------
+    batch : Batch
+    a, b : str
+        The scores to compare.
+    out : ndarray of float32, shape (num_tokens,), optional
+        Filled with the diff of every generated token, in the same pass.
+
+    Returns
+    -------
+    Totals
+    """
+    engine = _engine(batch)
+    scores = batch.log_probs(a), batch.log_probs(b)
+    return Totals(**engine.totals(batch.rounds, *scores, out))
+
+
+def diffs(batch: Batch, *, a: str, b: str) -> Array:
+    """Return the diff of every generated token, in order, in float32 nats."""
+    out = np.empty(batch.num_tokens, dtype=np.float32)
+    _engine(batch).diffs(batch.rounds, batch.log_probs(a), batch.log_probs(b), out)
+    return out
+
+
+def packed(batch: Batch, values: Tensor) -> Array:
+    """Return the values of the generated tokens, in order, end to end."""
+    tokens: Array = _engine(batch).packed(batch.rounds, values)
+    return tokens
+
+
+def _engine(batch: Batch) -> ModuleType:
+    return on_cpu if batch.response_mask.device.type == "cpu" else on_cuda
