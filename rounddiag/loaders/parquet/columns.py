@@ -1,13 +1,11 @@
-"""Tensors and arrays as Arrow columns, and back."""
+"""Tensors and texts as columns of Arrow, and back."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from rounddiag.errors import BatchError
@@ -17,10 +15,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# How a column that Arrow has no type for is marked in its field's metadata.
-_MARK = b"rounddiag"
-_OBJECTS, _JSON = b"objects", b"json"
-_PLAIN = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+# What Arrow and numpy raise over a file that is broken, or made to break a reader.
+BROKEN = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _INT32 = torch.iinfo(torch.int32)
 
 
@@ -73,79 +79,6 @@ def text_array(name: str, texts: Sequence[str]) -> pa.Array:
         ) from error
 
 
-def open_column(name: str, values: np.ndarray[Any, Any]) -> tuple[pa.Field, pa.Array]:
-    """Return a column of any kind without loss.
-
-    Numbers and times keep their type, texts and lists of one type of object become
-    that type, and other objects become JSON.
-
-    Raises
-    ------
-    BatchError
-        If it holds objects that JSON has no form for.
-    """
-    if values.dtype.kind in "biufMm":
-        array = _numbers_array(name, values)
-        return pa.field(name, array.type), array
-    items = values.tolist()
-    array, mark = _plain_array(items), _OBJECTS
-    if array is None:
-        array, mark = _json_array(name, items), _JSON
-    return pa.field(name, array.type, metadata={_MARK: mark}), array
-
-
-def _numbers_array(name: str, values: np.ndarray[Any, Any]) -> pa.Array:
-    try:
-        array = pa.array(values.reshape(-1))
-        for size in reversed(values.shape[1:]):
-            array = pa.FixedSizeListArray.from_arrays(array, size)
-    except pa.ArrowException as error:
-        raise BatchError.build(
-            key=name,
-            expected="a dtype that Parquet has",
-            found=f"{values.dtype} of shape {values.shape}",
-            advice="Convert the column, or leave it out.",
-        ) from error
-    return array
-
-
-def _fits_int32(values: Tensor) -> bool:
-    if values.numel() == 0:
-        return True
-    low, high = values.aminmax()
-    return int(low) >= _INT32.min and int(high) <= _INT32.max
-
-
-def _plain_array(items: list[Any]) -> pa.Array | None:
-    types = {type(item) for item in items} - {type(None)}
-    if len(types) != 1 or not types <= _PLAIN.keys():
-        return None
-    try:
-        return pa.array(items, _PLAIN[types.pop()])
-    except (pa.ArrowException, ValueError, OverflowError):
-        return None  # an integer beyond 64 bits, or text that is no Unicode
-
-
-def _json_array(name: str, items: list[Any]) -> pa.Array:
-    try:
-        texts = [json.dumps(item, default=_without_numpy) for item in items]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BatchError.build(
-            key=name,
-            expected="numbers, texts, and lists and dictionaries of them",
-            found=str(error),
-            advice="Convert the column, or leave it out.",
-        ) from error
-    return pa.array(texts, pa.string())
-
-
-def _without_numpy(item: object) -> object:
-    if isinstance(item, np.ndarray | np.generic):
-        return item.tolist()
-    msg = f"a {type(item).__name__}"
-    raise TypeError(msg)
-
-
 def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
     """Return numbers as a tensor of their own memory.
 
@@ -160,19 +93,8 @@ def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
     return torch.from_numpy(np.concatenate([empty, *parts]))
 
 
-def array_of(field: pa.Field, column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    """Return what `open_column` was given; texts as an array of objects."""
-    mark = (field.metadata or {}).get(_MARK)
-    if mark == _JSON:
-        return _objects([json.loads(text) for text in column.to_pylist()])
-    shape = [len(column)]
-    while pa.types.is_fixed_size_list(column.type):
-        shape.append(column.type.list_size)
-        column = pc.list_flatten(column)
-    if mark == _OBJECTS or not pa.types.is_primitive(column.type):
-        return _objects(column.to_pylist())
-    return np.array(column.to_numpy()).reshape(shape)
-
-
-def _objects(items: list[Any]) -> np.ndarray[Any, Any]:
-    return np.fromiter(items, dtype=object, count=len(items))
+def _fits_int32(values: Tensor) -> bool:
+    if values.numel() == 0:
+        return True
+    low, high = values.aminmax()
+    return bool((low >= _INT32.min) & (high <= _INT32.max))

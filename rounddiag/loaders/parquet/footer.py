@@ -90,7 +90,7 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
             path = (folder / name).resolve()
             if path.is_relative_to(folder.resolve()) and path.is_file():
                 return folder / name
-        except (OSError, ValueError):  # a name that no file can have
+        except (OSError, RuntimeError, ValueError):  # a name that no file can have
             continue
     return None
 

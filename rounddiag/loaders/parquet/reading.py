@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.footer import Footer, find_tokenizer
+from rounddiag.loaders.parquet.from_table import fields_of
 from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
-from rounddiag.loaders.parquet.table import fields_of
 
 if TYPE_CHECKING:
     import os
@@ -60,7 +60,7 @@ def _load_errors(file: Path) -> Iterator[None]:
     except RounddiagError as error:
         msg = f"{file}: {error}"
         raise LoadError(msg) from error
-    except (pa.ArrowException, OSError, TypeError, ValueError, RecursionError) as error:
+    except BROKEN as error:
         raise LoadError.build(
             file=file,
             expected="a whole Parquet file as `rounddiag.save` writes it",

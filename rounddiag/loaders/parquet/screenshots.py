@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from PIL.Image import Image
@@ -65,19 +67,20 @@ class StoredScreenshot(Screenshot):
             If the file is gone, changed since the batch was read, or is broken.
         """
         try:
-            if stamp_of(self.file) != self.stamp:
-                raise _changed(self.file, "another size or time")
-            return EncodedScreenshot(data=self._read(), round=self.round)
-        except (pa.ArrowException, OSError, IndexError) as error:
+            is_same = stamp_of(self.file) == self.stamp
+            data = self._read() if is_same else None
+        except BROKEN as error:
             raise _changed(self.file, str(error)) from error
+        if not isinstance(data, bytes):
+            raise _changed(self.file, "another size or time")
+        return EncodedScreenshot(data=data, round=self.round)
 
-    def _read(self) -> bytes:
+    def _read(self) -> object:
         with pq.ParquetFile(self.file) as source:
             column = source.read_row_group(
                 self.row_group, columns=[BYTES], use_threads=False
             )[COLUMN]
-        data = column[self.row].values.field("bytes")[self.index].as_py()
-        return data if isinstance(data, bytes) else b""
+        return column[self.row].values.field("bytes")[self.index].as_py()
 
 
 def stamp_of(file: Path) -> tuple[int, int]:
@@ -89,29 +92,58 @@ def stamp_of(file: Path) -> tuple[int, int]:
 def screenshots_of(
     source: pq.ParquetFile, file: Path
 ) -> tuple[tuple[Screenshot, ...], ...]:
-    """Return the screenshots of every sample, without reading their bytes."""
+    """Return the screenshots of every sample, without reading their bytes.
+
+    Raises
+    ------
+    LoadError
+        If the column holds anything else.
+    """
+    kind = source.schema_arrow.field(COLUMN).type
+    if kind != TYPE:
+        raise LoadError.build(
+            key=COLUMN,
+            expected=str(TYPE),
+            found=str(kind),
+            advice="Save the batch with `rounddiag.save`.",
+        )
     stamp = stamp_of(file)
-    samples: list[tuple[Screenshot, ...]] = []
+    rows = source.read(columns=[ROUND], use_threads=False)[COLUMN].to_pylist()
+    return tuple(
+        tuple(
+            StoredScreenshot(
+                round=element["round"],
+                file=file,
+                stamp=stamp,
+                row_group=group,
+                row=row,
+                index=index,
+            )
+            for index, element in enumerate(elements)
+        )
+        for (group, row), elements in zip(_places(source), rows, strict=True)
+    )
+
+
+def screenshot_array(images: tuple[tuple[Screenshot, ...], ...]) -> pa.Array:
+    """Return screenshots as a column, as they are stored already or else as PNG."""
+    rows = [
+        [
+            {"bytes": _encoded_bytes(shot), "path": None, "round": shot.round}
+            for shot in shots
+        ]
+        for shots in images
+    ]
+    return pa.array(rows, TYPE)
+
+
+def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:
     for group in range(source.num_row_groups):
-        column = source.read_row_group(group, columns=[ROUND], use_threads=False)
-        for row, elements in enumerate(column[COLUMN].to_pylist()):
-            shots = [
-                StoredScreenshot(
-                    round=element["round"],
-                    file=file,
-                    stamp=stamp,
-                    row_group=group,
-                    row=row,
-                    index=index,
-                )
-                for index, element in enumerate(elements)
-            ]
-            samples.append(tuple(shots))
-    return tuple(samples)
+        for row in range(source.metadata.row_group(group).num_rows):
+            yield group, row
 
 
-def encoded_bytes(screenshot: Screenshot) -> bytes:
-    """Return the picture as it is stored already, else as PNG."""
+def _encoded_bytes(screenshot: Screenshot) -> bytes:
     if isinstance(screenshot, StoredScreenshot):
         screenshot = screenshot.encoded()
     if isinstance(screenshot, EncodedScreenshot):

@@ -12,12 +12,14 @@ import torch
 
 from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.columns import array_of, tensor_of
+from rounddiag.loaders.parquet.columns import tensor_of
+from rounddiag.loaders.parquet.open_columns import array_of
+from rounddiag.loaders.parquet.round_columns import rounds_of
+from rounddiag.loaders.parquet.to_table import SAMPLE, SCORE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SCORE, SAMPLE = "score:", "sample:"
 # The numeric types that torch has too.
 _INTEGERS = [pa.uint8(), pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _NUMBERS = [pa.bool_(), *_INTEGERS, pa.float16(), pa.float32(), pa.float64()]
@@ -56,7 +58,7 @@ def fields_of(table: pa.Table) -> dict[str, Any]:
             },
             SAMPLE,
         ),
-        "round_columns": _round_columns(table),
+        "round_columns": _rounds(table),
     }
 
 
@@ -162,16 +164,10 @@ def _positions(table: pa.Table) -> tuple[Tensor, ...] | None:
     return tuple(row.reshape(shape) for row, shape in zip(rows, shapes, strict=True))
 
 
-def _round_columns(table: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
+def _rounds(table: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
     if "round_columns" not in table.column_names:
         return {}
     values, sizes = _list_values(table, "round_columns")
     fits = pa.types.is_struct(values.type)
     _require(values, "round_columns", "a list of structs in each row", fits=fits)
-    structs = values.combine_chunks()
-    found = {
-        field.name: array_of(field, pa.chunked_array([column]))
-        for field, column in zip(values.type, structs.flatten(), strict=True)
-    }
-    sample = torch.arange(len(sizes)).repeat_interleave(sizes)
-    return {"sample": sample.numpy(), **found}
+    return rounds_of(values, sizes.numpy())

@@ -1,0 +1,69 @@
+"""`round_columns` as one column: a list of structs, one a round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from rounddiag.errors import BatchError
+from rounddiag.loaders.parquet.open_columns import array_of, open_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Columns = Mapping[str, np.ndarray[Any, Any]]
+
+
+def rounds_array(columns: Columns, num_samples: int) -> pa.Array:
+    """Return the columns as a list of structs a sample, in the order they have there.
+
+    Raises
+    ------
+    BatchError
+        If a row is of no sample of the batch.
+    """
+    sample = columns["sample"]
+    sizes = _rows_a_sample(sample, num_samples)
+    order = np.argsort(sample, kind="stable")
+    found = [
+        open_column(name, values[order])
+        for name, values in columns.items()
+        if name != "sample"
+    ]
+    structs = pa.StructArray.from_arrays(
+        [array for _, array in found], fields=[field for field, _ in found]
+    )
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+
+
+def rounds_of(
+    values: pa.ChunkedArray, sizes: np.ndarray[Any, Any]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the columns of structs that stand end to end, with `sample` first."""
+    columns = [
+        pa.chunked_array([column]) for column in values.combine_chunks().flatten()
+    ]
+    return {
+        "sample": np.repeat(np.arange(len(sizes)), sizes),
+        **{
+            field.name: array_of(field, column)
+            for field, column in zip(values.type, columns, strict=True)
+        },
+    }
+
+
+def _rows_a_sample(
+    sample: np.ndarray[Any, Any], num_samples: int
+) -> np.ndarray[Any, Any]:
+    is_index = sample.dtype.kind in "iu"
+    if not is_index or ((sample < 0) | (sample >= num_samples)).any():
+        raise BatchError.build(
+            key="round_columns",
+            expected=f"a `sample` from 0 to {num_samples - 1} in each row",
+            found=f"values up to {sample.max()}" if is_index else str(sample.dtype),
+            advice="Number the samples as the batch does.",
+        )
+    return np.bincount(sample, minlength=num_samples)
