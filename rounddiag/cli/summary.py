@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.stats import round_summary
+from rounddiag.stats import round_summary, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,6 @@ _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
     *("ci_low", "ci_high", "p99", "max_abs_diff"),
 ]
-_FEW_SAMPLES = 10
 
 
 def describe(batch: Batch) -> str:
@@ -35,30 +35,33 @@ def describe(batch: Batch) -> str:
     """
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
-    table = summary[_COLUMNS].to_string(index=False, float_format="{:.4g}".format)
+    table = summary[_COLUMNS].to_string(
+        index=False, float_format="{:.4g}".format, na_rep="-"
+    )
     parts = [_counts(batch), table, _worst(summary), _sources(batch, num_nonfinite)]
     return "\n\n".join(parts)
 
 
 def _counts(batch: Batch) -> str:
+    unit = "sample" if batch.group_ids is None else "group"
     return (
-        f"{batch.num_samples} samples, {batch.num_rounds} rounds, {batch.num_tokens} "
-        "generated tokens\n"
-        "diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals"
+        f"{_many(batch.num_samples, 'sample')}, {_many(batch.num_rounds, 'round')}, "
+        f"{_many(batch.num_tokens, 'generated token')}\n"
+        f"diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by {unit}"
     )
 
 
 def _worst(summary: pd.DataFrame) -> str:
-    means = summary["mean_abs_diff"]
-    if means.isna().all():
+    worst = worst_round(summary)
+    if worst is None:
         return "worst round: none, no generated token has a finite diff"
-    worst = summary.iloc[int(means.argmax())]
-    few = worst["num_samples"] < _FEW_SAMPLES
+    interval = f"95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}"
+    if isnan(worst["ci_low"]):
+        interval = "too few independent samples for an interval"
     return (
         f"worst round: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
-        f"(95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}) over "
-        f"{worst['num_samples']:.0f} samples and {worst['num_tokens']:.0f} tokens"
-        + ("; few samples, so take it with care" if few else "")
+        f"nat ({interval}; {_many(worst['num_samples'], 'sample')}, "
+        f"{_many(worst['num_tokens'], 'token')})"
     )
 
 
@@ -77,6 +80,10 @@ def _sources(batch: Batch, num_nonfinite: int) -> str:
     lines.append(f"padding rows left out: {num_dropped}")
     lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
     return "\n".join(lines)
+
+
+def _many(number: float, what: str) -> str:
+    return f"{number:.0f} {what}{'' if number == 1 else 's'}"
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -77,9 +77,11 @@ def _tell(announce: Callable[[str], None]) -> None:
 
 def _how_to_reach(server: dict[str, Any]) -> str:
     port = server["port"]
-    here = f"{getpass.getuser()}@{socket.getfqdn()}"
+    name = socket.getfqdn()
+    host = socket.gethostname() if name.startswith("localhost") else name
+    tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{host}"
     token = f"?token={server['token']}" if server["token"] else ""
     return (
-        f"On your own computer:  ssh -N -L {port}:127.0.0.1:{port} {here}\n"
+        f"On your own computer:  {tunnel}\n"
         f"Then open there:       {server['url']}{token}"
     )

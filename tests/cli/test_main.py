@@ -1,0 +1,108 @@
+"""Exit codes, and errors that fit in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+import rounddiag
+from rounddiag.batch import Batch
+from rounddiag.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-c", "from rounddiag.cli import main; exit(main())"]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    file = tmp_path / "saved.parquet"
+    zeros = torch.zeros(1, 2)
+    batch = Batch.from_padded(
+        response_ids=torch.ones(1, 2, dtype=torch.int64),
+        response_mask=torch.ones(1, 2),
+        rollout_log_probs=zeros,
+        old_log_probs=zeros,
+    )
+    rounddiag.save(batch, file)
+    return file
+
+
+def test_summary_prints_the_rounds(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["summary", str(saved)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("1 sample, 1 round, 2 generated tokens\n")
+    assert err == ""
+
+
+@pytest.mark.parametrize("command", ["summary", "lab"])
+def test_a_missing_file_is_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.pkl"
+    assert main([command, str(missing)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"rounddiag: {missing}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_file_of_another_kind_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a batch\nat all\n")
+    assert main(["summary", str(file)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"rounddiag: {file}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_reader_that_stops_ends_it_silently(saved: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "summary", str(saved)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    process.stdout.close()
+    assert process.stderr
+    with process.stderr as stderr:
+        assert stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_an_interrupt_ends_it_silently(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rounddiag.loaders.load", interrupted)
+    assert main(["summary", "any"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("given", [[], ["summary"], ["draw", "x"], ["lab", "a", "b"]])
+def test_a_wrong_call_shows_the_usage(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(given)
+    assert capsys.readouterr().err.startswith("usage: rounddiag ")
+
+
+def test_lab_hands_the_rest_to_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(
+        "rounddiag.lab.start_lab", lambda *args, **more: calls.append((args, more))
+    )
+    assert main(["lab", "--", "--port=1", "--", "x"]) == 0
+    assert calls == [((None, ["--port=1", "--", "x"]), {"announce": None})]
