@@ -1,0 +1,19 @@
+"""What every test shares: the devices of this machine, and patience."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+# A busy machine is slow now and then; a test must not fail for it.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Run the test on every device that is there."""
+    return torch.device(request.param)
