@@ -7,8 +7,12 @@ from rounddiag.core.frames import (
     sample_frame,
     token_frame,
 )
+from rounddiag.core.reconcile import reconcile
+from rounddiag.core.scalars import metrics
 
 __all__ = [
+    "metrics",
+    "reconcile",
     "round_and_token_frames",
     "round_frame",
     "rounds_of_tokens",
