@@ -1,0 +1,63 @@
+"""What a trainer holds in memory -> our file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.capture.fields import parts_of
+from rounddiag.capture.screenshots import first_screenshots
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.loaders.parquet import save
+
+if TYPE_CHECKING:
+    import os
+
+
+def save_batch(
+    data: Any,  # noqa: ANN401 verl's classes, which need not be installed
+    path: str | os.PathLike[str],
+    *,
+    images: int = 8,
+    step: int | None = None,
+) -> None:
+    """Save the batch of a training step, for `rounddiag.load`.
+
+    Call it when both engines' log-probabilities are there and before anything changes
+    `response_mask`: in verl, before its rollout correction. Fields are taken by name,
+    so the pixels of a batch are neither copied nor written.
+
+    Parameters
+    ----------
+    data : DataProto, TensorDict or mapping of str to Tensor
+        Fields under verl's names: `responses`, `response_mask`, `rollout_log_probs`,
+        `old_log_probs`, and of `prompts`, `attention_mask`, `entropys`, `rm_scores`,
+        `uid` and others what there is. Padded or nested, on any device.
+    path : path-like
+        Where to write. A file that is there is replaced only by a whole one.
+    images : int
+        From how many samples, the first ones, the screenshots are kept, made small.
+        They are rebuilt from `multi_modal_inputs` with Pillow; without Pillow none are.
+    step : int, optional
+        The trainer's global step, where `data` does not say it.
+
+    Raises
+    ------
+    BatchError
+        If a field is missing or does not fit; nothing is written then.
+
+    Examples
+    --------
+    >>> save_batch(batch, "/data/diag/step_40.parquet", images=8)  # doctest: +SKIP
+    """
+    parts = parts_of(data)
+    info = parts.info if step is None else {**parts.info, "global_steps": step}
+    try:
+        batch = batch_from_fields(
+            parts.fields, source=parts.source, columns=parts.columns, info=info
+        )
+    except LoadError as error:
+        raise BatchError(str(error)) from error
+    shown = first_screenshots(batch, parts.inputs[:images])
+    save(replace(batch, images=shown), path)
