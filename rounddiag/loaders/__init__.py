@@ -1,0 +1,25 @@
+"""Files to batches: `load` finds the format from the content, `save` writes our own.
+
+Each framework's file has a module; all end in `fields.batch_from_fields`, which knows
+what verl's names mean. Pickles are read by an interpreter that runs nothing
+(`pickle_machine`), and big tensors stay in the file (`tensors`).
+"""
+
+from typing import TYPE_CHECKING
+
+from rounddiag.loaders.open import load
+
+if TYPE_CHECKING:
+    from rounddiag.loaders.parquet import save
+
+__all__ = ["load", "save"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `save`, and pyarrow with it, when it is needed."""
+    if name != "save":
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from rounddiag.loaders.parquet import save
+
+    return save

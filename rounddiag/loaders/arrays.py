@@ -1,0 +1,135 @@
+"""Tensors by name, without a framework: a dictionary in a `.pt`, safetensors, npz."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
+from rounddiag.loaders.pickle_machine import PickleMachine
+from rounddiag.loaders.stored_fields import batch_from_stored
+from rounddiag.loaders.tensor_nodes import integers, stored
+from rounddiag.loaders.tensors import DTYPES, StoredTensor, contiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source, Span, SpanReader
+    from rounddiag.loaders.tensordict import Value
+
+MAX_HEADER = 100_000_000  # of safetensors, as in its library
+_SAFETENSORS = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+
+
+def read_tensors(root: Mapping[Any, object], source: Source) -> Batch:
+    """Build a batch from a dictionary of tensors, arrays, lists and plain values."""
+    fields: dict[str, Value] = {}
+    info: dict[str, object] = {}
+    for key, value in root.items():
+        array = stored_array(value, source)
+        found = stored(value, source) or _array(array) or _list(value) or _list(array)
+        if found is None:
+            info[str(key)] = value
+        else:
+            fields[str(key)] = found
+    return batch_from_stored(fields, {}, info, source)
+
+
+def read_safetensors(source: Source) -> Batch:
+    """Build a batch from a safetensors file: a length, a JSON header, and the bytes."""
+    whole = source.whole()
+    size = int.from_bytes(whole.part(0, 8).read(), "little")
+    if size > MAX_HEADER:
+        raise source.damaged(found=f"a safetensors header of {size} bytes")
+    data = whole.part(8 + size, len(whole) - 8 - size)
+    try:
+        header = json.loads(whole.part(8, size).read())
+    except (ValueError, RecursionError) as error:
+        raise source.damaged(found="a safetensors header that is no JSON") from error
+    info = header.pop("__metadata__", {})
+    fields = {name: _safetensor(entry, data) for name, entry in header.items()}
+    return batch_from_stored(fields, {}, info if isinstance(info, dict) else {}, source)
+
+
+def _safetensor(entry: object, data: Span) -> StoredTensor:
+    match entry:
+        case {
+            "dtype": str(kind),
+            "shape": list(shape),
+            "data_offsets": [int(start), int(stop)],
+        } if kind in _SAFETENSORS:
+            span = data.part(start, stop - start)
+            sizes = integers(shape, data.source)
+            return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
+    raise data.source.damaged(
+        found="a tensor of an unknown kind in a safetensors header"
+    )
+
+
+def read_npz(entries: Mapping[str, Span], source: Source) -> Batch:
+    """Build a batch from an uncompressed `.npz`: a zip of arrays."""
+    fields: dict[str, Value] = {}
+    columns: dict[str, Any] = {}
+    for entry, span in entries.items():
+        name, array = entry.removesuffix(".npy"), _npy(span)
+        tensor = _array(array)
+        if tensor is not None:
+            fields[name] = tensor
+        elif isinstance(array, StoredArray):
+            columns[name] = array.read()
+        elif array is not None:
+            columns[name] = array
+    info = {k: v.item() for k, v in columns.items() if getattr(v, "shape", None) == ()}
+    return batch_from_stored(fields, columns, info, source)
+
+
+def _npy(span: Span) -> StoredArray | list[object] | None:
+    """Return where the values of one array stand; objects are a pickle, read as one."""
+    with span.open() as stream:
+        try:
+            shape, is_fortran, dtype = _npy_header(stream)
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise span.source.damaged(found="an array without a good header") from error
+        if dtype.hasobject:
+            return stored_array(PickleMachine(span, stream).run(), span.source)
+        start = stream.tell()
+    return StoredArray(
+        data=span.part(start, len(span) - start),
+        dtype=dtype,
+        shape=shape,
+        is_fortran=is_fortran,
+    )
+
+
+def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    if np.lib.format.read_magic(stream) == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+def _list(value: object) -> list[object] | None:
+    return value if isinstance(value, list) else None
+
+
+def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
+    """Return an array as a tensor, where torch has its dtype."""
+    if not isinstance(array, StoredArray) or array.is_fortran or not array.shape:
+        return None
+    dtype = DTYPES.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        return None
+    return contiguous(array.data, dtype, array.shape)

@@ -1,0 +1,151 @@
+"""Fields under verl's names, as a Batch: the one place that maps the names.
+
+=========================================  =====================================
+in the file                                in the Batch
+=========================================  =====================================
+`responses`                                `response_ids`
+`response_mask`, else `loss_mask`, else    `response_mask`; which it was is in
+the response part of `attention_mask`      `meta["mask_source"]`
+`rollout_log_probs`, `old_log_probs`       the same
+`prompts`, padding removed                 `prompt_ids`
+`attention_mask`, response part            `lengths`
+`entropys` or `entropy`                    `entropy`
+`advantages`, `loss_mask`, `round_ids`     the same
+`token_level_scores` or `rm_scores`        `rewards`: their sum over each row
+`ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
+`position_ids`, padding removed            `position_ids`
+column `uid`                               `group_ids`
+other columns with one plain value a row   `sample_columns`
+=========================================  =====================================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.columns import plain_columns
+from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.padding import unpadded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+_REWARDS = ("token_level_scores", "rm_scores", "rewards")
+_SCORE = re.compile(r"(.+)_log_?probs?")
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "do_sample",
+    "logprobs_mode",
+)
+
+
+def batch_from_fields(
+    fields: Mapping[str, Any],
+    *,
+    source: object,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    info: Mapping[str, Any] | None = None,
+    sample_ids: Sequence[str] | None = None,
+) -> Batch:
+    """Build a batch from fields that are named as in verl.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+        Padded tensors, nested tensors, or sequences of rows. Only those in the table
+        above are looked up, so a mapping may read from a file when asked.
+    source : path-like
+        Where they came from, for messages and `meta["source"]`.
+    columns : mapping of str to sequence, optional
+        What there is one value of a sample; what is not plain is left out.
+    info : mapping, optional
+        What the file says of the whole batch: verl's `meta_info`.
+    sample_ids : sequence of str, optional
+        A name for each sample.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        If a required field is missing or the fields do not fit together.
+    """
+    reader = FieldReader(fields, source)
+    facts = dict(info or {})
+    kept = plain_columns(columns or {}, len(reader.responses.lengths))
+    groups = kept.pop("uid", None)
+    mask, mask_source = reader.mask()
+    parts: dict[str, Any] = {
+        "response_ids": reader.responses.values,
+        "response_mask": mask,
+        "rollout_log_probs": reader.log_probs("rollout_log_probs"),
+        "old_log_probs": reader.log_probs("old_log_probs"),
+        "offsets": reader.responses.offsets,
+        **unpadded(reader),
+        "entropy": reader.per_token("entropys", "entropy"),
+        "advantages": reader.per_token("advantages"),
+        "round_ids": reader.per_token("round_ids"),
+        "loss_mask": reader.response_part("loss_mask"),
+        "rewards": reader.row_sums(*_REWARDS),
+        "scores": _scores(reader),
+        "group_ids": None if groups is None else tuple(map(str, groups)),
+        "sample_ids": None if sample_ids is None else tuple(sample_ids),
+        "step": _step(facts),
+        "sample_columns": kept,
+    }
+    parts["meta"] = {
+        "source": str(source),
+        "mask_source": mask_source,
+        **({"rounds": "unknown"} if mask_source == "attention_mask" else {}),
+        "old_log_probs_source": facts.get("old_log_probs_source", "unknown"),
+        "sampling": {k: facts[k] for k in _SAMPLING if k in facts},
+        **_not_measurable(parts),
+    }
+    try:
+        return Batch(**parts)
+    except BatchError as error:
+        msg = f"{source}: {error}"
+        raise LoadError(msg) from error
+
+
+def _scores(reader: FieldReader) -> dict[str, Tensor]:
+    """Return the other log-probabilities of the same tokens, by name."""
+    found = {}
+    for name in reader.fields:
+        match = _SCORE.fullmatch(name)
+        if match and match[1] not in {"old", "rollout"}:
+            found[match[1]] = reader.per_token(name)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _step(facts: Mapping[str, Any]) -> int | None:
+    step = facts.get("global_steps", facts.get("global_step"))
+    return step if isinstance(step, int) else None
+
+
+def _not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Say so where the two engines' numbers are one and the same."""
+    written = parts["response_mask"] != 0
+    if written.shape != parts["old_log_probs"].shape or not written.any():
+        return {}
+    old, rollout = parts["old_log_probs"][written], parts["rollout_log_probs"][written]
+    if not torch.equal(old, rollout):
+        return {}
+    reason = (
+        f"`old_log_probs` and `rollout_log_probs` are bit-identical at all {len(old)}"
+        " generated tokens: the trainer took the sampler's numbers (bypass mode)"
+    )
+    return {"not_measurable": reason}

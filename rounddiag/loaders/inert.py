@@ -1,0 +1,125 @@
+"""What a pickle may become here: plain data, and names and nodes that do nothing.
+
+A pickle stream names functions and classes and asks for calls. None of them is ever
+looked up: a name stays text, and a call or an object becomes a `Node` that remembers
+what was asked for. Loaders read nodes like any other file content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A global that the stream named, as text: `torch.FloatStorage`."""
+
+    name: str
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Node:
+    """A call or an object that the stream asked for, and what it was given."""
+
+    name: str
+    args: tuple[object, ...] = ()
+    state: object = None
+    items: list[object] = field(default_factory=list)
+    entries: dict[object, object] = field(default_factory=dict)
+
+
+# Calls that may stand in a stream. They are not made: they become nodes.
+CALLED = frozenset(
+    {
+        "numpy._core.multiarray._reconstruct",
+        "numpy._core.multiarray.scalar",
+        "numpy._core.numeric._frombuffer",
+        "numpy.core.multiarray._reconstruct",
+        "numpy.core.multiarray.scalar",
+        "numpy.core.numeric._frombuffer",
+        "numpy.dtype",
+        "tensordict._reductions._make_td",
+        "tensordict._reductions._rebuild_tensordict_files_consolidated",
+        "torch._tensor._rebuild_from_type_v2",
+        "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_tensor",
+        "torch._utils._rebuild_tensor_v2",
+        "torch._utils._rebuild_tensor_v3",
+        "torch.device",
+        "torch.nested._internal.nested_tensor._rebuild_njt",
+        "torch.storage._load_from_bytes",
+        # values of dataset columns and of `meta_info`
+        "builtins.bytearray",
+        "builtins.complex",
+        "builtins.range",
+        "builtins.slice",
+        "datetime.date",
+        "datetime.datetime",
+        "datetime.time",
+        "datetime.timedelta",
+        "datetime.timezone",
+        "decimal.Decimal",
+        "fractions.Fraction",
+        "pathlib.Path",
+        "pathlib.PosixPath",
+        "pathlib.PurePosixPath",
+        "pathlib.PureWindowsPath",
+        "pathlib.WindowsPath",
+        "pathlib._local.PosixPath",
+        "uuid.UUID",
+    }
+)
+
+
+def _encode(text: object, encoding: object = "latin1") -> bytes:
+    """Make bytes, which protocols 0 to 2 store as text of the same code points."""
+    if not isinstance(text, str) or encoding not in {"latin1", "latin-1"}:
+        msg = "bytes in an unknown encoding"
+        raise ValueError(msg)
+    return text.encode("latin1")
+
+
+def _mapping(pairs: object = ()) -> dict[object, object]:
+    """Make a dictionary, filled later; the factory of a `defaultdict` is not needed."""
+    if pairs == () or isinstance(pairs, Name):
+        return {}
+    msg = "a mapping made from pairs"
+    raise ValueError(msg)
+
+
+def _sequence(values: object = ()) -> list[object]:
+    """Keep sets as lists, so that nothing of the stream is ever hashed."""
+    if not isinstance(values, list | tuple):
+        msg = "a set made from no list"
+        raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
+    return list(values)
+
+
+def _size(values: object = ()) -> tuple[object, ...]:
+    return tuple(_sequence(values))
+
+
+def _reconstructed(cls: object, *_: object) -> Node:
+    """Make an object as protocols 0 and 1 do."""
+    if not isinstance(cls, Name):
+        msg = "an object of no class"
+        raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
+    return Node(cls.name)
+
+
+# Calls whose result is plain data, made by functions of our own.
+BUILT: dict[str, Callable[..., object]] = {
+    "__builtin__.set": _sequence,
+    "_codecs.encode": _encode,
+    "builtins.frozenset": _sequence,
+    "builtins.set": _sequence,
+    "collections.OrderedDict": _mapping,
+    "collections.defaultdict": _mapping,
+    "copy_reg._reconstructor": _reconstructed,
+    "copyreg._reconstructor": _reconstructed,
+    "torch.Size": _size,
+}

@@ -1,0 +1,88 @@
+"""Arguments of pickle opcodes, protocols 0 to 5, read without trusting a length."""
+
+from __future__ import annotations
+
+import pickletools
+from typing import TYPE_CHECKING, Protocol
+
+from rounddiag.loaders.pickle_stack import BrokenPickleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rounddiag.loaders.source import Span, SpanReader
+
+SHORT = 256  # longer bytes stay in the file
+MAX_TEXT = 1 << 30  # bytes of text in one pickle
+MAX_LONG = 1 << 10  # bytes of one integer
+
+
+class Stream(Protocol):
+    """What an argument is read from."""
+
+    stream: SpanReader
+    span: Span
+    text_left: int
+
+
+def _sized(at: Stream, width: int, most: int) -> int:
+    """Read a length that must fit in what is left of the stream."""
+    size = int.from_bytes(at.stream.read(width), "little")
+    if size > len(at.span) - at.stream.tell():
+        msg = f"a length of {size} bytes, more than are left"
+        raise BrokenPickleError(msg)
+    if size > most:
+        msg = f"{size} bytes where at most {most} make sense"
+        raise BrokenPickleError(msg)
+    return size
+
+
+def _text(at: Stream, width: int, encoding: str = "utf-8") -> str:
+    size = _sized(at, width, at.text_left)
+    at.text_left -= size
+    return at.stream.read(size).decode(encoding, "surrogatepass")
+
+
+def _bytes(at: Stream, width: int) -> bytes | Span:
+    """Read short bytes; of long ones remember the place, and step over them."""
+    size = _sized(at, width, 1 << 62)
+    if size < SHORT:
+        return at.stream.read(size)
+    start = at.stream.tell()
+    at.stream.seek(start + size)
+    return at.span.part(start, size)
+
+
+def _long(at: Stream, width: int) -> int:
+    size = _sized(at, width, MAX_LONG)
+    return int.from_bytes(at.stream.read(size), "little", signed=True)
+
+
+_OURS: dict[str, Callable[[Stream], object]] = {
+    "bytes1": lambda at: _bytes(at, 1),
+    "bytes4": lambda at: _bytes(at, 4),
+    "bytes8": lambda at: _bytes(at, 8),
+    "bytearray8": lambda at: _bytes(at, 8),
+    "string1": lambda at: _text(at, 1, "latin-1"),
+    "string4": lambda at: _text(at, 4, "latin-1"),
+    "unicodestring1": lambda at: _text(at, 1),
+    "unicodestring4": lambda at: _text(at, 4),
+    "unicodestring8": lambda at: _text(at, 8),
+    "long1": lambda at: _long(at, 1),
+    "long4": lambda at: _long(at, 4),
+}
+
+
+def _theirs(read: Callable[[SpanReader], object]) -> Callable[[Stream], object]:
+    return lambda at: read(at.stream)
+
+
+# Opcode -> its name in `pickletools`, and how its argument is read. Where the length is
+# in the stream the reader is ours; the others read a few bytes or one short line.
+OPCODES: dict[bytes, tuple[str, Callable[[Stream], object] | None]] = {
+    op.code.encode("latin-1"): (
+        op.name,
+        None if op.arg is None else _OURS.get(op.arg.name) or _theirs(op.arg.reader),
+    )
+    for op in pickletools.opcodes
+}

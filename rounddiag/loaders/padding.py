@@ -1,0 +1,92 @@
+"""Padding of prompts and responses, as the attention mask tells it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.loaders.field_reader import shape_of
+from rounddiag.loaders.ragged import ragged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rounddiag.loaders.field_reader import FieldReader
+
+
+def unpadded(reader: FieldReader) -> dict[str, Any]:
+    """Return lengths, prompts and position ids of a batch, without padding.
+
+    Nested fields have no padding, and neither has a file without `attention_mask`, as
+    far as anyone can tell.
+    """
+    real = _real_positions(reader)
+    return {
+        "lengths": _lengths(reader, real),
+        **_prompts(reader, real),
+        "position_ids": _position_ids(reader, real),
+    }
+
+
+def _real_positions(reader: FieldReader) -> list[Tensor] | None:
+    """Return which positions of prompt and response are real, for each sample."""
+    found = reader.rows("attention_mask") if reader.responses.is_padded else None
+    if found is None:
+        return None
+    if len(found.lengths) != reader.num_samples or found.values.dim() != 1:
+        raise reader.misfit(
+            key="attention_mask",
+            expected=f"{reader.num_samples} rows of positions",
+            found=shape_of(found),
+        )
+    return [row != 0 for row in found.rows()]
+
+
+def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
+    stored = reader.responses.lengths
+    if real is None:
+        return stored
+    pairs = zip(real, stored.tolist(), strict=True)
+    ends = [_end(row[len(row) - width :]) for row, width in pairs]
+    return torch.tensor(ends, dtype=torch.int64, device=stored.device)
+
+
+def _end(real: Tensor) -> int:
+    places = real.nonzero()
+    return int(places[-1]) + 1 if len(places) else 0
+
+
+def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor]:
+    found = reader.rows("prompts") or reader.rows("prompt_ids")
+    if found is None:
+        return {}
+    if real is not None:
+        wholes = (found.lengths + reader.responses.lengths).tolist()
+        if wholes != [len(row) for row in real]:
+            raise reader.misfit(
+                key="attention_mask",
+                expected=f"{wholes[:1]} positions a row, of prompt and response",
+                found=f"{[len(row) for row in real[:1]]}",
+            )
+        pairs = zip(found.rows(), real, strict=True)
+        found = ragged([row[keep[: len(row)]] for row, keep in pairs])
+    return {"prompt_ids": found.values, "prompt_offsets": found.offsets}
+
+
+def _position_ids(
+    reader: FieldReader, real: list[Tensor] | None
+) -> tuple[Tensor, ...] | None:
+    found = reader.rows("position_ids")
+    if found is None:
+        return None
+    rows = found.rows()
+    if real is None:
+        return tuple(rows)
+    if [row.shape[-1] for row in rows] != [len(row) for row in real]:
+        raise reader.misfit(
+            key="position_ids",
+            expected="rows as long as those of `attention_mask`",
+            found=shape_of(found),
+        )
+    return tuple(row[..., keep] for row, keep in zip(rows, real, strict=True))

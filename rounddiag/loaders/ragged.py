@@ -1,0 +1,128 @@
+"""Rows of one field, whatever they were stored in: padded, nested, or one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ragged:
+    """Rows that follow each other along one dimension of `values`.
+
+    Attributes
+    ----------
+    values : Tensor
+        The rows, end to end.
+    offsets : Tensor of int64, shape (num_rows + 1,)
+        Where each row starts.
+    dim : int
+        The dimension along which they follow each other.
+    is_padded : bool
+        Whether the rows are those of a padded tensor, all of the same length.
+    """
+
+    values: Tensor
+    offsets: Tensor
+    dim: int = 0
+    is_padded: bool = False
+
+    @property
+    def lengths(self) -> Tensor:
+        """Length of each row."""
+        return self.offsets.diff()
+
+    def rows(self) -> list[Tensor]:
+        """Return the rows, as views."""
+        return list(self.values.split(self.lengths.tolist(), dim=self.dim))
+
+    def tails(self, lengths: Tensor) -> Ragged:
+        """Return the last positions of each row, as many as `lengths` says.
+
+        Examples
+        --------
+        >>> field = ragged([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+        >>> field.tails(torch.tensor([2, 1])).values
+        tensor([2, 3, 5])
+        """
+        pairs = zip(self.rows(), lengths.tolist(), strict=True)
+        tails = ragged([row[len(row) - length :] for row, length in pairs])
+        return Ragged(
+            values=tails.values, offsets=tails.offsets, is_padded=self.is_padded
+        )
+
+
+def ragged(value: object) -> Ragged:
+    """Return the rows of a field.
+
+    Parameters
+    ----------
+    value : Tensor, array, or sequence of them
+        A padded tensor, a nested one (jagged or strided), or one row after the other.
+
+    Raises
+    ------
+    ValueError
+        If the value has no rows.
+    """
+    match value:
+        case Ragged():
+            return value
+        case torch.Tensor() if value.is_nested:
+            return _nested(value)
+        case torch.Tensor() if value.dim() > 1:
+            return _padded(value)
+        case np.ndarray() if value.dtype != object and value.ndim > 1:
+            return _padded(torch.from_numpy(value))
+        case list() | tuple() | np.ndarray():
+            return _joined([torch.as_tensor(row) for row in value])
+    msg = "a field of rows has at least two dimensions"
+    raise ValueError(msg)
+
+
+def compact(
+    values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
+) -> Ragged:
+    """Return the rows of a nested tensor, without the holes that `lengths` leaves."""
+    if lengths is None:
+        return Ragged(values=values, offsets=offsets.long(), dim=dim)
+    pairs = zip(offsets.tolist(), lengths.tolist(), strict=False)
+    return _joined([values.narrow(dim, start, size) for start, size in pairs], dim)
+
+
+def _nested(value: Tensor) -> Ragged:
+    if value.layout != torch.jagged:
+        return _joined(list(value.unbind()))
+    ragged_dim = int(getattr(value, "_ragged_idx", 1)) - 1
+    nested: Any = value  # torch's types know nothing of nested tensors
+    return compact(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
+
+
+def _padded(value: Tensor) -> Ragged:
+    count, width = value.shape[0], value.shape[-1]
+    offsets = torch.arange(count + 1, device=value.device) * width
+    if value.dim() == 2:  # noqa: PLR2004 rows and positions
+        return Ragged(values=value.reshape(-1), offsets=offsets, is_padded=True)
+    joined = (
+        torch.cat(list(value), dim=-1)
+        if count
+        else value.reshape(*value.shape[1:-1], 0)
+    )
+    return Ragged(values=joined, offsets=offsets, dim=joined.dim() - 1, is_padded=True)
+
+
+def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
+    sizes = torch.tensor([row.shape[dim] for row in rows], dtype=torch.int64)
+    values = torch.cat(list(rows), dim=dim) if rows else torch.empty(0)
+    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    return Ragged(
+        values=values, offsets=offsets, dim=values.dim() - 1 if dim < 0 else dim
+    )

@@ -1,0 +1,155 @@
+"""Places in a file: remembered while loading, read when asked for."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import LoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import Buffer, Self
+
+MAX_LINE = 1 << 16  # of the text opcodes of old pickles: names and numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A file as it was when it was opened, or bytes that a file held in another form.
+
+    Nothing stays open or mapped between two reads: a file that is overwritten in place
+    ends a process that has it mapped. Each read checks that the file is the same.
+    """
+
+    path: Path
+    size: int
+    mtime_ns: int = 0
+    data: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Remember a file with its size and time."""
+        stat = path.stat()
+        return cls(path=path, size=stat.st_size, mtime_ns=stat.st_mtime_ns)
+
+    def of_bytes(self, data: bytes) -> Source:
+        """Hold bytes that were decoded from this file."""
+        return Source(path=self.path, size=len(data), data=data)
+
+    def whole(self) -> Span:
+        """Return the place of everything."""
+        return Span(self, 0, self.size)
+
+    def open(self) -> io.RawIOBase | io.BytesIO:
+        """Open it for reading; a LoadError where the file is no longer the same."""
+        if self.data is not None:
+            return io.BytesIO(self.data)
+        try:
+            stream = self.path.open("rb", buffering=0)
+        except OSError as error:
+            raise self._changed(found=error.strerror or "no such file") from error
+        stat = os.fstat(stream.fileno())
+        if (stat.st_size, stat.st_mtime_ns) != (self.size, self.mtime_ns):
+            stream.close()
+            raise self._changed(found="another size or time")
+        return stream
+
+    def _changed(self, *, found: str) -> LoadError:
+        return self.error(
+            expected="the file as it was when it was loaded",
+            found=found,
+            advice="Load it again; copy a file first that a trainer overwrites.",
+        )
+
+    def error(self, expected: str, found: str, advice: str) -> LoadError:
+        """Build a LoadError that names this file."""
+        return LoadError.build(
+            file=self.path, expected=expected, found=found, advice=advice
+        )
+
+    def damaged(self, *, found: str) -> LoadError:
+        """Build the LoadError of a file that breaks the rules of its own format."""
+        return self.error(
+            expected="a whole file of its kind",
+            found=found,
+            advice="It is cut off, damaged or forged: copy or save it again.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The bytes of a source from `start` to `stop`."""
+
+    source: Source
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, size: int) -> Span:
+        """Return the place of `size` bytes, `start` bytes into this one."""
+        if start < 0 or size < 0 or start + size > len(self):
+            found = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
+            raise self.source.damaged(found=found)
+        return Span(self.source, self.start + start, self.start + start + size)
+
+    def open(self) -> SpanReader:
+        """Open it as a file of its own that ends where the span ends."""
+        return SpanReader(_Window(self))
+
+    def read(self) -> bytes:
+        """Read it all."""
+        with self.open() as stream:
+            return stream.read(len(self))
+
+    def read_into(self, buffer: memoryview) -> None:
+        """Fill a buffer of the span's size, without a copy in between."""
+        with self.open() as stream:
+            if stream.readinto(buffer) != len(self):
+                raise self.source.damaged(found="an end in the middle of a tensor")
+
+
+class SpanReader(io.BufferedReader):
+    """A buffered reader of a span, whose lines cannot be longer than a name needs."""
+
+    def readline(self, size: int | None = -1) -> bytes:  # noqa: ARG002 the limit is ours
+        """Read one line, or as much of it as a line may have."""
+        return super().readline(MAX_LINE)
+
+
+class _Window(io.RawIOBase):
+    """A part of a file, shown as a file."""
+
+    def __init__(self, span: Span) -> None:
+        self._span, self._stream, self._at = span, span.source.open(), 0
+        self._stream.seek(span.start)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = (0, self._at, len(self._span))[whence]
+        self._at = max(0, base + offset)
+        self._stream.seek(self._span.start + self._at)
+        return self._at
+
+    def readinto(self, buffer: Buffer) -> int:
+        room = memoryview(buffer)[: max(0, len(self._span) - self._at)]
+        count = self._stream.readinto(room) or 0
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()

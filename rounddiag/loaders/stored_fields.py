@@ -1,0 +1,95 @@
+"""Fields that are still in a file, read when a Batch needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.loaders.numpy_nodes import StoredArray, scalar_value, stored_array
+from rounddiag.loaders.ragged import Ragged, compact
+from rounddiag.loaders.screens import screenshots
+from rounddiag.loaders.tensor_nodes import StoredJagged
+from rounddiag.loaders.tensors import StoredTensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+    from rounddiag.loaders.tensordict import Value
+
+
+class StoredFields(Mapping[str, Any]):
+    """Fields that are read from the file when they are looked up."""
+
+    def __init__(self, fields: Mapping[str, Value]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> Tensor | Ragged | list[Tensor]:
+        match self._fields[name]:
+            case StoredTensor() as tensor:
+                return tensor.read()
+            case StoredJagged() as nested:
+                lengths = None if nested.lengths is None else nested.lengths.read()
+                return compact(
+                    nested.values.read(), nested.offsets.read(), lengths, nested.dim
+                )
+            case rows:
+                return [row.read() for row in rows if isinstance(row, StoredTensor)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def batch_from_stored(
+    fields: Mapping[str, Value],
+    columns: Mapping[str, Any],
+    info: Mapping[Any, Any],
+    source: Source,
+    keys: list[str] | None = None,
+) -> Batch:
+    """Build a batch, with its images, from rows and columns that are in a file."""
+    values = {
+        k: plain_values(v, source) for k, v in fields.items() if _isplain_values(v)
+    }
+    rows = {k: v for k, v in fields.items() if k not in values}
+    everything = {**columns, **values}
+    batch = batch_from_fields(
+        StoredFields(rows),
+        source=source.path,
+        columns=everything,
+        info=info,
+        sample_ids=keys,
+    )
+    inputs = everything.get("multi_modal_inputs")
+    if inputs is None:
+        return batch
+    return replace(batch, images=screenshots(batch, inputs, source))
+
+
+def _isplain_values(value: Value) -> bool:
+    if isinstance(value, StoredTensor):
+        return len(value.shape) == 1
+    return isinstance(value, list) and not all(
+        isinstance(row, StoredTensor) for row in value
+    )
+
+
+def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
+    """Return what there is one value of a sample, read from the file."""
+    if isinstance(value, StoredTensor):
+        return value.read().numpy()
+    array = stored_array(value, source)
+    if isinstance(array, StoredArray):
+        return array.read()
+    return [scalar_value(item) for item in as_list(value if array is None else array)]
+
+
+def as_list(value: object) -> list[object]:
+    """Return a list of the file; nothing where it is none."""
+    return value if isinstance(value, list) else []
