@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    Array: TypeAlias = np.ndarray[Any, Any]
     Block: TypeAlias = np.ndarray[Any, Any] | Tensor
 
 # Positions a block: a slice of the mask and its comparison then stay in the cache.
@@ -75,31 +76,36 @@ def find_rounds(
     ([0, 0, 1], [0, 1, 0], [2, 1, 1])
     """
     edges = _with_ends(_change_points(response_mask, is_mask=True), response_mask)
-    breaks = [offsets[1:-1]]
+    limits = offsets.cpu().numpy()
+    breaks = limits[1:-1]
     if round_ids is not None:
-        breaks.append(_change_points(round_ids))
-    start, stop = edges[0::2].contiguous(), edges[1::2].contiguous()
-    start, stop = _divided(start, stop, torch.cat(breaks))
-    first = torch.searchsorted(start, offsets)
-    sample = torch.arange(len(offsets) - 1, device=start.device)
-    index = torch.arange(len(start), device=start.device)
-    num_rounds = first.diff()
-    return Rounds(
-        sample=sample.repeat_interleave(num_rounds),
-        round=index - first[:-1].repeat_interleave(num_rounds),
-        start=start,
-        num_tokens=stop - start,
-    )
+        breaks = np.concatenate([breaks, _change_points(round_ids)])
+    start, stop = _divided(edges[0::2].copy(), edges[1::2], breaks)
+    first = np.searchsorted(start, limits)
+    counts = np.diff(first)
+    columns = {
+        "sample": np.repeat(np.arange(len(counts)), counts),
+        "round": np.arange(len(start)) - np.repeat(first[:-1], counts),
+        "start": start,
+        "num_tokens": stop - start,
+    }
+    device = response_mask.device
+    return Rounds(**{k: torch.from_numpy(v).to(device) for k, v in columns.items()})
 
 
-def _change_points(values: Tensor, *, is_mask: bool = False) -> Tensor:
-    """Find the positions whose value differs from the one before."""
-    found = [torch.empty(0, dtype=torch.int64, device=values.device)]
+def _change_points(values: Tensor, *, is_mask: bool = False) -> Array:
+    """Find the positions whose value differs from the one before, on the host."""
+    # Memory that is reserved and not written to costs nothing.
+    found = np.empty(len(values), dtype=np.int64)
+    num_found = 0
     for begin, block in _blocks(values):
         if is_mask and not _holds_zero_one(block):
             raise _no_mask(block)
-        found.append(_nonzero(_changes(block)) + (begin + 1))
-    return torch.cat(found)
+        places = _nonzero(_changes(block))
+        stop = num_found + len(places)
+        np.add(places, begin + 1, out=found[num_found:stop])
+        num_found = stop
+    return found[:num_found]
 
 
 def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
@@ -135,31 +141,29 @@ def _changes(block: Block) -> Block:
     return flags  # type: ignore[no-any-return] # the stubs give two arrays' != a bool
 
 
-def _nonzero(flags: Block) -> Tensor:
+def _nonzero(flags: Block) -> Array:
     # numpy skips stretches without a flag; torch on the CPU writes as it counts.
     if isinstance(flags, np.ndarray):
-        return torch.from_numpy(np.flatnonzero(flags))
-    return flags.nonzero()[:, 0]
+        return np.flatnonzero(flags)
+    places: Array = flags.nonzero()[:, 0].cpu().numpy()
+    return places
 
 
-def _with_ends(edges: Tensor, mask: Tensor) -> Tensor:
+def _with_ends(edges: Array, mask: Tensor) -> Array:
     """Let starts and stops alternate also for runs that touch the first or last."""
     if len(mask) == 0:
         return edges
-    first = edges.new_zeros(int(mask[0] != 0))
-    last = edges.new_full((int(mask[-1] != 0),), len(mask))
-    return torch.cat([first, edges, last])
+    first, last = [0] * int(mask[0] != 0), [len(mask)] * int(mask[-1] != 0)
+    return np.concatenate([first, edges, last]).astype(np.int64, copy=False)
 
 
-def _divided(start: Tensor, stop: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor]:
+def _divided(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:
     """Divide the runs at the breaks that fall inside of them."""
     if len(start) == 0:
         return start, stop
-    run = torch.searchsorted(start, breaks) - 1
-    inside = breaks[(run >= 0) & (breaks < stop[run.clamp(min=0)])].unique()
+    run = np.searchsorted(start, breaks) - 1
+    inside = np.unique(breaks[(run >= 0) & (breaks < stop[run])])
     if len(inside) == 0:
         return start, stop
-    return (
-        torch.cat([start, inside]).sort().values,
-        torch.cat([stop, inside]).sort().values,
-    )
+    starts, stops = np.concatenate([start, inside]), np.concatenate([stop, inside])
+    return np.sort(starts), np.sort(stops)

@@ -26,11 +26,16 @@ def check_fields(batch: Batch) -> None:
 
 def check_rounds(batch: Batch) -> None:
     """Raise a BatchError where the mask marks padding, or is no mask."""
-    rounds = batch.rounds
-    end = (batch.offsets[:-1] + batch.lengths)[rounds.sample]
-    beyond = (rounds.start + rounds.num_tokens) > end
+    rounds, offsets = batch.rounds, batch.offsets
+    if len(rounds) == 0:
+        return
+    # The last round of a sample reaches furthest.
+    last = torch.searchsorted(rounds.start, offsets[1:]) - 1
+    stop = rounds.start[last] + rounds.num_tokens[last]
+    end = offsets[:-1] + batch.lengths
+    beyond = (last >= 0) & (stop > end) & (rounds.start[last] >= offsets[:-1])
     if beyond.any():
-        sample = int(rounds.sample[beyond][0])
+        sample = int(beyond.nonzero()[0])
         raise BatchError.build(
             key="response_mask",
             expected=f"0 beyond the {int(batch.lengths[sample])} real positions"

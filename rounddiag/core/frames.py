@@ -228,16 +228,16 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
 
 def _aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
     num_finite = num_tokens - totals.num_nonfinite
-    none = num_finite == 0
-    count = np.where(none, np.nan, num_finite)
-    return {
-        "num_tokens": num_tokens,
-        "num_nonfinite": totals.num_nonfinite,
-        "mean_abs_diff": totals.abs_diff / count,
-        "mean_diff": totals.diff / count,
-        "max_abs_diff": np.where(none, np.nan, totals.max_abs_diff),
-        "k3": totals.k3 / count,
-    }
+    # 0 / 0 is NaN: nothing finite has no mean.
+    with np.errstate(invalid="ignore"):
+        return {
+            "num_tokens": num_tokens,
+            "num_nonfinite": totals.num_nonfinite.astype(np.int64),
+            "mean_abs_diff": totals.abs_diff / num_finite,
+            "mean_diff": totals.diff / num_finite,
+            "max_abs_diff": np.where(num_finite == 0, np.nan, totals.max_abs_diff),
+            "k3": totals.k3 / num_finite,
+        }
 
 
 def _check_columns(batch: Batch, columns: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import torch
 from rounddiag.core.divergence import SERIES_LIMIT, k3_near_zero
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 # Runs shorter than this are gathered by index, longer ones copied run by run.
 _SHORT = 32
-_SUMS = ("num_nonfinite", "abs_diff", "diff", "k3")
+_FIELDS = ("num_nonfinite", "abs_diff", "diff", "max_abs_diff", "k3")
 
 
 def totals(
@@ -35,7 +35,7 @@ def totals(
     """Compute the fields of `Totals`, and fill `out` with each token's diff."""
     start, num, first = _pieces(rounds.start.numpy(), rounds.num_tokens.numpy())
     blocks = _diffs(as_numpy(a), as_numpy(b), start, num, out)
-    return _joined([_block_totals(*block) for block in blocks], first)
+    return _added_up(blocks, len(start), first)
 
 
 def totals_of(values: Array, counts: Array) -> dict[str, Array]:
@@ -45,21 +45,25 @@ def totals_of(values: Array, counts: Array) -> dict[str, Array]:
         (values[low:high].copy(), np.cumsum(nums) - nums)
         for low, high, _, nums in _blocks(start, num)
     )
-    return _joined([_block_totals(*block) for block in blocks], first)
+    return _added_up(blocks, len(start), first)
 
 
-def _joined(blocks: list[dict[str, Array]], first: Array) -> dict[str, Array]:
-    """Join the blocks, and add up pieces that begin at `first`, in float64."""
-    if not blocks:
-        return {name: np.empty(0) for name in (*_SUMS, "max_abs_diff")}
-    columns = {
-        name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]
-    }
-    if len(first) == len(columns["diff"]):
+def _added_up(
+    blocks: Iterable[tuple[Array, Array]], num_pieces: int, first: Array
+) -> dict[str, Array]:
+    """Add up each block, and the pieces that begin at `first`, in float64."""
+    columns = {name: np.empty(num_pieces) for name in _FIELDS}
+    low = 0
+    for values, begins in blocks:
+        high = low + len(begins)
+        for name, sums in _block_totals(values, begins).items():
+            columns[name][low:high] = sums
+        low = high
+    if len(first) == num_pieces:
         return columns
-    sums = {name: np.add.reduceat(columns[name], first) for name in _SUMS}
+    added = {name: np.add.reduceat(columns[name], first) for name in _FIELDS}
     largest = np.maximum.reduceat(columns["max_abs_diff"], first)
-    return {**sums, "max_abs_diff": largest}
+    return {**added, "max_abs_diff": largest}
 
 
 def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
@@ -150,22 +154,22 @@ def _runs(low: int, start: Array, num: Array) -> Iterator[tuple[int, int, int]]:
         at += count
 
 
-def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
+def _block_totals(values: Array, begins: Array) -> dict[str, Array | int]:
     size = np.abs(values)
-    abs_diff = np.add.reduceat(size, begins)
-    nonfinite = np.zeros(len(begins), dtype=np.int64)
+    abs_diff = _added(size, begins)
+    nonfinite: Array | int = 0
     if not np.isfinite(abs_diff).all():
         bad = ~np.isfinite(values)
-        nonfinite = np.add.reduceat(bad, begins, dtype=np.int64)
+        nonfinite = _added(bad.astype(np.int64), begins)
         # float64: the sum of values near the largest float32 is no float32.
         values = np.where(bad, 0, values).astype(np.float64)
         size = np.abs(values)
-        abs_diff = np.add.reduceat(size, begins)
+        abs_diff = _added(size, begins)
     return {
         "num_nonfinite": nonfinite,
-        "abs_diff": abs_diff.astype(np.float64),
-        "diff": np.add.reduceat(values, begins).astype(np.float64),
-        "max_abs_diff": np.maximum.reduceat(size, begins).astype(np.float64),
+        "abs_diff": abs_diff,
+        "diff": _added(values, begins),
+        "max_abs_diff": np.maximum.reduceat(size, begins),
         "k3": _k3_sums(values, size, begins),
     }
 
@@ -176,7 +180,17 @@ def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
     exact = values[large].astype(np.float64)
     with np.errstate(over="ignore"):
         exact = np.expm1(exact) - exact
-    values[large] = 0
-    sums: Array = np.add.reduceat(k3_near_zero(values), begins).astype(np.float64)
+    near = values.copy()
+    near[large] = 0
     run = np.searchsorted(begins, large, side="right") - 1
-    return sums + np.bincount(run, weights=exact, minlength=len(begins))
+    sums = np.bincount(run, weights=exact, minlength=len(begins))
+    sums += _added(k3_near_zero(near), begins)
+    return sums
+
+
+def _added(values: Array, begins: Array) -> Array:
+    """Add up the runs that begin at `begins`; of one token each they are their sums."""
+    if len(values) == len(begins):
+        return values
+    sums: Array = np.add.reduceat(values, begins)
+    return sums
