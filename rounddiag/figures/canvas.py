@@ -1,0 +1,119 @@
+"""The empty figure that every plot begins with: one look, no upload button."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.figures.theme import Theme
+
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, sans-serif'
+# Room over a plot whose title has no lines of explanation, in pixels.
+TOP = 60
+_TITLE_SIZE, _TEXT_SIZE = 16, 12
+# Plotly spaces all lines of a title by the size of its font.
+_LINE_HEIGHT = 1.3 * _TITLE_SIZE
+
+
+def new_figure(
+    title: str, lines: Sequence[str], theme: Theme, *, height: int, bottom: int = 52
+) -> go.Figure:
+    """Make an empty figure with a title and lines of explanation under it.
+
+    The margin over the plot grows with the lines, so that neither is ever cut; the
+    width is left to the page.
+
+    Parameters
+    ----------
+    title : str
+    lines : sequence of str
+        Each short enough for a figure of 400 pixels (about 60 characters).
+    theme : Theme
+    height : int
+        Of the whole figure, without the lines, in pixels.
+    bottom : int
+        Room under the plot, in pixels.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+    """
+    text = "".join(f"<br>{colored(line, theme.muted, _TEXT_SIZE)}" for line in lines)
+    above = round(_LINE_HEIGHT * len(lines))
+    return go.Figure(
+        layout={
+            "template": _template(theme),
+            "title": {"text": f"<b>{title}</b>{text}"},
+            "height": height + above,
+            "margin": {"t": TOP + above, "b": bottom, "l": 64, "r": 20},
+            "modebar": {"remove": ["sendChartToCloud"]},
+        }
+    )
+
+
+def colored(text: str, color: str, size: int | None = None) -> str:
+    """Put text into a colour, and a size in pixels, for plotly's pseudo HTML."""
+    style = f"color:{color}" + (f";font-size:{size}px" if size else "")
+    return f'<span style="{style}">{text}</span>'
+
+
+def cross(theme: Theme) -> dict[str, Any]:
+    """Return the plotly marker of a value that is not finite."""
+    line = {"width": 1.5, "color": theme.text}
+    return {"symbol": "x-thin", "size": 8, "line": line}
+
+
+def empty_figure(title: str, why: str, theme: Theme) -> go.Figure:
+    """Make a figure of a sentence, instead of axes without data."""
+    figure = new_figure(title, [why], theme, height=TOP, bottom=0)
+    figure.update_layout(xaxis_visible=False, yaxis_visible=False)
+    return figure
+
+
+def _template(theme: Theme) -> go.layout.Template:
+    axis = {
+        "gridcolor": theme.grid,
+        "linecolor": theme.grid,
+        "zeroline": False,
+        "zerolinecolor": theme.muted,
+        "ticks": "outside",
+        "tickcolor": theme.grid,
+        "tickfont": {"color": theme.muted},
+        "title": {"font": {"color": theme.text, "size": _TEXT_SIZE}, "standoff": 8},
+        "exponentformat": "power",
+    }
+    return go.layout.Template(
+        layout={
+            "paper_bgcolor": theme.paper,
+            "plot_bgcolor": theme.paper,
+            "font": {"family": FONT, "color": theme.text, "size": _TEXT_SIZE},
+            "title": {
+                "font": {"size": _TITLE_SIZE, "weight": "normal"},
+                "x": 0,
+                "xanchor": "left",
+                "y": 1,
+                "yanchor": "top",
+                "yref": "container",
+                "pad": {"t": 24, "l": 14},
+            },
+            "xaxis": {**axis, "showgrid": False},
+            "yaxis": {**axis, "automargin": True},
+            "hoverlabel": {
+                "bgcolor": theme.shade,
+                "bordercolor": theme.muted,
+                "font": {"family": FONT, "color": theme.text},
+                "align": "left",
+            },
+            "modebar": {
+                "bgcolor": "rgba(0,0,0,0)",
+                "color": theme.muted,
+                "activecolor": theme.text,
+            },
+            "showlegend": False,
+            "dragmode": "zoom",
+        }
+    )

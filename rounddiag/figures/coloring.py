@@ -1,0 +1,94 @@
+"""Colours and marks of a token's diff in text: one rule for all tokens."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rounddiag.figures.scale import LogScale
+from rounddiag.figures.theme import DARK, LIGHT, Theme, ThemeName, theme_of
+
+# Fixed, so that the texts of two samples, or two batches, can be compared.
+SCALE = LogScale(low=1e-3, high=1.0)
+# Beyond, a token's probability differs by more than a factor of 2.
+UNDERLINED = math.log(2)
+LEVELS = 8
+# Strongest background; text on it keeps a contrast of 4.5 in both themes.
+STRONGEST = 0.5
+
+
+def token_class(diff: float) -> str:
+    """Name the CSS classes of a token: sign and strength, underline, not finite.
+
+    Examples
+    --------
+    >>> token_class(0.0001), token_class(0.03), token_class(-5.0), token_class(math.nan)
+    ('', 'p4', 'n8 u', 'x')
+    """
+    if not math.isfinite(diff):
+        return "x"
+    level = round(LEVELS * float(SCALE.share(np.array(abs(diff)))))
+    if level == 0:
+        return ""
+    strong = " u" if abs(diff) > UNDERLINED else ""
+    return f"{'p' if diff > 0 else 'n'}{level}{strong}"
+
+
+def style_sheet(theme: ThemeName | None) -> str:
+    """Return the CSS of a token text.
+
+    Without a theme the page's own colours are used, by JupyterLab's variables, and
+    those of the default theme where a page has none.
+    """
+    look = theme_of(theme)
+    page = theme is None
+    variables = (
+        f"--rd-paper:{_color(look.paper, 'layout-color0', page=page)}",
+        f"--rd-ink:{_color(look.text, 'ui-font-color0', page=page)}",
+        f"--rd-dim:{_color(look.muted, 'ui-font-color1', page=page)}",
+    )
+    rules = [
+        _RULES,
+        f".rd-text{{{';'.join(variables)}}}",
+        *_backgrounds("", look),
+    ]
+    if page:
+        for other, flag in ((LIGHT, "true"), (DARK, "false")):
+            rules += _backgrounds(f'[data-jp-theme-light="{flag}"] ', other)
+    return "".join(rules)
+
+
+def _color(color: str, variable: str, *, page: bool) -> str:
+    return f"var(--jp-{variable},{color})" if page else color
+
+
+def _backgrounds(where: str, look: Theme) -> list[str]:
+    return [
+        f"{where}.rd-text .{sign}{level}{{background:{_rgba(color, level)}}}"
+        for sign, color in (("p", look.more), ("n", look.less))
+        for level in range(1, LEVELS + 1)
+    ]
+
+
+def _rgba(color: str, level: int) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{STRONGEST * level / LEVELS:.2f})"
+
+
+_RULES = """
+.rd-text{background:var(--rd-paper);color:var(--rd-ink);padding:8px 12px;
+font:13px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,Ubuntu,sans-serif}
+.rd-text .k{color:var(--rd-dim);font-size:12px}
+.rd-text .k b{color:var(--rd-ink)}
+.rd-text pre{font:13px/1.75 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
+color:inherit;background:none;margin:2px 0 10px;padding:0;white-space:pre-wrap;
+overflow-wrap:anywhere;content-visibility:auto;contain-intrinsic-size:auto 200px}
+.rd-text pre span,.rd-text .k span{border-radius:2px;padding:1px 0}
+.rd-text pre span:hover{outline:1px solid currentColor}
+.rd-text .u{text-decoration:underline 2px;text-underline-offset:3px}
+.rd-text .x{outline:1px dashed currentColor}
+.rd-text i{font-style:normal;opacity:.55}
+.rd-text .o{display:inline-block;border:1px solid var(--rd-dim);border-radius:9px;
+color:var(--rd-dim);font-size:12px;padding:0 8px;margin:2px 0}
+"""

@@ -1,0 +1,77 @@
+"""Words and numbers as figures show them."""
+
+from __future__ import annotations
+
+from html import escape
+
+# The sign for a value that is not finite, in words.
+CROSS = "\N{MULTIPLICATION SIGN}"
+# Joins the parts of one emoji; not printable by itself.
+_JOINER = "\u200d"
+_VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥", _JOINER: _JOINER}
+
+
+def number(value: float) -> str:
+    """Write a value with three significant digits.
+
+    Examples
+    --------
+    >>> number(0.0123456), number(123456.0)
+    ('0.0123', '1.23e+05')
+    """
+    return f"{value:.3g}"
+
+
+def count(value: float, noun: str) -> str:
+    """Write a count with its noun, which takes an s unless there is one.
+
+    Examples
+    --------
+    >>> count(1, "token"), count(1210, "token")
+    ('1 token', '1,210 tokens')
+    """
+    return f"{int(value):,} {noun}" + ("" if value == 1 else "s")
+
+
+def visible(text: str) -> str:
+    r"""Give everything that cannot be seen a sign, for a label of one line.
+
+    Examples
+    --------
+    >>> print(visible(" a\n"), visible("\x1b"))
+    ·a↵ \x1b
+    """
+    return "".join(map(_sign, text))
+
+
+def _sign(character: str) -> str:
+    if character in _VISIBLE:
+        return _VISIBLE[character]
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def hover_text(text: str) -> str:
+    """Make untrusted text safe in plotly's pseudo HTML, and visible.
+
+    Examples
+    --------
+    >>> hover_text("<b>x</b> ")
+    '&lt;b&gt;x&lt;/b&gt;·'
+    """
+    return escape(visible(text))
+
+
+def tick_step(size: int) -> int:
+    """Say how many integers apart the ticks of an axis are.
+
+    Examples
+    --------
+    >>> [tick_step(size) for size in (8, 20, 60, 512)]
+    [1, 2, 5, 50]
+    """
+    fitting = (
+        step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500) if size <= 12 * step
+    )
+    return next(fitting, 1000)

@@ -1,0 +1,139 @@
+"""The text of a sample, its tokens coloured by their diff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import FrameError
+from rounddiag.figures.coloring import (
+    LEVELS,
+    SCALE,
+    UNDERLINED,
+    style_sheet,
+)
+from rounddiag.figures.labels import count, number
+from rounddiag.figures.sources import trajectory_of
+from rounddiag.figures.spans import chip, spans
+from rounddiag.schema import DIFF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.figures.theme import ThemeName
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """Coloured text that a notebook shows.
+
+    Attributes
+    ----------
+    html : str
+        Self-contained, without a script; all text of the batch in it is escaped.
+    """
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def token_text(
+    batch: Batch,
+    *,
+    sample: int,
+    round: int | None = None,  # noqa: A002 the word of the project
+    theme: ThemeName | None = None,
+) -> TokenText:
+    """Show what the model wrote in one sample or round, tokens coloured by diff.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+        Which sample, from 0.
+    round : int, optional
+        Which round of it, from 0; all when left out.
+    theme : {"light", "dark"}, optional
+        The page's own colours when left out.
+
+    Returns
+    -------
+    TokenText
+        An object that a notebook shows as text.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample or round.
+
+    Notes
+    -----
+    How to read it: blue tokens are liked more by training, orange ones less; the
+    strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts can
+    be compared. In a healthy batch most text is plain, some tokens are pale, and none
+    is underlined: a line under a token says that the two probabilities differ by more
+    than a factor of 2. A dashed frame marks a diff that is not finite. Colour that is
+    dense from one round on points to its context; a coloured first token of every
+    round, to the template; coloured numbers in actions, to the screenshots. Hover a
+    token for its numbers. Without a tokenizer, token ids stand for the text.
+    """
+    tokens = trajectory_of(batch, sample)
+    num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
+    if round is not None and not 0 <= round < num_rounds:
+        raise FrameError.build(
+            key="round",
+            expected=f"a round from 0 to {num_rounds - 1}"
+            if num_rounds
+            else f"no round, as sample {sample} has no generated tokens",
+            found=str(round),
+            advice="Leave it out for all rounds of the sample.",
+        )
+    end = int(batch.lengths[sample])
+    body = "".join(_rounds(tokens, round, end)) or _nothing(sample)
+    head = f"<b>Sample {sample}</b>, {count(num_rounds, 'round')}, "
+    head += count(len(tokens), "generated token")
+    return TokenText(
+        f'<div class="rd-text"><style>{style_sheet(theme)}</style>'
+        f'<div class="k">{head}<br>{_key()}</div>{body}</div>'
+    )
+
+
+def _nothing(sample: int) -> str:
+    return (
+        f"<p>Sample {sample} has no generated tokens: its response mask is all 0.</p>"
+    )
+
+
+def _key() -> str:
+    def ramp(sign: str) -> str:
+        names = (f"{sign}{level}" for level in range(1, LEVELS + 1))
+        return "".join(f'<span class="{name}">&nbsp;</span>' for name in names)
+
+    low, high = number(SCALE.low), number(SCALE.high)
+    return (
+        f"{DIFF.label}: {ramp('p')} {low} to {high}, training likes the token more;"
+        f" {ramp('n')} -{low} to -{high}, less;"
+        f' <span class="u">underlined</span> beyond {number(UNDERLINED)} (factor 2);'
+        f' <span class="x">framed</span> not finite'
+    )
+
+
+def _rounds(tokens: pd.DataFrame, only: int | None, end: int) -> Iterator[str]:
+    """Give each round's text, and a chip for each stretch of observation."""
+    reached = 0
+    for index, part in tokens.groupby("round"):
+        start = int(part["position"].iloc[0])
+        if only is None:
+            yield chip(start - reached)
+        if only in (None, index):
+            size = count(len(part), "token")
+            yield f'<div class="k"><b>round {index}</b>, {size}</div>'
+            yield f"<pre>{''.join(spans(part))}</pre>"
+        reached = start + len(part)
+    if only is None and len(tokens):
+        yield chip(end - reached)

@@ -1,0 +1,61 @@
+"""Tokens as HTML: a span each, with its colour and its numbers, escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.figures.coloring import token_class
+from rounddiag.figures.labels import count, number, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+
+def chip(num_tokens: int) -> str:
+    """Stand for a stretch of observation, if there is one."""
+    if num_tokens <= 0:
+        return ""
+    size = count(num_tokens, "observation token")
+    return f'<div><span class="o">{size}</span></div>'
+
+
+def spans(part: pd.DataFrame) -> Iterator[str]:
+    """Give a span per token; tokens that share a character share a span."""
+    texts = part["text"].tolist()
+    columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
+    values = list(columns.itertuples(index=False, name=None))
+    starts = [i for i, text in enumerate(texts) if text or i == 0]
+    for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True):
+        yield _span(texts[start], values[start:stop])
+
+
+def _span(text: str, values: list[tuple[float, float, float]]) -> str:
+    strongest = max((diff for diff, _, _ in values), key=_strength)
+    name = token_class(strongest)
+    shown = f' class="{name}"' if name else ""
+    title = "\n".join(
+        f"diff {number(diff)}, old {number(old)}, rollout {number(rollout)}"
+        for diff, rollout, old in values
+    )
+    return f'<span{shown} title="{title}">{_shown(text)}</span>'
+
+
+def _strength(diff: float) -> float:
+    return abs(diff) if np.isfinite(diff) else np.inf
+
+
+def _shown(text: str) -> str:
+    """Escape a token; signs for what is white or cannot be printed."""
+    if not text.strip(" "):
+        return f"<i>{'·' * len(text)}</i>"
+    lines = text.split("\n")
+    return "<i>↵</i>\n".join(escape(_printable(line)) for line in lines)
+
+
+def _printable(line: str) -> str:
+    return " ".join(visible(word) for word in line.split(" "))
