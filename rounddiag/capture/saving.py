@@ -46,10 +46,6 @@ def save_batch(
     ------
     BatchError
         If a field is missing or does not fit; nothing is written then.
-
-    Examples
-    --------
-    >>> save_batch(batch, "/data/diag/step_40.parquet", images=8)  # doctest: +SKIP
     """
     parts = parts_of(data)
     info = parts.info if step is None else {**parts.info, "global_steps": step}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +93,34 @@ def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
     parts = [chunk.to_numpy(zero_copy_only=False) for chunk in chunks]
     empty = np.empty(0, values.type.to_pandas_dtype())
     return torch.from_numpy(np.concatenate([empty, *parts]))
+
+
+def to_json(key: str, value: object) -> str:
+    """Return a value as JSON: NaN as Python writes it, numpy's values as Python's.
+
+    Raises
+    ------
+    BatchError
+        If it holds objects that JSON has no form for.
+    """
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BatchError.build(
+            key=key,
+            expected="numbers, texts, and lists and dictionaries of them",
+            found=str(error),
+            advice="Convert it, or leave it out.",
+        ) from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    msg = f"an object of type {type(value).__name__}"
+    raise TypeError(msg)
 
 
 def _fits_int32(values: Tensor) -> bool:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.columns import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,15 +37,7 @@ class Footer:
             If `meta` holds what JSON has no form for.
         """
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
-        try:
-            return json.dumps({**facts, "meta": dict(self.meta)}, default=_plain)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise BatchError.build(
-                key="meta",
-                expected="numbers, texts, and lists and dictionaries of them",
-                found=str(error),
-                advice="Convert the entry, or leave it out.",
-            ) from error
+        return to_json("meta", {**facts, "meta": dict(self.meta)})
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
@@ -93,15 +84,6 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
         except (OSError, RuntimeError, ValueError):  # a name that no file can have
             continue
     return None
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    msg = f"a {type(value).__name__}"
-    raise TypeError(msg)
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rounddiag.errors import BatchError
+from rounddiag.loaders.parquet.columns import to_json
 
 # How a column that Arrow has no type for is marked in its field's metadata.
 _MARK = b"rounddiag"
@@ -34,7 +35,8 @@ def open_column(name: str, values: np.ndarray[Any, Any]) -> tuple[pa.Field, pa.A
     items = values.tolist()
     array, mark = _plain_array(items), _OBJECTS
     if array is None:
-        array, mark = _json_array(name, items), _JSON
+        texts = [to_json(name, item) for item in items]
+        array, mark = pa.array(texts, pa.string()), _JSON
     return pa.field(name, array.type, metadata={_MARK: mark}), array
 
 
@@ -79,23 +81,3 @@ def _plain_array(items: list[Any]) -> pa.Array | None:
         return pa.array(items, _PLAIN[types.pop()])
     except (pa.ArrowException, ValueError, OverflowError):
         return None  # an integer beyond 64 bits, or text that is no Unicode
-
-
-def _json_array(name: str, items: list[Any]) -> pa.Array:
-    try:
-        texts = [json.dumps(item, default=_without_numpy) for item in items]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BatchError.build(
-            key=name,
-            expected="numbers, texts, and lists and dictionaries of them",
-            found=str(error),
-            advice="Convert the column, or leave it out.",
-        ) from error
-    return pa.array(texts, pa.string())
-
-
-def _without_numpy(item: object) -> object:
-    if isinstance(item, np.ndarray | np.generic):
-        return item.tolist()
-    msg = f"a {type(item).__name__}"
-    raise TypeError(msg)

@@ -41,10 +41,6 @@ def save(batch: Batch, path: str | os.PathLike[str]) -> None:
     ------
     BatchError
         If an open column or `meta` holds objects that a file cannot hold.
-
-    Examples
-    --------
-    >>> save(batch, "step_40.parquet")  # doctest: +SKIP
     """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,39 @@
+"""A small table that is a batch, to be spoiled."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet import load_parquet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOOTER: dict[str, object] = {"version": 1, "step": None, "tokenizer": None, "meta": {}}
+INTS, FLOATS = pa.list_(pa.int32()), pa.list_(pa.float32())
+COLUMNS = {
+    "response_ids": pa.array([[1, 2]], INTS),
+    "response_mask": pa.array([[True, False]]),
+    "rollout_log_probs": pa.array([[-1.0, 0.0]], FLOATS),
+    "old_log_probs": pa.array([[-1.5, 0.0]], FLOATS),
+}
+
+
+def write(path: Path, footer: bytes | None = None, **changes: pa.Array | None) -> Path:
+    columns = {k: v for k, v in {**COLUMNS, **changes}.items() if v is not None}
+    text = json.dumps(FOOTER).encode() if footer is None else footer
+    table = pa.table(columns).replace_schema_metadata({b"rounddiag": text})
+    pq.write_table(table, path)
+    return path
+
+
+def expect(path: Path, message: str) -> None:
+    with pytest.raises(LoadError, match=f"^{re.escape(f'{path}: {message}')}$"):
+        load_parquet(path)

@@ -1,0 +1,117 @@
+"""Broken, foreign and hostile files: only a LoadError, and it says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet import load_parquet, save
+from tests.loaders.parquet.tables import FOOTER, expect, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+
+NOT_OURS = (
+    "`rounddiag`: expected JSON with `version`, `step`, `tokenizer` and `meta`;"
+    " found {}. Save the batch with `rounddiag.save` again."
+)
+
+
+@pytest.mark.parametrize(
+    ("footer", "message"),
+    [
+        (
+            b'{"version": 2}',
+            (
+                "`rounddiag`: expected version 1 of the layout; found version 2."
+                " Update rounddiag to read it."
+            ),
+        ),
+        (b"[1]", NOT_OURS.format("[1]")),
+        (b'{"version": "1"}', NOT_OURS.format("{'version': '1'}")),
+        (b'{"version": true}', NOT_OURS.format("{'version': True}")),
+        (b'{"version": 1}', NOT_OURS.format("{'version': 1}")),
+        (
+            json.dumps({**FOOTER, "meta": None}).encode(),
+            NOT_OURS.format(str({**FOOTER, "meta": None})),
+        ),
+        (
+            b"",
+            NOT_OURS.format("Expecting value: line 1 column 1 (char 0)"),
+        ),
+    ],
+)
+def test_footers(tmp_path: Path, footer: bytes, message: str) -> None:
+    expect(write(tmp_path / "odd.parquet", footer), message)
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        b"\xff\xfe",
+        b"[" * 1_000_000,
+        b'{"version": ' + b"9" * 10_000_000 + b"}",
+        b'"' + b"x" * 10_000_000 + b'"',
+    ],
+    ids=["no text", "deep", "long number", "long text"],
+)
+def test_hostile_footers_give_a_short_error(tmp_path: Path, footer: bytes) -> None:
+    path = write(tmp_path / "odd.parquet", footer)
+    with pytest.raises(LoadError) as caught:
+        load_parquet(path)
+    assert len(str(caught.value)) < len(str(path)) + 500
+
+
+def test_a_parquet_that_is_not_ours(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    expect(
+        tmp_path / "other.parquet",
+        "`rounddiag`: expected this entry in the metadata, as `rounddiag.save` writes"
+        " it; found a Parquet file without it. Save the batch with `rounddiag.save`.",
+    )
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.parquet"
+    expect(
+        path,
+        "expected a whole Parquet file as `rounddiag.save` writes it; found"
+        f" FileNotFoundError: [Errno 2] Failed to open local file '{path}'."
+        " Detail: [errno 2] No such file or directory."
+        " Save the batch again, or check that all of it was copied.",
+    )
+
+
+def test_a_file_that_is_cut_off(full: Batch, tmp_path: Path) -> None:
+    path = tmp_path / "batch.parquet"
+    save(full, path)
+    whole = path.read_bytes()
+    for percent in range(100):
+        path.write_bytes(whole[: len(whole) * percent // 100])
+        with pytest.raises(LoadError, match="expected a whole Parquet file as"):
+            load_parquet(path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_flipped_bit_gives_a_batch_or_a_load_error(
+    data: st.DataObject, full: Batch, tmp_path: Path
+) -> None:
+    path = tmp_path / "batch.parquet"
+    save(full, path)
+    content = bytearray(path.read_bytes())
+    place = data.draw(st.integers(4, len(content) - 9))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    with suppress(LoadError):
+        save(load_parquet(path), path)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rounddiag.batch import Batch
+from rounddiag.loaders.parquet import load_parquet, save
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def again(full: Batch, tmp_path: Path) -> Batch:
+    save(full, tmp_path / "batch.parquet")
+    return load_parquet(tmp_path / "batch.parquet")
+
+
+def test_padding_is_left_out(again: Batch) -> None:
+    assert again.offsets.tolist() == [0, 3, 3, 5]
+    assert again.lengths.tolist() == [3, 0, 2]
+    assert again.response_ids.tolist() == [5, 6, 7, 8, 151655]
+    assert again.response_mask.tolist() == [True, False, True, True, True]
+
+
+def test_log_probs_keep_their_bits_and_their_width(again: Batch) -> None:
+    nan, inf = float("nan"), float("inf")
+    assert again.rollout_log_probs.dtype == torch.float32
+    np.testing.assert_array_equal(again.rollout_log_probs, [-0.5, 0.0, nan, -inf, -2.0])
+    assert again.old_log_probs.dtype == torch.float64
+    np.testing.assert_array_equal(again.old_log_probs, [-0.1, -1.0, inf, nan, -2.5])
+
+
+def test_other_fields_of_a_token(again: Batch) -> None:
+    assert again.entropy is not None
+    np.testing.assert_array_equal(again.entropy, [0.5, 0.25, float("nan"), 1.0, 2.0])
+    assert again.advantages is not None
+    assert again.advantages.tolist() == [-1.5] * 5
+    assert again.loss_mask is not None
+    assert again.loss_mask.tolist() == [True, False, False, False, True]
+    assert again.round_ids is not None
+    assert again.round_ids.tolist() == [0, 0, 1, 0, 1]
+    assert {k: v.tolist() for k, v in again.scores.items()} == {
+        "ref": [-0.75] * 5,
+        "a b.c": [0.0] * 5,
+    }
+
+
+def test_fields_of_a_sample(again: Batch) -> None:
+    assert again.rewards is not None
+    np.testing.assert_array_equal(again.rewards, [1.0, 0.0, float("nan")])
+    assert again.group_ids == ("a", "a", "ü")
+    assert again.sample_ids == ("a-0", "a-1", "")
+    assert again.prompt_ids is not None
+    assert again.prompt_ids.tolist() == [1, 2, 3, 4, 5]
+    assert again.prompt_offsets is not None
+    assert again.prompt_offsets.tolist() == [0, 2, 2, 5]
+    assert again.position_ids is not None
+    assert [tuple(row.shape) for row in again.position_ids] == [(4, 5), (4, 0), (5,)]
+    assert again.position_ids[0][3].tolist() == [15, 16, 17, 18, 19]
+
+
+def test_step_and_meta(again: Batch) -> None:
+    assert again.step == 40
+    assert again.meta == {
+        "mask_source": "response_mask",
+        "sampling": {"top_p": 0.9, "seed": None},
+    }
+
+
+def test_sample_columns_keep_values_and_types(full: Batch, again: Batch) -> None:
+    assert list(again.sample_columns) == list(full.sample_columns)
+    for name, column in full.sample_columns.items():
+        found = again.sample_columns[name]
+        np.testing.assert_array_equal(found, column, strict=column.dtype.kind != "U")
+        assert list(map(type, found.tolist())) == list(map(type, column.tolist()))
+
+
+def test_round_columns_stand_in_the_order_of_the_samples(again: Batch) -> None:
+    assert {name: column.tolist() for name, column in again.round_columns.items()} == {
+        "sample": [0, 0, 2],
+        "round": [0, 1, 0],
+        "version": [5, 6, 7],
+        "request": ["a", "b", "c"],
+        "hashes": [None, [], ["h"]],
+    }
+    assert again.round_columns["version"].dtype == np.int32
+
+
+def test_rounds_are_those_of_the_padded_batch(full: Batch, again: Batch) -> None:
+    assert again.rounds.sample.tolist() == full.rounds.sample.tolist() == [0, 0, 2, 2]
+    assert again.rounds.num_tokens.tolist() == [1, 1, 1, 1]
+
+
+def test_no_samples(full: Batch, tmp_path: Path) -> None:
+    save(full[:0], tmp_path / "empty.parquet")
+    again = load_parquet(tmp_path / "empty.parquet")
+    assert (again.num_samples, again.num_tokens) == (0, 0)
+    assert (again.group_ids, again.images, again.position_ids) == ((), (), ())
+    assert {*again.sample_columns} == {"original_sample", *full.sample_columns}
+    assert {*again.round_columns} == {*full.round_columns}
+
+
+def test_what_is_absent_stays_absent(tmp_path: Path) -> None:
+    save(bare([2]), tmp_path / "bare.parquet")
+    again = load_parquet(tmp_path / "bare.parquet")
+    names = ("prompt_ids", "prompt_offsets", "entropy", "advantages", "loss_mask")
+    others = ("round_ids", "rewards", "group_ids", "sample_ids", "step", "images")
+    rest = ("tokenizer", "position_ids")
+    assert [getattr(again, name) for name in (*names, *others, *rest)] == [None] * 13
+    assert (
+        again.scores == again.sample_columns == again.round_columns == again.meta == {}
+    )
+
+
+def test_a_selection_keeps_its_prompts(full: Batch, tmp_path: Path) -> None:
+    save(full[2], tmp_path / "one.parquet")
+    again = load_parquet(tmp_path / "one.parquet")
+    assert again.prompt_ids is not None
+    assert again.prompt_ids.tolist() == [3, 4, 5]
+    assert again.sample_columns["original_sample"].tolist() == [2]
+
+
+def test_ids_beyond_32_bits(tmp_path: Path) -> None:
+    batch = Batch.from_rows(
+        response_ids=[torch.tensor([1 << 40, -1])],
+        response_mask=[torch.ones(2)],
+        rollout_log_probs=[torch.zeros(2)],
+        old_log_probs=[torch.zeros(2)],
+    )
+    save(batch, tmp_path / "wide.parquet")
+    again = load_parquet(tmp_path / "wide.parquet")
+    assert again.response_ids.tolist() == [1 << 40, -1]
+
+
+def test_tensors_of_any_device_that_require_grad(
+    device: torch.device, tmp_path: Path
+) -> None:
+    batch = Batch.from_padded(
+        response_ids=torch.tensor([[1, 2]], device=device),
+        response_mask=torch.tensor([[0.0, 1.0]], device=device),
+        rollout_log_probs=torch.tensor(
+            [[-0.5, -1.0]], dtype=torch.bfloat16, device=device
+        ),
+        old_log_probs=torch.tensor(
+            [[-0.5, -1.25]], dtype=torch.float16, device=device, requires_grad=True
+        ),
+    )
+    save(batch, tmp_path / "device.parquet")
+    again = load_parquet(tmp_path / "device.parquet")
+    assert again.old_log_probs.dtype == again.rollout_log_probs.dtype == torch.float32
+    assert again.old_log_probs.tolist() == [-0.5, -1.25]
+    assert again.rollout_log_probs.tolist() == [-0.5, -1.0]
+
+
+@settings(max_examples=40)
+@given(data=st.data(), sizes=st.lists(st.integers(0, 6), min_size=1, max_size=5))
+def test_any_rows_come_back_bit_for_bit(
+    data: st.DataObject, sizes: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    numbers = hnp.arrays(np.float32, sum(sizes), elements=st.floats(width=32))
+    old = torch.from_numpy(data.draw(numbers))
+    batch = bare(sizes, old=old)
+    path = tmp_path_factory.mktemp("any") / "batch.parquet"
+    save(batch, path)
+    again = load_parquet(path)
+    assert torch.equal(again.offsets, batch.offsets)
+    assert torch.equal(again.response_mask, batch.response_mask != 0)
+    assert torch.equal(again.old_log_probs.view(torch.int32), old.view(torch.int32))
+
+
+def bare(sizes: list[int], old: torch.Tensor | None = None) -> Batch:
+    total = sum(sizes)
+    ids = torch.arange(total)
+    fields = {
+        "response_ids": ids,
+        "response_mask": ids % 3 != 0,
+        "rollout_log_probs": torch.zeros(total),
+        "old_log_probs": torch.zeros(total) if old is None else old,
+    }
+    return Batch.from_rows(**{k: list(v.split(sizes)) for k, v in fields.items()})

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.errors import BatchError
+from rounddiag.loaders.parquet import load_parquet, save
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_one_row_a_sample_under_the_names_of_the_fields(
+    full: Batch, tmp_path: Path
+) -> None:
+    save(full, tmp_path / "batch.parquet")
+    table = pq.read_table(tmp_path / "batch.parquet")
+    assert table.num_rows == 3
+    assert table.column_names[:7] == [
+        *("sample_id", "group_id", "reward", "response_ids", "response_mask"),
+        *("rollout_log_probs", "old_log_probs"),
+    ]
+    assert table["response_ids"].to_pylist() == [[5, 6, 7], [], [8, 151655]]
+    assert table["sample:status"].to_pylist() == ["done", "", "cut off"]
+    assert table["score:ref"].to_pylist() == [[-0.75] * 3, [], [-0.75] * 2]
+    assert table["round_columns"].to_pylist()[2][0]["version"] == 7
+
+
+def test_the_layout_that_was_measured(full: Batch, tmp_path: Path) -> None:
+    save(full, tmp_path / "batch.parquet")
+    group = pq.ParquetFile(tmp_path / "batch.parquet").metadata.row_group(0)
+    found = {
+        column.path_in_schema: (column.compression, column.encodings)
+        for column in map(group.column, range(group.num_columns))
+    }
+    assert {compression for compression, _ in found.values()} == {"ZSTD"}
+    assert "BYTE_STREAM_SPLIT" in found["old_log_probs.list.element"][1]
+    assert "BYTE_STREAM_SPLIT" in found["score:a b.c.list.element"][1]
+    assert "DELTA_BINARY_PACKED" in found["response_ids.list.element"][1]
+
+
+@pytest.mark.parametrize(("length", "groups"), [(100, 1), (9000, 2), (40_000, 6)])
+def test_long_samples_have_row_groups_of_their_own(
+    tmp_path: Path, length: int, groups: int
+) -> None:
+    ones = torch.ones(6, length)
+    batch = Batch.from_padded(
+        response_ids=ones.int(),
+        response_mask=ones,
+        rollout_log_probs=-ones,
+        old_log_probs=-ones,
+    )
+    save(batch, tmp_path / "long.parquet")
+    assert pq.ParquetFile(tmp_path / "long.parquet").num_row_groups == groups
+
+
+def test_a_folder_is_made(full: Batch, tmp_path: Path) -> None:
+    save(full, tmp_path / "a" / "b" / "batch.parquet")
+    assert load_parquet(tmp_path / "a" / "b" / "batch.parquet").num_samples == 3
+
+
+def test_a_file_is_replaced_only_by_a_whole_one(
+    full: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "batch.parquet"
+    path.write_text("before")
+
+    def half(_: object, where: Path, **_options: object) -> None:
+        where.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", half)
+    with pytest.raises(OSError, match="No space left"):
+        save(full, path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [
+        ("batch.parquet", "before")
+    ]
+
+
+def test_no_partial_file_is_left(full: Batch, tmp_path: Path) -> None:
+    save(full, tmp_path / "batch.parquet")
+    save(full, tmp_path / "batch.parquet")
+    assert [file.name for file in tmp_path.iterdir()] == ["batch.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            np.fromiter([b"1", b"2", b"3"], dtype=object),
+            (
+                "`sample:odd`: expected numbers, texts, and lists and dictionaries of"
+                " them; found an object of type bytes. Convert it, or leave it out."
+            ),
+        ),
+        (
+            np.zeros(3, dtype=np.complex64),
+            (
+                "`sample:odd`: expected numbers, texts, and lists and dictionaries of"
+                " them; found an object of type complex. Convert it, or leave it out."
+            ),
+        ),
+        (
+            np.array(["2026", "2027", "2028"], "datetime64[Y]"),
+            (
+                "`sample:odd`: expected a dtype that Parquet has; found datetime64[Y]"
+                " of shape (3,). Convert the column, or leave it out."
+            ),
+        ),
+    ],
+)
+def test_columns_that_a_file_cannot_hold_are_named(
+    full: Batch, tmp_path: Path, column: np.ndarray, message: str
+) -> None:
+    batch = replace(full, sample_columns={"odd": column})
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        save(batch, tmp_path / "batch.parquet")
+    assert not (tmp_path / "batch.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("sample", "found"),
+    [(np.array([3, 0, 1]), "values up to 3"), (np.array([0.0, 1.0, 2.0]), "float64")],
+)
+def test_rows_of_rounds_must_be_of_a_sample(
+    full: Batch, tmp_path: Path, sample: np.ndarray, found: str
+) -> None:
+    rounds = {**full.round_columns, "sample": sample}
+    expected = re.escape(
+        "`round_columns`: expected a `sample` from 0 to 2 in each row;"
+        f" found {found}. Number the samples as the batch does."
+    )
+    with pytest.raises(BatchError, match=f"^{expected}$"):
+        save(replace(full, round_columns=rounds), tmp_path / "batch.parquet")
+
+
+def test_names_of_samples_must_be_text(full: Batch, tmp_path: Path) -> None:
+    with pytest.raises(BatchError, match=r"^`group_id`: expected strings that UTF-8"):
+        save(replace(full, group_ids=("a", "b", "\ud800")), tmp_path / "batch.parquet")
