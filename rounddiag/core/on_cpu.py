@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 # Runs shorter than this are gathered by index, longer ones copied run by run.
 _SHORT = 32
+# What is not finite is counted and left out, not warned about.
+_quiet = np.errstate(invalid="ignore", over="ignore")
 _FIELDS = ("num_nonfinite", "abs_diff", "diff", "max_abs_diff", "k3")
 
 
+@_quiet
 def totals(
     rounds: Rounds, a: Tensor, b: Tensor, out: Array | None = None
 ) -> dict[str, Array]:
@@ -38,6 +41,7 @@ def totals(
     return _added_up(blocks, len(start), first)
 
 
+@_quiet
 def totals_of(values: Array, counts: Array) -> dict[str, Array]:
     """Compute the fields of `Totals` from diffs that stand end to end."""
     start, num, first = _pieces(np.cumsum(counts) - counts, counts)
@@ -66,6 +70,7 @@ def _added_up(
     return {**added, "max_abs_diff": largest}
 
 
+@_quiet
 def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
     """Fill `out` with the diff of every generated token, in order."""
     start, num = rounds.start.numpy(), rounds.num_tokens.numpy()
@@ -178,14 +183,12 @@ def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
     """Add up k3: the series near zero, and the few large values exactly."""
     large = np.flatnonzero(size >= SERIES_LIMIT)
     exact = values[large].astype(np.float64)
-    with np.errstate(over="ignore"):
-        exact = np.expm1(exact) - exact
+    exact = np.expm1(exact) - exact
     near = values.copy()
     near[large] = 0
     run = np.searchsorted(begins, large, side="right") - 1
-    sums = np.bincount(run, weights=exact, minlength=len(begins))
-    sums += _added(k3_near_zero(near), begins)
-    return sums
+    sums: Array = np.bincount(run, weights=exact, minlength=len(begins))
+    return sums + _added(k3_near_zero(near), begins)
 
 
 def _added(values: Array, begins: Array) -> Array:

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rounddiag import Batch
+from rounddiag.errors import BatchError
+from tests.batches import MASK, OLD, ROLLOUT, hand_batch, padded
+
+
+def rows(**others: Any) -> Batch:
+    lengths = [6, 6, 1]
+    fields = {"response_mask": MASK, "old_log_probs": OLD, "rollout_log_probs": ROLLOUT}
+    cut = {
+        name: [torch.tensor(row[:n]) for row, n in zip(values, lengths, strict=True)]
+        for name, values in fields.items()
+    }
+    ids = [torch.arange(6 * i, 6 * i + n) for i, n in enumerate(lengths)]
+    return Batch.from_rows(response_ids=ids, **cut, **others)
+
+
+def test_padded_tensors_are_viewed_not_copied() -> None:
+    mask, old, rollout = (torch.tensor(v) for v in (MASK, OLD, ROLLOUT))
+    batch = padded(mask, old, rollout)
+    assert batch.response_mask.data_ptr() == mask.data_ptr()
+    assert batch.old_log_probs.data_ptr() == old.data_ptr()
+    assert batch.rollout_log_probs.data_ptr() == rollout.data_ptr()
+
+
+def test_rows_and_padding_give_the_same_rounds() -> None:
+    left, right = rows(), hand_batch()
+    assert left.offsets.tolist() == [0, 6, 12, 13]
+    assert right.offsets.tolist() == [0, 6, 12, 18]
+    assert left.rounds.num_tokens.tolist() == right.rounds.num_tokens.tolist()
+    assert (left.num_samples, left.num_rounds, left.num_tokens) == (3, 5, 8)
+
+
+def test_left_padding_of_prompts_is_stripped() -> None:
+    batch = hand_batch(
+        prompt_ids=torch.tensor([[0, 0, 5], [0, 6, 7], [0, 0, 0]]),
+        prompt_mask=torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 0]]),
+    )
+    assert batch.prompt_ids is not None
+    assert batch.prompt_offsets is not None
+    assert batch.prompt_ids.tolist() == [5, 6, 7]
+    assert batch.prompt_offsets.tolist() == [0, 1, 3, 3]
+
+
+def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
+    device: torch.device,
+) -> None:
+    batch = hand_batch(
+        device,
+        prompt_ids=torch.tensor([[1, 2], [3, 4], [5, 6]]),
+        rewards=torch.tensor([0.0, 0.5, 1.0]),
+        group_ids=("a", "a", "b"),
+        sample_ids=("x", "y", "z"),
+        scores={"ref": torch.arange(18.0).reshape(3, 6)},
+        sample_columns={"rank": np.array([7, 8, 9])},
+        round_columns={
+            "sample": np.array([0, 0, 2]),
+            "round": np.array([0, 1, 0]),
+            "version": np.array([3, 4, 5]),
+        },
+        meta={"mask_source": "response_mask"},
+    )
+    last = batch[-1]
+    assert last.response_ids.tolist() == [12, 13, 14, 15, 16, 17]
+    assert last.prompt_ids is not None
+    assert last.rewards is not None
+    assert last.prompt_ids.tolist() == [5, 6]
+    assert last.rewards.tolist() == [1.0]
+    assert (last.group_ids, last.sample_ids) == (("b",), ("z",))
+    assert last.scores["ref"].tolist() == [12, 13, 14, 15, 16, 17]
+    assert last.sample_columns["rank"].tolist() == [9]
+    assert last.sample_columns["original_sample"].tolist() == [2]
+    assert last.round_columns["sample"].tolist() == [0]
+    assert last.round_columns["version"].tolist() == [5]
+    assert last.meta == {"mask_source": "response_mask"}
+
+
+def test_a_selection_of_a_selection_names_the_first_batch() -> None:
+    batch = hand_batch().where([True, False, True])[1:]
+    assert batch.sample_columns["original_sample"].tolist() == [2]
+    assert batch.rounds.num_tokens.tolist() == [1]
+
+
+def test_a_slice_is_a_view() -> None:
+    batch = hand_batch()
+    assert batch[1:].old_log_probs.data_ptr() == batch.old_log_probs[6:].data_ptr()
+
+
+def test_an_empty_selection_is_a_batch() -> None:
+    empty = hand_batch().where([False] * 3)
+    assert (len(empty), empty.num_rounds, empty.num_tokens) == (0, 0, 0)
+
+
+def test_moved_there_and_back_nothing_changed(device: torch.device) -> None:
+    batch = hand_batch(device, scores={"ref": torch.zeros(3, 6)}).to("cpu")
+    assert batch.old_log_probs.tolist() == [v for row in OLD for v in row]
+    assert batch.scores["ref"].device.type == "cpu"
+
+
+def test_text_in_meta_is_escaped() -> None:
+    batch = hand_batch(meta={"source": "<script>"})
+    assert "<td>&lt;script&gt;</td>" in batch._repr_html_()
+    assert repr(batch) == "Batch(num_samples=3, num_rounds=5, num_tokens=8)"
+
+
+CASES = [
+    (
+        {"old_log_probs": torch.zeros(3, 5)},
+        "`old_log_probs`: expected shape (3, 6), as `response_ids`; found shape "
+        "(3, 5). Slice every field to the response before building the batch.",
+    ),
+    (
+        {"old_log_probs": None},
+        "`old_log_probs`: expected a tensor; found nothing. A batch needs "
+        "`response_ids`, `response_mask`, `rollout_log_probs`, `old_log_probs`.",
+    ),
+    (
+        {"old_log_probs": torch.zeros(3, 6, dtype=torch.int64)},
+        "`old_log_probs`: expected floating-point log-probabilities; found "
+        "torch.int64. Pass log-probabilities in nats.",
+    ),
+    (
+        {"response_ids": torch.zeros(3, 6)},
+        "`response_ids`: expected integers; found torch.float32. Pass token ids.",
+    ),
+    (
+        {"response_ids": torch.zeros(18)},
+        "`response_ids`: expected two dimensions, samples and positions; found shape "
+        "(18,). Stack the samples, or pass them to `Batch.from_rows`.",
+    ),
+    (
+        {"rewards": torch.zeros(2)},
+        "`rewards`: expected 3 values, one per sample; found 2. "
+        "Pass one value per sample.",
+    ),
+    (
+        {"lengths": torch.tensor([6, 6, 7])},
+        "`lengths`: expected 0 up to the stored length of each sample; found values "
+        "from 6 to 7. Count the real positions of each row.",
+    ),
+    (
+        {"lengths": torch.tensor([6, 4, 6])},
+        "`response_mask`: expected 0 beyond the 4 real positions of sample 1; found 1 "
+        "in its padding. Correct `lengths`, or mask out the padding.",
+    ),
+    (
+        {"round_columns": {"version": np.array([1])}},
+        "`round_columns`: expected `sample`, `round` and columns of the same length; "
+        "found lengths {'version': 1}. Say for each row which sample and round it is "
+        "of.",
+    ),
+    (
+        {"prompt_ids": torch.zeros(2, 4, dtype=torch.int64)},
+        "`prompt_offsets`: expected 4 values, the last the number of `prompt_ids`; "
+        "found shape (3,). Build the batch with `Batch.from_padded` or "
+        "`Batch.from_rows`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CASES)
+def test_what_does_not_fit_is_said(change: dict[str, Any], message: str) -> None:
+    fields = {
+        "response_ids": torch.zeros(3, 6, dtype=torch.int64),
+        "response_mask": torch.tensor(MASK),
+        "old_log_probs": torch.tensor(OLD),
+        "rollout_log_probs": torch.tensor(ROLLOUT),
+    }
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        Batch.from_padded(**{**fields, **change})
+
+
+def test_rows_of_other_lengths_are_named() -> None:
+    message = (
+        "`entropy`: expected 3 rows as long as those of `response_ids`; found shape "
+        "(5,) in row 1, where `response_ids` has 6 tokens. Slice every field to the "
+        "response before building the batch."
+    )
+    entropy = [torch.zeros(n) for n in (6, 5, 1)]
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        rows(entropy=entropy)
+
+
+def test_flags_need_one_per_sample() -> None:
+    message = (
+        "expected 3 flags, one per sample; found shape (2,). Compare a column that "
+        "has one value per sample."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch().where([True, False])
+
+
+def test_an_unknown_score_lists_the_known() -> None:
+    message = (
+        "expected one of the scores ['old', 'ref', 'rollout']; found 'rf'. "
+        "Name a score that the batch has."
+    )
+    batch = hand_batch(scores={"ref": torch.zeros(3, 6)})
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        batch.log_probs("rf")
