@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from importlib.util import find_spec
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +39,18 @@ def first_screenshots(
         None without inputs or without Pillow. A sample whose `pixel_values` are not
         as Qwen2-VL and its successors have them gets no screenshot.
     """
-    if len(inputs) == 0 or find_spec("PIL") is None:
+    if len(inputs) == 0 or not _has_pillow():
         return None
     first = [_of_sample(batch, sample, row) for sample, row in enumerate(inputs)]
     return (*first, *[()] * (batch.num_samples - len(first)))
+
+
+def _has_pillow() -> bool:
+    try:
+        import PIL  # noqa: F401 only whether it is there
+    except ImportError:
+        return False
+    return True
 
 
 def _of_sample(batch: Batch, sample: int, row: Any) -> tuple[EncodedScreenshot, ...]:  # noqa: ANN401 a dictionary, or a class of transformers
