@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
+from importlib.util import find_spec
 from pkgutil import iter_modules
 
 import pytest
@@ -24,6 +25,11 @@ def test_a_public_function_is_never_a_module_of_the_package() -> None:
     named = {name for name in PUBLIC if name in modules}
     assert named == {"capture", "errors", "figures", "stats"}
     assert all(isinstance(getattr(rounddiag, name), types.ModuleType) for name in named)
+
+
+@pytest.mark.parametrize("name", sorted(rounddiag._HOME_OF))
+def test_no_module_hides_a_function_in_its_home_either(name: str) -> None:
+    assert find_spec(f"rounddiag.{rounddiag._HOME_OF[name]}.{name}") is None
 
 
 def test_dir_lists_the_public_names_alone() -> None:
