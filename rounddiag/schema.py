@@ -115,13 +115,6 @@ _MEANS = (
     _nat("k3", "mean k3 estimate of KL(rollout | old)", "float64"),
 )
 
-_PROB_DIFF = Column(
-    name="prob_diff", dtype="float32", meaning="|old - rollout| probability"
-)
-_PROB_DIFF_MEAN = Column(
-    name="prob_diff", dtype="float64", meaning="mean |old - rollout| probability"
-)
-
 TOKENS = Table(
     one_row_per="generated token",
     built_by="token_frame",
@@ -136,7 +129,9 @@ TOKENS = Table(
         _nat("rollout_log_prob", "log-prob by the sampling engine"),
         _nat("old_log_prob", "log-prob by the training engine"),
         _nat("entropy", "entropy of the training engine"),
-        _PROB_DIFF,
+        Column(
+            name="prob_diff", dtype="float32", meaning="|old - rollout| probability"
+        ),
         Column(name="text", dtype="str", meaning="text of the token"),
     ),
 )

@@ -137,7 +137,7 @@ class Batch:
         Raises
         ------
         BatchError
-            If a field is missing, unknown or has another shape.
+            If a field is missing or has another shape.
         """
         return cls(**from_padded(response_ids, others))
 
@@ -158,7 +158,7 @@ class Batch:
         Raises
         ------
         BatchError
-            If a field is missing, unknown or has rows of other lengths.
+            If a field is missing or has rows of other lengths.
         """
         return cls(**from_rows(response_ids, others))
 

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag import round_frame, round_summary, schema, token_frame
+from rounddiag.errors import FrameError
+from rounddiag.stats import worst_round
+from rounddiag.stats.clustered import ratio_interval
+from rounddiag.stats.quantiles import quantiles
+from rounddiag.stats.take import take_runs
+from tests.batches import hand_batch, padded, random_log_probs
+
+
+def test_one_row_per_round_over_all_samples(device: torch.device) -> None:
+    found = round_summary(hand_batch(device))
+    assert found["round"].tolist() == [0, 1]
+    assert found["num_samples"].tolist() == [3, 2]
+    assert found["num_tokens"].tolist() == [6, 2]
+    assert found["num_nonfinite"].tolist() == [0, 0]
+    assert found["mean_abs_diff"].tolist() == [pytest.approx(2.5 / 6), 1.5]
+    assert found["mean_diff"].tolist() == [pytest.approx(-1 / 6), 1.5]
+    assert found["p50"].tolist() == [0.375, 1.5]
+    assert found["p95"].tolist() == pytest.approx([0.875, 1.95])
+    assert found["max_abs_diff"].tolist() == [1.0, 2.0]
+    old, rollout = np.exp([-1.0, -1.0]), np.exp([-2.0, -3.0])
+    assert found["prob_diff"][1] == pytest.approx((old - rollout).mean())
+    assert found[["ci_low", "ci_high"]].isna().all(axis=None)
+
+
+def test_columns_and_dtypes_are_those_of_the_schema() -> None:
+    found = {name: str(t) for name, t in round_summary(hand_batch()).dtypes.items()}
+    assert found == {column.name: column.dtype for column in schema.SUMMARY.columns}
+
+
+def test_a_token_frame_gives_the_same_without_probabilities() -> None:
+    batch = hand_batch()
+    left = round_summary(token_frame(batch))
+    right = round_summary(batch).drop(columns="prob_diff")
+    pd.testing.assert_frame_equal(left, right)
+
+
+def test_equals_pandas_on_a_random_batch() -> None:
+    generator = torch.Generator().manual_seed(7)
+    mask = (torch.rand(40, 300, generator=generator) < 0.97).int()
+    batch = padded(mask, random_log_probs((40, 300), 8), random_log_probs((40, 300), 9))
+    found = round_summary(batch)
+    size = token_frame(batch).assign(size=lambda t: t["diff"].astype(float).abs())
+    groups = size.groupby("round")["size"]
+    for name, wanted in {
+        "mean_abs_diff": groups.mean(),
+        "max_abs_diff": groups.max(),
+        "p50": groups.quantile(0.5),
+        "p95": groups.quantile(0.95),
+        "p99": groups.quantile(0.99),
+    }.items():
+        assert found[name].tolist() == pytest.approx(wanted.tolist(), rel=1e-6), name
+    inside = (found["ci_low"] < found["mean_abs_diff"]) & (
+        found["mean_abs_diff"] < found["ci_high"]
+    )
+    enough = found["num_samples"] >= 10
+    assert inside[enough].all()
+    assert found.loc[~enough, ["ci_low", "ci_high"]].isna().all(axis=None)
+
+
+def test_what_is_not_finite_is_left_out_and_counted() -> None:
+    old = torch.tensor([[np.nan, -1.0, 0.0, np.inf]])
+    batch = padded([[1, 1, 0, 1]], old, torch.zeros(1, 4))
+    found = round_summary(batch)
+    assert found["num_tokens"].tolist() == [2, 1]
+    assert found["num_nonfinite"].tolist() == [1, 1]
+    assert found["mean_abs_diff"].tolist()[0] == 1.0
+    assert found["p99"].tolist()[0] == 1.0
+    means = ["mean_abs_diff", "mean_diff", "k3", "p50", "max_abs_diff", "prob_diff"]
+    assert found.loc[1, means].isna().all()
+
+
+def test_groups_are_the_clusters_where_there_are_groups() -> None:
+    old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
+    mask = torch.ones(40, 3)
+    alone = round_summary(padded(mask, old, rollout)).iloc[0]
+    pairs = tuple(str(i // 2) for i in range(40))
+    paired = round_summary(padded(mask, old, rollout, group_ids=pairs)).iloc[0]
+    size = (old - rollout).abs().double().numpy()
+    by_pair = size.reshape(20, 6).sum(1)
+    assert (alone["ci_low"], alone["ci_high"]) == pytest.approx(
+        ratio_interval(size.sum(1), np.full(40, 3))
+    )
+    assert (paired["ci_low"], paired["ci_high"]) == pytest.approx(
+        ratio_interval(by_pair, np.full(20, 6))
+    )
+
+
+def test_an_empty_batch_has_an_empty_summary() -> None:
+    empty = torch.zeros(2, 3)
+    found = round_summary(padded(empty, empty, empty))
+    assert len(found) == 0
+    assert found.columns.tolist() == [c.name for c in schema.SUMMARY.columns]
+    assert worst_round(found) is None
+
+
+def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
+    frame = pd.DataFrame(
+        {"round": [3, 1, 2, 0], "mean_abs_diff": [0.5, 0.5, np.nan, np.inf]}
+    )
+    worst = worst_round(frame)
+    assert worst is not None
+    assert worst["round"] == 1
+
+
+def test_a_frame_without_diff_is_refused() -> None:
+    message = (
+        "expected a frame with one row per generated token and the columns ['sample', "
+        "'round', 'diff']; found ['sample', 'round'], without ['diff']. Build it with "
+        "`rounddiag.token_frame(batch)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        round_summary(pd.DataFrame({"sample": [0], "round": [0]}))
+
+
+def test_the_interval_of_equal_clusters_is_that_of_their_mean() -> None:
+    totals = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    low, high = ratio_interval(totals, np.ones(10))
+    # mean 5.5, standard error 3.0277 / sqrt(10), t with 9 degrees 2.26216
+    reach = 2.2621572 * 3.0276504 / 10**0.5 / 5.5
+    assert (low, high) == pytest.approx((5.5 * np.exp(-reach), 5.5 * np.exp(reach)))
+
+
+def test_tokens_of_one_sample_are_no_evidence_of_their_own() -> None:
+    totals = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    once = ratio_interval(totals, np.ones(10))
+    repeated = ratio_interval(totals * 1000, np.full(10, 1000))
+    assert once == pytest.approx(repeated)
+
+
+@given(
+    st.lists(st.floats(0, 1e6, width=32), max_size=40),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5).map(sorted),
+)
+def test_quantiles_equal_numpy(values: list[float], where: list[float]) -> None:
+    array = np.array(values, dtype=np.float32)
+    found = quantiles(array.copy(), where)
+    if not values:
+        assert np.isnan(found).all()
+    else:
+        wanted = np.quantile(array.astype(np.float64), where)
+        assert found == pytest.approx(wanted.tolist(), rel=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_short_and_long_runs_are_taken_alike(length: int) -> None:
+    values = np.arange(1000)
+    begins, counts = np.array([5, 700]), np.array([length, length])
+    wanted = [*range(5, 5 + length), *range(700, 700 + length)]
+    assert take_runs(values, begins, counts).tolist() == wanted
+
+
+def test_the_mean_of_rounds_weighs_tokens() -> None:
+    batch = hand_batch()
+    rounds = round_frame(batch).query("round == 0")
+    mean = np.average(rounds["mean_abs_diff"], weights=rounds["num_tokens"])
+    assert round_summary(batch)["mean_abs_diff"][0] == pytest.approx(mean)
