@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.ragged import Ragged, ragged
+from rounddiag.loaders.ragged import Ragged, ragged, row_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch import Tensor
 
+T = TypeVar("T")
 _SHOWN = 12  # names of fields in a message
 _ADVICE = {
     "responses": "A batch needs verl's fields `responses`, `response_mask`,"
@@ -58,12 +59,19 @@ class FieldReader:
         return found
 
     def rows(self, name: str) -> Ragged | None:
-        """Return a field as rows, where it is there."""
+        """Return a field as rows of positions, where it is there."""
+        return self._converted(name, ragged)
+
+    def row_list(self, name: str) -> list[Tensor] | None:
+        """Return a field as rows that may have dimensions of their own."""
+        return self._converted(name, row_list)
+
+    def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
         value = self.fields.get(name)
         if value is None:
             return None
         try:
-            return ragged(value)
+            return convert(value)
         except (ValueError, TypeError, RuntimeError) as error:
             raise self.misfit(
                 key=name, expected="rows of numbers", found=f"{error!s:.80}"

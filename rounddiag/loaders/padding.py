@@ -77,16 +77,22 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
 def _position_ids(
     reader: FieldReader, real: list[Tensor] | None
 ) -> tuple[Tensor, ...] | None:
-    found = reader.rows("position_ids")
-    if found is None:
-        return None
-    rows = found.rows()
-    if real is None:
-        return tuple(rows)
-    if [row.shape[-1] for row in rows] != [len(row) for row in real]:
+    rows = reader.row_list("position_ids")
+    if rows is None or real is None:
+        return None if rows is None else tuple(rows)
+    sizes = [row.shape[-1] for row in rows]
+    if sizes != [len(row) for row in real]:
         raise reader.misfit(
             key="position_ids",
             expected="rows as long as those of `attention_mask`",
-            found=shape_of(found),
+            found=f"{len(rows)} rows of {sizes[:1]} positions",
         )
-    return tuple(row[..., keep] for row, keep in zip(rows, real, strict=True))
+    return tuple(_real_part(row, keep) for row, keep in zip(rows, real, strict=True))
+
+
+def _real_part(row: Tensor, real: Tensor) -> Tensor:
+    """Cut the padding off: left of the prompt, right of the response."""
+    places = real.nonzero()[:, 0]
+    first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
+    whole = last - first + 1 == len(places)
+    return row[..., first : last + 1] if whole else row[..., real]

@@ -78,14 +78,21 @@ def ragged(value: object) -> Ragged:
             return value
         case torch.Tensor() if value.is_nested:
             return _nested(value)
-        case torch.Tensor() if value.dim() > 1:
+        case torch.Tensor() if value.dim() == 2:  # noqa: PLR2004 rows and positions
             return _padded(value)
-        case np.ndarray() if value.dtype != object and value.ndim > 1:
-            return _padded(torch.from_numpy(value))
+        case np.ndarray() if value.dtype != object:
+            return ragged(torch.from_numpy(value))
         case list() | tuple() | np.ndarray():
             return _joined([torch.as_tensor(row) for row in value])
-    msg = "a field of rows has at least two dimensions"
+    msg = "no rows"
     raise ValueError(msg)
+
+
+def row_list(value: object) -> list[Tensor]:
+    """Return the rows of a field whose rows may have dimensions of their own."""
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.dim() > 1:
+        return list(value)
+    return ragged(value).rows()
 
 
 def compact(
@@ -109,14 +116,7 @@ def _nested(value: Tensor) -> Ragged:
 def _padded(value: Tensor) -> Ragged:
     count, width = value.shape[0], value.shape[-1]
     offsets = torch.arange(count + 1, device=value.device) * width
-    if value.dim() == 2:  # noqa: PLR2004 rows and positions
-        return Ragged(values=value.reshape(-1), offsets=offsets, is_padded=True)
-    joined = (
-        torch.cat(list(value), dim=-1)
-        if count
-        else value.reshape(*value.shape[1:-1], 0)
-    )
-    return Ragged(values=joined, offsets=offsets, dim=joined.dim() - 1, is_padded=True)
+    return Ragged(values=value.reshape(-1), offsets=offsets, is_padded=True)
 
 
 def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:

@@ -30,12 +30,13 @@ def row(
     prompt: list[int], rounds: list[int], *, pictures: int, uid: str
 ) -> dict[str, Any]:
     """One trajectory: rounds of generated tokens, a screenshot between two rounds."""
-    response, mask = [], []
+    response, depth = [], []
     for number, size in enumerate(rounds):
         seen = PICTURE if number else []
         response += seen + [100 * (number + 1) + i for i in range(size)]
-        mask += [0] * len(seen) + [1] * size
-    ids, written = torch.tensor(response), torch.tensor(mask)
+        depth += [0] * len(seen) + [number + 1] * size
+    ids, rounds_before = torch.tensor(response), torch.tensor(depth)
+    written = (rounds_before > 0).long()
     steps = torch.arange(len(response), dtype=torch.float32)
     scores = torch.zeros(len(response))
     scores[-1] = float(len(rounds) - 1)
@@ -48,7 +49,8 @@ def row(
         "loss_mask": written.clone(),
         "position_ids": torch.arange(len(full)).repeat(4, 1),
         "rollout_log_probs": -(steps + 1) / 8 * written,
-        "old_log_probs": -(steps + 1) / 8 + 0.25 * written,
+        "old_log_probs": -(steps + 1) / 8 - 0.25 * rounds_before,
+        "entropy": steps / 4,
         "rm_scores": scores,
         "uid": uid,
         "multi_modal_inputs": pixels(pictures),
@@ -97,6 +99,8 @@ def data_proto() -> DataProto:
     return DataProto.from_dict(
         tensors={
             **tensors,
+            "ref_log_prob": tensors["old_log_probs"] - 1,
+            "advantages": tensors["response_mask"] / 2,
             "prompts": prompts,
             "input_ids": ids,
             "attention_mask": attention,
@@ -139,21 +143,32 @@ def payload(items: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def nested_proto() -> DataProto:
+    """A DataProto of nested tensors, as one made of a part of the V1 queue holds."""
+    names = (*PER_TOKEN, "prompts", "position_ids")
+    items = [{name: item[name] for name in names} for item in rows()]
+    return DataProto(batch=list_of_dict_to_tensordict(items), meta_info=META)
+
+
 def write(folder: Path) -> None:
     """Write what this version of tensordict can write."""
     stem = f"verl-{verl.__version__}_tensordict-{tensordict.__version__}"
-    data = data_proto()
-    for method in ("default", "numpy"):
-        os.environ["VERL_DATAPROTO_SERIALIZATION_METHOD"] = method
-        data.save_to_disk(folder / f"{stem}_{method}.pkl")
-    os.environ.pop("VERL_DATAPROTO_SERIALIZATION_METHOD")
+    save(data_proto(), folder, stem, "")
     if tuple(map(int, tensordict.__version__.split(".")[:2])) < (0, 10):
         return  # verl's V1 trainer needs tensordict 0.10
+    save(nested_proto(), folder, stem, "-nested")
     torch.save(
         payload([*rows()[:1], padding_row(), *rows()[1:]]),
         folder / f"{stem}_v1-jagged.pt",
     )
     torch.save(payload([rows()[0], rows()[0]]), folder / f"{stem}_v1-dense.pt")
+
+
+def save(data: DataProto, folder: Path, stem: str, kind: str) -> None:
+    """Save a DataProto in both serialisations."""
+    for method in ("default", "numpy"):
+        os.environ["VERL_DATAPROTO_SERIALIZATION_METHOD"] = method
+        data.save_to_disk(folder / f"{stem}_{method}{kind}.pkl")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""Writes files as verl does, without verl: for the cases no real file is kept of.
+
+That these files have verl's layout is checked against the real ones in `tests/data`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+
+class DataProto:
+    """Pickles as `verl.protocol.DataProto` does: as a state of three parts."""
+
+    def __init__(self, *state: object) -> None:
+        self.state = state
+
+    def __getstate__(self) -> tuple[object, ...]:
+        return self.state
+
+
+def _rebuild_tensordict_files_consolidated(*_: object) -> None:
+    """Stand for tensordict's function, by name."""
+
+
+class Consolidated:
+    """Pickles as a consolidated TensorDict does."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.leaves: dict[str, tuple[object, ...]] = {}
+        parts, stop = [], 0
+        for name, tensor in tensors.items():
+            raw = tensor.contiguous().reshape(-1).view(torch.uint8)
+            pad = -len(raw) % 8
+            start, stop = stop, stop + len(raw) + pad
+            leaf = (str(tensor.dtype), list(tensor.shape), start, stop, pad)
+            self.leaves[name] = leaf
+            parts += [raw, raw.new_zeros(pad)]
+        self.storage = torch.cat([*parts, torch.empty(0, dtype=torch.uint8)])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        metadata = {"cls": "TensorDict", "non_tensors": {}, "leaves": self.leaves}
+        return _rebuild_tensordict_files_consolidated, (metadata, self.storage)
+
+
+@contextmanager
+def borrowed_names() -> Iterator[None]:
+    """Let the stand-ins be pickled under the names of the real ones."""
+    homes = {
+        "verl.protocol": DataProto,
+        "tensordict._reductions": _rebuild_tensordict_files_consolidated,
+    }
+    names = [name for home in homes for name in (home.partition(".")[0], home)]
+    kept = {name: sys.modules.get(name) for name in names}
+    try:
+        for name in names:
+            sys.modules[name] = ModuleType(name)
+        for home, thing in homes.items():
+            setattr(sys.modules[home], thing.__name__, thing)
+            thing.__module__ = home
+        yield
+    finally:
+        sys.modules.update({name: old for name, old in kept.items() if old})
+        for name in [name for name, old in kept.items() if old is None]:
+            del sys.modules[name]
+
+
+def pickled(
+    tensors: Mapping[str, Tensor],
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    info: Mapping[str, Any] | None = None,
+    protocol: int = 4,
+) -> bytes:
+    """Return the pickle of a DataProto in the default serialisation."""
+    with borrowed_names():
+        buffer = io.BytesIO()
+        torch.save(Consolidated(tensors), buffer)
+        others = {name: objects(values) for name, values in (columns or {}).items()}
+        data = DataProto(buffer.getvalue(), others, dict(info or {}))
+        return pickle.dumps(data, protocol=protocol)
+
+
+def write(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a DataProto and return its path."""
+    path.write_bytes(pickled(tensors, columns, info))
+    return path
+
+
+def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Return an array of objects, one a row, whatever they are."""
+    array = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
+
+
+def small_batch() -> dict[str, Tensor]:
+    """Return the fields of two samples that can be checked by hand.
+
+    Sample 0 has rounds of two and one tokens around an observation, sample 1 one round
+    of one token and padding on both sides.
+    """
+    return {
+        "prompts": torch.tensor([[1, 2], [0, 3]]),
+        "responses": torch.tensor([[5, 6, 7, 8], [9, 0, 0, 0]]),
+        "response_mask": torch.tensor([[1, 1, 0, 1], [1, 0, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 0, 0]]),
+        "rollout_log_probs": torch.tensor([[-1.0, -2.0, 0.0, -1.0], [-4.0, 0, 0, 0]]),
+        "old_log_probs": torch.tensor([[-1.5, -2.0, -9.0, -0.5], [-3.0, 0, 0, 0]]),
+    }
