@@ -10,6 +10,8 @@ from hypothesis import settings
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
+collect_ignore = ["interop"]  # runs in an environment of its own: tests/run --interop
+
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 
 

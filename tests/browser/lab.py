@@ -77,7 +77,7 @@ class LabNotebook:
             [name, arguments],
         )
 
-    def value(self, expression: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    def value(self, expression: str) -> Any:
         """Evaluate Python in the kernel; the value travels as JSON."""
         answer = self.page.evaluate(_EVALUATE, [_KERNEL, expression])
         if answer is None or answer["status"] != "ok":

@@ -13,7 +13,7 @@ from rounddiag.cli.summary import describe
 NAN, INF = float("nan"), float("inf")
 
 
-def two_rounds(old: list[float], **meta: Any) -> Batch:  # noqa: ANN401 - as in Batch
+def two_rounds(old: list[float], **meta: Any) -> Batch:
     """Return one sample: round 0 has two tokens, round 1 has one."""
     return Batch.from_padded(
         response_ids=torch.tensor([[1, 2, 3, 4]]),
