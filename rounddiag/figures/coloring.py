@@ -35,27 +35,28 @@ def token_class(diff: float) -> str:
     return f"{'p' if diff > 0 else 'n'}{level}{strong}"
 
 
+def style_name(theme: ThemeName | None) -> str:
+    """Name the CSS class of a text: texts of several themes may share a page."""
+    kind = "page" if theme is None else "fixed"
+    return f"rd-{kind}-{theme_of(theme).name}"
+
+
 def style_sheet(theme: ThemeName | None) -> str:
     """Return the CSS of a token text.
 
     Without a theme the page's own colours are used, by JupyterLab's variables, and
     those of the default theme where a page has none.
     """
-    look = theme_of(theme)
-    page = theme is None
+    look, page, root = theme_of(theme), theme is None, f".{style_name(theme)}"
     variables = (
         f"--rd-paper:{_color(look.paper, 'layout-color0', page=page)}",
         f"--rd-ink:{_color(look.text, 'ui-font-color0', page=page)}",
-        f"--rd-dim:{_color(look.muted, 'ui-font-color1', page=page)}",
+        f"--rd-dim:{_color(look.muted, 'ui-font-color2', page=page)}",
     )
-    rules = [
-        _RULES,
-        f".rd-text{{{';'.join(variables)}}}",
-        *_backgrounds("", look),
-    ]
+    rules = [_RULES, f"{root}{{{';'.join(variables)}}}", *_backgrounds(root, look)]
     if page:
         for other, flag in ((LIGHT, "true"), (DARK, "false")):
-            rules += _backgrounds(f'[data-jp-theme-light="{flag}"] ', other)
+            rules += _backgrounds(f'[data-jp-theme-light="{flag}"] {root}', other)
     return "".join(rules)
 
 
@@ -63,9 +64,9 @@ def _color(color: str, variable: str, *, page: bool) -> str:
     return f"var(--jp-{variable},{color})" if page else color
 
 
-def _backgrounds(where: str, look: Theme) -> list[str]:
+def _backgrounds(root: str, look: Theme) -> list[str]:
     return [
-        f"{where}.rd-text .{sign}{level}{{background:{_rgba(color, level)}}}"
+        f"{root} .{sign}{level}{{background:{_rgba(color, level)}}}"
         for sign, color in (("p", look.more), ("n", look.less))
         for level in range(1, LEVELS + 1)
     ]

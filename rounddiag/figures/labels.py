@@ -60,7 +60,8 @@ def hover_text(text: str) -> str:
     >>> hover_text("<b>x</b> ")
     '&lt;b&gt;x&lt;/b&gt;·'
     """
-    return escape(visible(text))
+    # Plotly knows &lt; &gt; &amp; and shows &quot; as it is.
+    return escape(visible(text), quote=False)
 
 
 def tick_step(size: int) -> int:

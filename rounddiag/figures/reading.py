@@ -10,11 +10,13 @@ from rounddiag.figures.coloring import (
     LEVELS,
     SCALE,
     UNDERLINED,
+    style_name,
     style_sheet,
 )
 from rounddiag.figures.labels import count, number
 from rounddiag.figures.sources import trajectory_of
 from rounddiag.figures.spans import chip, spans
+from rounddiag.figures.thinning import MAX_TOKENS
 from rounddiag.schema import DIFF
 
 if TYPE_CHECKING:
@@ -80,7 +82,8 @@ def token_text(
     than a factor of 2. A dashed frame marks a diff that is not finite. Colour that is
     dense from one round on points to its context; a coloured first token of every
     round, to the template; coloured numbers in actions, to the screenshots. Hover a
-    token for its numbers. Without a tokenizer, token ids stand for the text.
+    token for its numbers. Without a tokenizer, token ids stand for the text. Of a
+    sample with more than 20,000 tokens the first rounds are shown, and it says so.
     """
     tokens = trajectory_of(batch, sample)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
@@ -93,19 +96,15 @@ def token_text(
             found=str(round),
             advice="Leave it out for all rounds of the sample.",
         )
-    end = int(batch.lengths[sample])
-    body = "".join(_rounds(tokens, round, end)) or _nothing(sample)
+    if round is not None:
+        body = _round(round, tokens[tokens["round"] == round])
+    else:
+        body = "".join(_rounds(tokens, end=int(batch.lengths[sample])))
     head = f"<b>Sample {sample}</b>, {count(num_rounds, 'round')}, "
     head += count(len(tokens), "generated token")
     return TokenText(
-        f'<div class="rd-text"><style>{style_sheet(theme)}</style>'
+        f'<div class="rd-text {style_name(theme)}"><style>{style_sheet(theme)}</style>'
         f'<div class="k">{head}<br>{_key()}</div>{body}</div>'
-    )
-
-
-def _nothing(sample: int) -> str:
-    return (
-        f"<p>Sample {sample} has no generated tokens: its response mask is all 0.</p>"
     )
 
 
@@ -123,17 +122,25 @@ def _key() -> str:
     )
 
 
-def _rounds(tokens: pd.DataFrame, only: int | None, end: int) -> Iterator[str]:
+def _rounds(tokens: pd.DataFrame, end: int) -> Iterator[str]:
     """Give each round's text, and a chip for each stretch of observation."""
-    reached = 0
+    if tokens.empty:
+        yield '<div class="k">The response mask is 0 everywhere.</div>'
+    reached = num_shown = 0
     for index, part in tokens.groupby("round"):
+        if num_shown and num_shown + len(part) > MAX_TOKENS:
+            left_out = count(len(tokens) - num_shown, "token")
+            yield f'<div class="k">Left out: {left_out} from round {index} on. '
+            yield f"Ask for a round with <code>round={index}</code>.</div>"
+            return
         start = int(part["position"].iloc[0])
-        if only is None:
-            yield chip(start - reached)
-        if only in (None, index):
-            size = count(len(part), "token")
-            yield f'<div class="k"><b>round {index}</b>, {size}</div>'
-            yield f"<pre>{''.join(spans(part))}</pre>"
+        yield chip(start - reached) + _round(index, part)
+        num_shown += len(part)
         reached = start + len(part)
-    if only is None and len(tokens):
-        yield chip(end - reached)
+    yield chip(end - reached)
+
+
+def _round(index: object, part: pd.DataFrame) -> str:
+    size = count(len(part), "token")
+    head = f'<div class="k"><b>round {index}</b>, {size}</div>'
+    return f"{head}<pre>{''.join(spans(part))}</pre>"

@@ -27,10 +27,12 @@ _TRAJECTORY = ("position", "rollout_log_prob", "old_log_prob")
 
 def summary_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
     """Return the summary per round of a batch, a token frame or a summary."""
-    if isinstance(data, pd.DataFrame) and "diff" not in data:
-        SUMMARY.require(data.columns, *_SUMMARY)
-        return data
-    return round_summary(_checked(data))
+    if not isinstance(data, pd.DataFrame):
+        return round_summary(_batch(data))
+    if "diff" in data:
+        return round_summary(data)
+    SUMMARY.require(data.columns, *_SUMMARY)
+    return data
 
 
 def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, int]:
@@ -38,7 +40,7 @@ def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, 
     if isinstance(data, pd.DataFrame):
         ROUNDS.require(data.columns, *ROUNDS.keys, *columns)
         return data, int(data["sample"].max()) + 1 if len(data) else 0
-    return round_frame(_checked(data)), data.num_samples
+    return round_frame(_batch(data)), data.num_samples
 
 
 def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
@@ -55,12 +57,12 @@ def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
         TOKENS.require(data.columns, *TOKENS.keys, "diff", *_TRAJECTORY)
         _check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
         return data[data["sample"] == sample].reset_index(drop=True)
-    _check_sample(sample, _checked(data).num_samples)
+    _check_sample(sample, _batch(data).num_samples)
     return token_frame(data[sample], columns=(*_TRAJECTORY, "text"))
 
 
-def _checked(data: Batch | pd.DataFrame) -> Batch | pd.DataFrame:
-    if isinstance(data, (Batch, pd.DataFrame)):
+def _batch(data: object) -> Batch:
+    if isinstance(data, Batch):
         return data
     raise FrameError.build(
         expected="a Batch or a DataFrame",

@@ -46,7 +46,7 @@ LIGHT = Theme(
     grid="#dfe3e6",
     text="#1b1f23",
     muted="#5b6268",
-    quiet="#9aa3ab",
+    quiet="#858f97",
     more="#1f66ad",
     less="#b34d00",
 )

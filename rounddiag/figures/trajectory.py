@@ -70,7 +70,7 @@ def plot_trajectory(
     tokens = trajectory_of(data, sample)
     title = f"Sample {sample}, token by token"
     if tokens.empty:
-        return empty_figure(title, "no generated tokens: its mask is 0", look)
+        return empty_figure(title, "no generated tokens: the response mask is 0", look)
     kept = tokens.iloc[thinned(tokens)]
     lines = _explanation(tokens, len(kept), look)
     figure = new_figure(title, lines, look, height=500, bottom=68)
@@ -129,6 +129,7 @@ def _set_axes(
     figure.update_layout(
         hovermode="x",
         hoversubplots="axis",
+        hoverdistance=-1,
         xaxis={
             "title": {"text": f"{ROUND.label}, and {POSITION.label}"},
             "range": [place[0] - 1, place[-1] + 1],
