@@ -67,11 +67,11 @@ class FieldReader:
         return self._converted(name, row_list)
 
     def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
-        value = self.fields.get(name)
-        if value is None:
-            return None
         try:
-            return convert(value)
+            value = self.fields.get(name)
+            return None if value is None else convert(value)
+        except LoadError:
+            raise
         except (ValueError, TypeError, RuntimeError) as error:
             raise self.misfit(
                 key=name, expected="rows of numbers", found=f"{error!s:.80}"
@@ -141,11 +141,11 @@ class FieldReader:
         name = next((name for name in names if name in self.fields), None)
         if name is None:
             return None
-        value = self.fields[name]
-        if isinstance(value, torch.Tensor) and value.dim() == 1 and not value.is_nested:
-            return value
         found = self.rows(name)
-        return None if found is None else torch.stack([r.sum() for r in found.rows()])
+        if found is None:
+            return None
+        sums = [row.sum() for row in found.rows()]
+        return torch.stack(sums) if sums else found.values.new_zeros(0)
 
 
 def shown(names: Iterable[object]) -> str:

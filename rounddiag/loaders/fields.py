@@ -12,6 +12,7 @@ the response part of `attention_mask`      `meta["mask_source"]`
 `entropys` or `entropy`                    `entropy`
 `advantages`, `loss_mask`, `round_ids`     the same
 `token_level_scores` or `rm_scores`        `rewards`: their sum over each row
+column `rewards`                           `rewards`
 `ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
 `position_ids`, padding removed            `position_ids`
 column `uid`                               `group_ids`
@@ -24,6 +25,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from rounddiag.batch import Batch
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_REWARDS = ("token_level_scores", "rm_scores", "rewards")
+_REWARDS = ("token_level_scores", "rm_scores")
 _SCORE = re.compile(r"(.+)_log_?probs?")
 _SAMPLING = (
     "temperature",
@@ -87,6 +89,7 @@ def batch_from_fields(
     facts = dict(info or {})
     kept = plain_columns(columns or {}, len(reader.responses.lengths))
     groups = kept.pop("uid", None)
+    rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     parts: dict[str, Any] = {
         "response_ids": reader.responses.values,
@@ -99,7 +102,7 @@ def batch_from_fields(
         "advantages": reader.per_token("advantages"),
         "round_ids": reader.per_token("round_ids"),
         "loss_mask": reader.response_part("loss_mask"),
-        "rewards": reader.row_sums(*_REWARDS),
+        "rewards": _plain_rewards(kept) if rewards is None else rewards,
         "scores": _scores(reader),
         "group_ids": None if groups is None else tuple(map(str, groups)),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
@@ -129,6 +132,14 @@ def _scores(reader: FieldReader) -> dict[str, Tensor]:
         if match and match[1] not in {"old", "rollout"}:
             found[match[1]] = reader.per_token(name)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
+    """Take the rewards out of the columns, where a file has one number a sample."""
+    rewards = columns.pop("rewards", None)
+    if rewards is None or rewards.dtype.kind not in "biuf":
+        return None
+    return torch.from_numpy(rewards.astype(np.float64))
 
 
 def _step(facts: Mapping[str, Any]) -> int | None:

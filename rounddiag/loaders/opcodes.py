@@ -58,7 +58,15 @@ def _long(at: Stream, width: int) -> int:
     return int.from_bytes(at.stream.read(size), "little", signed=True)
 
 
+def _number(at: Stream, width: int, *, signed: bool = False) -> int:
+    """Read a number; at the end of the stream, the next opcode will be missing."""
+    return int.from_bytes(at.stream.read(width), "little", signed=signed)
+
+
 _OURS: dict[str, Callable[[Stream], object]] = {
+    "uint1": lambda at: _number(at, 1),
+    "uint2": lambda at: _number(at, 2),
+    "int4": lambda at: _number(at, 4, signed=True),
     "bytes1": lambda at: _bytes(at, 1),
     "bytes4": lambda at: _bytes(at, 4),
     "bytes8": lambda at: _bytes(at, 8),

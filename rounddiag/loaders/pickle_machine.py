@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 1 << 25  # opcodes of one pickle; each makes one object at most
 
+# Opcode -> what it does, and how its argument is read.
+_STEPS = {
+    code: (ACTIONS[name], argument)
+    for code, (name, argument) in OPCODES.items()
+    if name in ACTIONS
+}
 # How a damaged stream shows itself: a stack that is too short, arguments that end early
 # or are of another type.
 _DAMAGED = (BrokenPickleError, IndexError, TypeError, ValueError, struct.error)
@@ -68,11 +74,11 @@ class PickleMachine(Stack):
             code = read(1)
             if code == b".":
                 return self.pop()
-            if code not in OPCODES:
-                msg = f"opcode {code!r}" if code else "an end in the middle of a pickle"
+            if code not in _STEPS:
+                msg = f"opcode {code!r}" if code else "an end in the middle"
                 raise BrokenPickleError(msg)
-            name, argument = OPCODES[code]
-            ACTIONS[name](self, argument(self) if argument else None)
+            act, argument = _STEPS[code]
+            act(self, argument(self) if argument else None)
         msg = f"more than {MAX_STEPS} steps"
         raise BrokenPickleError(msg)
 

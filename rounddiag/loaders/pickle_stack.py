@@ -51,8 +51,10 @@ class Stack:
 
     def tuple_of(self, size: int) -> None:
         """Make one tuple of the last values."""
-        values = [self.pop() for _ in range(size)]
-        self.push(tuple(reversed(values)))
+        if len(self._values) < size:
+            msg = "a tuple of more than the stack holds"
+            raise BrokenPickleError(msg)
+        self._values[-size:] = [tuple(self._values[-size:])]
 
     def memoize(self, key: object = None) -> None:
         """Keep the value on top in the memo."""

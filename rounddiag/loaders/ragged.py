@@ -98,9 +98,20 @@ def row_list(value: object) -> list[Tensor]:
 def compact(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
 ) -> Ragged:
-    """Return the rows of a nested tensor, without the holes that `lengths` leaves."""
+    """Return the rows of a nested tensor, without the holes that `lengths` leaves.
+
+    Raises
+    ------
+    ValueError
+        If the offsets are no offsets of rows.
+    """
+    offsets = offsets.long()
     if lengths is None:
-        return Ragged(values=values, offsets=offsets.long(), dim=dim)
+        rises = offsets.dim() == 1 and bool((offsets.diff() >= 0).all())
+        if not rises or offsets[[0, -1]].tolist() != [0, values.shape[dim]]:
+            msg = "offsets that do not rise from 0 to the end"
+            raise ValueError(msg)
+        return Ragged(values=values, offsets=offsets, dim=dim)
     pairs = zip(offsets.tolist(), lengths.tolist(), strict=False)
     return _joined([values.narrow(dim, start, size) for start, size in pairs], dim)
 

@@ -34,6 +34,8 @@ DTYPES = {
         torch.float64,
     )
 }
+# torch can compute little with them; token ids fit in int64.
+_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ class StoredTensor:
         raw = torch.empty(self._size * width, dtype=torch.uint8)
         self.storage.part(self.offset * width, len(raw)).read_into(raw.numpy().data)
         flat = raw != 0 if self.dtype == torch.bool else raw.view(self.dtype)
+        if self.dtype in _UNSIGNED:
+            flat = flat.long()
         return flat.as_strided(self.shape, self.stride).contiguous()
 
     def rows(self, start: int, stop: int) -> StoredTensor:
