@@ -7,7 +7,7 @@ from rounddiag.core.frames import (
     sample_frame,
     token_frame,
 )
-from rounddiag.core.reconcile import reconcile
+from rounddiag.core.reconciliation import reconcile
 from rounddiag.core.scalars import metrics
 
 __all__ = [

@@ -211,9 +211,9 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     rounds = batch.rounds
     frame = pd.DataFrame(
         {
-            "sample": _host(rounds.sample.int()),
-            "round": _host(rounds.round.int()),
-            "start": _host(_positions(batch).int()),
+            "sample": _host(rounds.sample).astype(np.int32),
+            "round": _host(rounds.round).astype(np.int32),
+            "start": _positions(batch),
             **_aggregates(totals, _host(rounds.num_tokens)),
         },
         copy=False,
@@ -266,12 +266,15 @@ def _column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list 
     if name == "text":
         return _text(batch)
     num = _host(batch.rounds.num_tokens)
-    return expand.repeated(_host(_positions(batch)), num) + token
+    return expand.repeated(_positions(batch), num) + token
 
 
-def _positions(batch: Batch) -> Tensor:
+def _positions(batch: Batch) -> Array:
     """Position of each round's first token in its response."""
-    return batch.rounds.start - batch.offsets[batch.rounds.sample]
+    first = _host(batch.offsets)[_host(batch.rounds.sample)]
+    return np.subtract(
+        _host(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
+    )
 
 
 def _text(batch: Batch) -> list[str]:

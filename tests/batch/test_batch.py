@@ -14,7 +14,11 @@ from tests.batches import MASK, OLD, ROLLOUT, hand_batch, padded
 
 def rows(**others: Any) -> Batch:
     lengths = [6, 6, 1]
-    fields = {"response_mask": MASK, "old_log_probs": OLD, "rollout_log_probs": ROLLOUT}
+    fields: dict[str, Any] = {
+        "response_mask": MASK,
+        "old_log_probs": OLD,
+        "rollout_log_probs": ROLLOUT,
+    }
     cut = {
         name: [torch.tensor(row[:n]) for row, n in zip(values, lengths, strict=True)]
         for name, values in fields.items()

@@ -1,0 +1,225 @@
+"""Time the core against one copy of its inputs, and against the plain loop.
+
+    python tests/benchmarks/core.py [--device cuda]
+
+Checks the results first. `mc` is the time of one copy of the mask and both
+log-probabilities, taken right before and after each stage; a figure is the best of
+several runs. The plain loop runs over a few samples and is scaled to all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from rounddiag import Batch, round_frame, round_summary, token_frame
+from rounddiag.core import round_and_token_frames
+from rounddiag.core.totals import measure
+from rounddiag.stats.quantiles import quantiles
+from rounddiag.stats.take import take_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPEATS = 9
+NUM_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a trainer holds: padded tensors."""
+
+    mask: torch.Tensor
+    old: torch.Tensor
+    rollout: torch.Tensor
+
+    def batch(self) -> Batch:
+        """A new batch, so that nothing is remembered from the last run."""
+        return Batch.from_padded(
+            response_ids=self.mask,
+            response_mask=self.mask,
+            old_log_probs=self.old,
+            rollout_log_probs=self.rollout,
+        )
+
+
+def make(num_samples: int, width: int, *, alternating: bool, device: str) -> Inputs:
+    """40 % generated in 8 rounds, or every second position; heavy-tailed diffs."""
+    mask = torch.zeros(num_samples, width, dtype=torch.int64)
+    if alternating:
+        mask[:, ::2] = 1
+    else:
+        length = int(0.4 * width / NUM_ROUNDS)
+        for begin in range(width // 64, width, width // NUM_ROUNDS):
+            mask[:, begin : begin + length] = 1
+    generator = np.random.default_rng(0)
+    old = -generator.exponential(1.0, mask.shape).astype(np.float32)
+    noise = 0.004 * generator.standard_t(3, mask.shape).astype(np.float32)
+    tensors = mask, torch.from_numpy(old), torch.from_numpy(old - noise)
+    names = "mask", "old", "rollout"
+    return Inputs(**{n: t.to(device) for n, t in zip(names, tensors, strict=True)})
+
+
+def plain_loop(inputs: Inputs) -> dict[tuple[int, int], tuple[float, int]]:
+    """Mean |diff| and count of each sample's rounds, one position at a time."""
+    found: dict[tuple[int, int], tuple[float, int]] = {}
+    for sample in range(len(inputs.mask)):
+        index, total, count, inside = -1, 0.0, 0, False
+        for position in range(inputs.mask.shape[1]):
+            if inputs.mask[sample, position].item() != 1:
+                inside = False
+                continue
+            if not inside:
+                index, total, count, inside = index + 1, 0.0, 0, True
+            old = inputs.old[sample, position].item()
+            total += abs(old - inputs.rollout[sample, position].item())
+            count += 1
+            found[sample, index] = total / count, count
+    return found
+
+
+def few(inputs: Inputs, num_samples: int) -> Inputs:
+    """The first samples."""
+    return Inputs(
+        mask=inputs.mask[:num_samples],
+        old=inputs.old[:num_samples],
+        rollout=inputs.rollout[:num_samples],
+    )
+
+
+def check(inputs: Inputs) -> float:
+    """Compare with the plain loop; return its seconds for all samples."""
+    some = few(inputs, 2)
+    begin = time.perf_counter()
+    wanted = plain_loop(some)
+    seconds = time.perf_counter() - begin
+    frame = round_frame(some.batch())
+    assert len(frame) == len(wanted)
+    np.testing.assert_allclose(
+        frame["mean_abs_diff"], [mean for mean, _ in wanted.values()], rtol=1e-6
+    )
+    assert frame["num_tokens"].tolist() == [count for _, count in wanted.values()]
+    tokens = token_frame(some.batch())
+    assert len(tokens) == sum(count for _, count in wanted.values())
+    return seconds * len(inputs.mask) / len(some.mask)
+
+
+def best(call: Callable[[], object], device: str) -> float:
+    """Seconds of the fastest of several runs."""
+    times = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def peak_mb(call: Callable[[], object]) -> float:
+    """Megabytes of resident memory at the peak of a call, beyond what was there."""
+    with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123 a kernel switch
+        file.write("5")
+    before = resident_mb("VmRSS")
+    result = call()
+    peak = resident_mb("VmHWM") - before
+    del result
+    return peak
+
+
+def resident_mb(name: str) -> float:
+    """Read a line of the kernel's account of this process."""
+    with open("/proc/self/status") as file:  # noqa: PTH123 a kernel file
+        line = next(line for line in file if line.startswith(name))
+    return int(line.split()[1]) / 1024
+
+
+def round_matrix(
+    inputs: Inputs,
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray[Any, Any]]:
+    """Both frames and the sample x round matrix."""
+    rounds, tokens = round_and_token_frames(inputs.batch())
+    matrix = np.full((len(inputs.mask), int(rounds["round"].max()) + 1), np.nan)
+    matrix[rounds["sample"], rounds["round"]] = rounds["mean_abs_diff"]
+    return rounds, tokens, matrix
+
+
+def with_quantiles(inputs: Inputs) -> list[list[float]]:
+    """What `round_matrix` makes, and p50, p95 and p99 of every round."""
+    rounds, tokens, _ = round_matrix(inputs)
+    ends = rounds["num_tokens"].cumsum()
+    spans = rounds.assign(begin=ends - rounds["num_tokens"])
+    diff = tokens["diff"].to_numpy()
+    found = []
+    for _, part in spans.groupby("round"):
+        values = take_runs(
+            diff, part["begin"].to_numpy(), part["num_tokens"].to_numpy()
+        )
+        found.append(quantiles(np.abs(values), [0.5, 0.95, 0.99]))
+    return found
+
+
+def stages(inputs: Inputs) -> dict[str, Callable[[], object]]:
+    """What is timed, from the tensors to the result, each stage from the start."""
+    return {
+        "rounds of the mask": lambda: inputs.batch().rounds,
+        "+ per round |diff|, diff, k3, max": lambda: measure(
+            inputs.batch(), a="old", b="rollout"
+        ),
+        "token frame alone": lambda: token_frame(inputs.batch()),
+        "+ matrix and token frame": lambda: round_matrix(inputs),
+        "+ p50, p95, p99 per round": lambda: with_quantiles(inputs),
+        "round_summary, with intervals": lambda: round_summary(inputs.batch()),
+    }
+
+
+def report(name: str, inputs: Inputs, device: str) -> None:
+    """Print the table of one batch."""
+    naive = check(inputs)
+    tensors = inputs.mask, inputs.old, inputs.rollout
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+
+    def copy() -> None:
+        for target, source in zip(copies, tensors, strict=True):
+            target.copy_(source)
+
+    num_tokens = int(inputs.mask.sum())
+    print(f"\n{name}: {num_tokens:,} tokens; naive loop {naive:.0f} s")
+    print(f"{'stage':36} {'ms':>7} {'mc':>6} {'naive':>8} {'M tok/s':>8} {'MB':>6}")
+    for stage, call in stages(inputs).items():
+        peak = peak_mb(call)
+        copied = best(copy, device)
+        seconds = best(call, device)
+        copied = min(copied, best(copy, device))
+        print(
+            f"{stage:36} {seconds * 1e3:7.1f} {seconds / copied:6.2f}"
+            f" {naive / seconds:7.0f}x {num_tokens / seconds / 1e6:8.0f} {peak:6.0f}"
+        )
+    print(f"one copy of the inputs (mc): {best(copy, device) * 1e3:.1f} ms")
+
+
+def main() -> None:
+    """Print one table a batch."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    device = parser.parse_args().device
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, numpy {np.__version__}, {device}, 1 thread")
+    for num_samples, width, alternating in (
+        (512, 32768, False),
+        (128, 16384, False),
+        (512, 32768, True),
+    ):
+        kind = "alternating mask" if alternating else "8 rounds, 40 % generated"
+        inputs = make(num_samples, width, alternating=alternating, device=device)
+        report(f"{num_samples} x {width}, {kind}", inputs, device)
+
+
+if __name__ == "__main__":
+    main()
