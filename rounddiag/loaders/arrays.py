@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rounddiag.loaders.tensordict import Value
 
 MAX_HEADER = 100_000_000  # of safetensors, as in its library
+# What numpy raises for headers that are no Python literals.
+_BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
 _SAFETENSORS = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -102,7 +105,7 @@ def _npy(span: Span) -> StoredArray | list[object] | None:
     with span.open() as stream:
         try:
             shape, is_fortran, dtype = _npy_header(stream)
-        except (ValueError, RecursionError, MemoryError) as error:
+        except _BAD_HEADER as error:
             raise span.source.damaged(found="an array without a good header") from error
         if dtype.hasobject:
             return stored_array(PickleMachine(span, stream).run(), span.source)

@@ -42,7 +42,9 @@ class FieldReader:
 
     def __init__(self, fields: Mapping[str, Any], source: object) -> None:
         self.fields, self.source = fields, source
-        name = "responses" if "responses" in fields else "response_ids"
+        # `in` on a mapping that reads when looked up would read the whole field.
+        self.names = tuple(fields)
+        name = "responses" if "responses" in self.names else "response_ids"
         self.responses = self._required(name, "responses", "the token ids of responses")
         self.num_samples = len(self.responses.lengths)
 
@@ -53,7 +55,7 @@ class FieldReader:
                 file=self.source,
                 key=key,
                 expected=meaning,
-                found=f"only {shown(self.fields)}",
+                found=f"only {shown(self.names)}",
                 advice=_ADVICE[key],
             )
         return found
@@ -89,7 +91,7 @@ class FieldReader:
 
     def per_token(self, *names: str) -> Tensor | None:
         """Return the first of these fields that is there, one value a position."""
-        name = next((name for name in names if name in self.fields), None)
+        name = next((name for name in names if name in self.names), None)
         found = None if name is None else self.rows(name)
         if name is None or found is None:
             return None
@@ -138,7 +140,7 @@ class FieldReader:
 
     def row_sums(self, *names: str) -> Tensor | None:
         """Return the sum over each row of the first of these fields that is there."""
-        name = next((name for name in names if name in self.fields), None)
+        name = next((name for name in names if name in self.names), None)
         if name is None:
             return None
         found = self.rows(name)

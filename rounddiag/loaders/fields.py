@@ -127,7 +127,7 @@ def batch_from_fields(
 def _scores(reader: FieldReader) -> dict[str, Tensor]:
     """Return the other log-probabilities of the same tokens, by name."""
     found = {}
-    for name in reader.fields:
+    for name in reader.names:
         match = _SCORE.fullmatch(name)
         if match and match[1] not in {"old", "rollout"}:
             found[match[1]] = reader.per_token(name)

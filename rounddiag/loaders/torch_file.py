@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders.inert import Name
 from rounddiag.loaders.pickle_machine import PickleMachine
 
@@ -87,6 +88,8 @@ def zip_entries(span: Span) -> dict[str, Span]:
                 entry.filename: _zip_entry(span, stream, entry)
                 for entry in archive.infolist()
             }
+    except LoadError:
+        raise
     except (
         zipfile.BadZipFile,
         NotImplementedError,
