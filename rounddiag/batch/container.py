@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rounddiag.batch.html import as_html
 from rounddiag.batch.layout import PER_TOKEN, from_padded, from_rows
-from rounddiag.batch.selection import moved, select
+from rounddiag.batch.selection import marked, moved, select
 from rounddiag.batch.validation import check_fields, check_rounds
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
@@ -228,14 +228,7 @@ class Batch:
         BatchError
             If `keep` does not have one value per sample.
         """
-        flags = torch.as_tensor(keep, dtype=torch.bool)
-        if tuple(flags.shape) != (self.num_samples,):
-            raise BatchError.build(
-                expected=f"{self.num_samples} flags, one per sample",
-                found=f"shape {tuple(flags.shape)}",
-                advice="Compare a column that has one value per sample.",
-            )
-        return select(self, flags.nonzero()[:, 0])
+        return select(self, marked(keep, self.num_samples))
 
     def to(self, device: str | torch.device) -> Self:
         """Return the same batch with its tensors on another device."""
@@ -248,16 +241,4 @@ class Batch:
         )
 
     def _repr_html_(self) -> str:
-        facts = {
-            "samples": self.num_samples,
-            "rounds": self.num_rounds,
-            "generated tokens": self.num_tokens,
-            "step": self.step,
-            **self.meta,
-        }
-        rows = "".join(
-            f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in facts.items()
-            if value is not None
-        )
-        return f"<table>{rows}</table>"
+        return as_html(self)

@@ -9,17 +9,37 @@ import numpy as np
 import torch
 
 from rounddiag.batch.layout import offsets_of
+from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
     from typing_extensions import TypeVar
 
     from rounddiag.batch.container import Batch
 
+    Array = np.ndarray[Any, Any]
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
+
+
+def marked(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
+    """Return which samples one flag per sample marks.
+
+    Raises
+    ------
+    BatchError
+        If there is not one flag per sample.
+    """
+    flags = torch.as_tensor(keep, dtype=torch.bool)
+    if tuple(flags.shape) != (num_samples,):
+        raise BatchError.build(
+            expected=f"{num_samples} flags, one per sample",
+            found=f"shape {tuple(flags.shape)}",
+            advice="Compare a column that has one value per sample.",
+        )
+    return flags.nonzero()[:, 0]
 
 
 def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
@@ -93,16 +113,12 @@ def _prompts(batch: Batch, rows: Tensor) -> dict[str, Any]:
     }
 
 
-def _sample_columns(
-    batch: Batch, rows: np.ndarray[Any, Any]
-) -> dict[str, np.ndarray[Any, Any]]:
+def _sample_columns(batch: Batch, rows: Array) -> dict[str, Array]:
     columns = {ORIGINAL_SAMPLE.name: np.arange(batch.num_samples, dtype=np.int32)}
     return {k: v[rows] for k, v in {**columns, **batch.sample_columns}.items()}
 
 
-def _round_columns(
-    columns: Mapping[str, np.ndarray[Any, Any]], rows: np.ndarray[Any, Any]
-) -> dict[str, np.ndarray[Any, Any]]:
+def _round_columns(columns: Mapping[str, Array], rows: Array) -> dict[str, Array]:
     if not columns:
         return {}
     parts = [np.flatnonzero(columns["sample"] == row) for row in rows]

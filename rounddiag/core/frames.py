@@ -6,32 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from rounddiag import schema
 from rounddiag.core import expand, on_cpu
-from rounddiag.core.divergence import prob_diff
-from rounddiag.core.totals import Totals, diffs, measure, packed
-from rounddiag.errors import FrameError
-from rounddiag.text import pieces
+from rounddiag.core.columns import (
+    aggregates,
+    check_columns,
+    host,
+    positions,
+    token_column,
+)
+from rounddiag.core.totals import Totals, diffs, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor
-
     from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
-
-# Column of the token frame -> per-token field of the batch.
-_FIELDS = {
-    "token_id": "response_ids",
-    "rollout_log_prob": "rollout_log_probs",
-    "old_log_prob": "old_log_probs",
-    "entropy": "entropy",
-}
-_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "text")
 
 
 def token_frame(
@@ -72,7 +64,7 @@ def token_frame(
     0       0      0      0  -0.5
     1       0      1      0   0.0
     """
-    _check_columns(batch, columns)
+    check_columns(batch, columns)
     return _tokens(batch, diffs(batch, a=a, b=b), columns)
 
 
@@ -113,7 +105,7 @@ def round_and_token_frames(
     batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `round_frame` and `token_frame` from one pass over the batch."""
-    _check_columns(batch, columns)
+    check_columns(batch, columns)
     out = np.empty(batch.num_tokens, dtype=np.float32)
     rounds = _rounds(batch, measure(batch, a=a, b=b, out=out))
     return rounds, _tokens(batch, out, columns)
@@ -143,7 +135,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     num = np.diff(begins, append=len(tokens))
     totals = Totals(**on_cpu.totals_of(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
-    return pd.DataFrame({**keys, **_aggregates(totals, num)}, copy=False)
+    return pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
 
 
 def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -178,15 +170,15 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     of_sample = batch.rounds.sample.cpu().numpy()
     totals = measure(batch, a=a, b=b).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
-        of_sample, weights=_host(batch.rounds.num_tokens), minlength=batch.num_samples
+        of_sample, weights=host(batch.rounds.num_tokens), minlength=batch.num_samples
     )
     known = {
         "sample": np.arange(batch.num_samples, dtype=np.int32),
         "sample_id": batch.sample_ids,
         "group_id": batch.group_ids,
-        "reward": None if batch.rewards is None else _host(batch.rewards.double()),
+        "reward": None if batch.rewards is None else host(batch.rewards.double()),
         "num_rounds": np.bincount(of_sample, minlength=batch.num_samples),
-        **_aggregates(totals, num_tokens.astype(np.int64)),
+        **aggregates(totals, num_tokens.astype(np.int64)),
     }
     columns = {name: values for name, values in known.items() if values is not None}
     others = {k: v for k, v in batch.sample_columns.items() if k not in columns}
@@ -195,15 +187,15 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
 
 def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
     rounds = batch.rounds
-    num = _host(rounds.num_tokens)
+    num = host(rounds.num_tokens)
     columns = {
-        "sample": expand.repeated(_host(rounds.sample), num),
-        "round": expand.repeated(_host(rounds.round), num),
+        "sample": expand.repeated(host(rounds.sample), num),
+        "round": expand.repeated(host(rounds.round), num),
         "token": expand.counted(num),
         "diff": diff,
     }
     for name in more:
-        columns[name] = _column(batch, columns["token"], name)
+        columns[name] = token_column(batch, columns["token"], name)
     return pd.DataFrame(columns, copy=False)
 
 
@@ -211,10 +203,10 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     rounds = batch.rounds
     frame = pd.DataFrame(
         {
-            "sample": _host(rounds.sample).astype(np.int32),
-            "round": _host(rounds.round).astype(np.int32),
-            "start": _positions(batch),
-            **_aggregates(totals, _host(rounds.num_tokens)),
+            "sample": host(rounds.sample).astype(np.int32),
+            "round": host(rounds.round).astype(np.int32),
+            "start": positions(batch),
+            **aggregates(totals, host(rounds.num_tokens)),
         },
         copy=False,
     )
@@ -224,67 +216,3 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     keys = list(schema.ROUNDS.keys)
     new = [*keys, *others.columns.difference(frame.columns, sort=False)]
     return frame.merge(others[new], how="left", on=keys)
-
-
-def _aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
-    num_finite = num_tokens - totals.num_nonfinite
-    # 0 / 0 is NaN: nothing finite has no mean.
-    with np.errstate(invalid="ignore"):
-        return {
-            "num_tokens": num_tokens,
-            "num_nonfinite": totals.num_nonfinite.astype(np.int64),
-            "mean_abs_diff": totals.abs_diff / num_finite,
-            "mean_diff": totals.diff / num_finite,
-            "max_abs_diff": np.where(num_finite == 0, np.nan, totals.max_abs_diff),
-            "k3": totals.k3 / num_finite,
-        }
-
-
-def _check_columns(batch: Batch, columns: Sequence[str]) -> None:
-    for name in columns:
-        if name not in _ON_REQUEST:
-            raise FrameError.build(
-                expected=f"columns out of {list(_ON_REQUEST)}",
-                found=repr(name),
-                advice="`sample`, `round`, `token` and `diff` are always there.",
-            )
-        if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
-            raise FrameError.build(
-                expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
-                found="a batch without it",
-                advice="Leave the column out, or save the field in the trainer.",
-            )
-
-
-def _column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list or array
-    if name in _FIELDS:
-        values = packed(batch, getattr(batch, _FIELDS[name]))
-        return values.astype(schema.TOKENS[name].dtype, copy=False)
-    if name == "prob_diff":
-        old, rollout = (packed(batch, batch.log_probs(s)) for s in ("old", "rollout"))
-        return prob_diff(torch.from_numpy(old), torch.from_numpy(rollout)).numpy()
-    if name == "text":
-        return _text(batch)
-    num = _host(batch.rounds.num_tokens)
-    return expand.repeated(_positions(batch), num) + token
-
-
-def _positions(batch: Batch) -> Array:
-    """Position of each round's first token in its response."""
-    first = _host(batch.offsets)[_host(batch.rounds.sample)]
-    return np.subtract(
-        _host(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
-    )
-
-
-def _text(batch: Batch) -> list[str]:
-    ids = packed(batch, batch.response_ids)
-    ends = np.cumsum(_host(batch.rounds.num_tokens)).tolist()
-    spans = zip([0, *ends], ends, strict=False)
-    rounds = (pieces(ids[start:stop], batch.tokenizer) for start, stop in spans)
-    return [piece for text in rounds for piece in text]
-
-
-def _host(values: Tensor) -> Array:
-    array: Array = values.cpu().numpy()
-    return array

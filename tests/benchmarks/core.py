@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
@@ -26,6 +25,8 @@ from rounddiag.stats.take import take_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pandas as pd
 
 REPEATS = 9
 NUM_ROUNDS = 8

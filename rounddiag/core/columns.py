@@ -1,0 +1,102 @@
+"""Columns of the frames: from tensors and totals to arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag import schema
+from rounddiag.core import expand
+from rounddiag.core.divergence import prob_diff
+from rounddiag.core.totals import packed
+from rounddiag.errors import FrameError
+from rounddiag.text import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+    from rounddiag.core.totals import Totals
+
+    Array = np.ndarray[Any, Any]
+
+# Column of the token frame -> per-token field of the batch.
+_FIELDS = {
+    "token_id": "response_ids",
+    "rollout_log_prob": "rollout_log_probs",
+    "old_log_prob": "old_log_probs",
+    "entropy": "entropy",
+}
+_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "text")
+
+
+def check_columns(batch: Batch, columns: Sequence[str]) -> None:
+    """Raise a FrameError for a column that is unknown or that the batch cannot give."""
+    for name in columns:
+        if name not in _ON_REQUEST:
+            raise FrameError.build(
+                expected=f"columns out of {list(_ON_REQUEST)}",
+                found=repr(name),
+                advice="`sample`, `round`, `token` and `diff` are always there.",
+            )
+        if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
+            raise FrameError.build(
+                expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
+                found="a batch without it",
+                advice="Leave the column out, or save the field in the trainer.",
+            )
+
+
+def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
+    """Turn totals into counts and means over the tokens whose diff is finite."""
+    num_finite = num_tokens - totals.num_nonfinite
+    # 0 / 0 is NaN: nothing finite has no mean.
+    with np.errstate(invalid="ignore"):
+        return {
+            "num_tokens": num_tokens,
+            "num_nonfinite": totals.num_nonfinite.astype(np.int64),
+            "mean_abs_diff": totals.abs_diff / num_finite,
+            "mean_diff": totals.diff / num_finite,
+            "max_abs_diff": np.where(num_finite == 0, np.nan, totals.max_abs_diff),
+            "k3": totals.k3 / num_finite,
+        }
+
+
+def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list or array
+    """Return one value per generated token; `token` is the column of that name."""
+    if name in _FIELDS:
+        values = packed(batch, getattr(batch, _FIELDS[name]))
+        return values.astype(schema.TOKENS[name].dtype, copy=False)
+    if name == "prob_diff":
+        old, rollout = (packed(batch, batch.log_probs(s)) for s in ("old", "rollout"))
+        return prob_diff(torch.from_numpy(old), torch.from_numpy(rollout)).numpy()
+    if name == "text":
+        return _text(batch)
+    num = host(batch.rounds.num_tokens)
+    return expand.repeated(positions(batch), num) + token
+
+
+def positions(batch: Batch) -> Array:
+    """Position of each round's first token in its response."""
+    first = host(batch.offsets)[host(batch.rounds.sample)]
+    return np.subtract(
+        host(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
+    )
+
+
+def _text(batch: Batch) -> list[str]:
+    ids = packed(batch, batch.response_ids)
+    ends = np.cumsum(host(batch.rounds.num_tokens)).tolist()
+    spans = zip([0, *ends], ends, strict=False)
+    rounds = (pieces(ids[start:stop], batch.tokenizer) for start, stop in spans)
+    return [piece for text in rounds for piece in text]
+
+
+def host(values: Tensor) -> Array:
+    """Bring a tensor to the host, as an array."""
+    array: Array = values.cpu().numpy()
+    return array
