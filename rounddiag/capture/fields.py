@@ -86,7 +86,7 @@ def parts_of(data: Any) -> Parts:  # noqa: ANN401 verl's classes need not be the
         )
     inputs = values.pop(_INPUTS, ())
     scalars = {k: v for k, v in values.items() if isinstance(v, str | int | float)}
-    rows = {k: v for k, v in values.items() if _is_rows(k, v)}
+    rows = {k: v for k, v in values.items() if _is_rows(v)}
     others = {k: v for k, v in values.items() if k not in {*scalars, *rows}}
     return Parts(
         fields=HostFields(rows),
@@ -102,9 +102,9 @@ def _items(data: Any) -> dict[str, Any]:  # noqa: ANN401 as above
     return {} if data is None else {str(key): data[key] for key in data.keys()}  # noqa: SIM118
 
 
-def _is_rows(name: str, value: object) -> bool:
+def _is_rows(value: object) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.dim() > 1 or name == "rewards"
+        return value.dim() > 1
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.ndim > 1
     if not isinstance(value, list | tuple | np.ndarray) or len(value) == 0:
