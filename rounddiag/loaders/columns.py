@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def plain_columns(
-    columns: Mapping[str, Sequence[Any]], num_samples: int
+    columns: Mapping[str, Any], num_samples: int
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the columns that hold one plain value (text, number, flag) a sample.
 

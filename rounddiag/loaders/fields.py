@@ -56,7 +56,7 @@ def batch_from_fields(
     fields: Mapping[str, Any],
     *,
     source: object,
-    columns: Mapping[str, Sequence[Any]] | None = None,
+    columns: Mapping[str, Any] | None = None,
     info: Mapping[str, Any] | None = None,
     sample_ids: Sequence[str] | None = None,
 ) -> Batch:
@@ -109,14 +109,8 @@ def batch_from_fields(
         "step": _step(facts),
         "sample_columns": kept,
     }
-    parts["meta"] = {
-        "source": str(source),
-        "mask_source": mask_source,
-        **({"rounds": "unknown"} if mask_source == "attention_mask" else {}),
-        "old_log_probs_source": facts.get("old_log_probs_source", "unknown"),
-        "sampling": {k: facts[k] for k in _SAMPLING if k in facts},
-        **_not_measurable(parts),
-    }
+    known = {"source": str(source), "mask_source": mask_source}
+    parts["meta"] = {**known, **_origins(mask_source, facts), **_not_measurable(parts)}
     try:
         return Batch(**parts)
     except BatchError as error:
@@ -142,9 +136,20 @@ def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
     return torch.from_numpy(rewards.astype(np.float64))
 
 
+def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Say where the numbers come from, as far as the file knows."""
+    rounds = {"rounds": "unknown"} if mask_source == "attention_mask" else {}
+    plain = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
+    return {
+        **rounds,
+        "old_log_probs_source": plain.get("old_log_probs_source", "unknown"),
+        "sampling": {name: plain[name] for name in _SAMPLING if name in plain},
+    }
+
+
 def _step(facts: Mapping[str, Any]) -> int | None:
-    step = facts.get("global_steps", facts.get("global_step"))
-    return step if isinstance(step, int) else None
+    found = (facts.get(name) for name in ("global_steps", "global_step", "step"))
+    return next((step for step in found if isinstance(step, int)), None)
 
 
 def _not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:

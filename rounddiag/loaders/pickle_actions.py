@@ -80,7 +80,6 @@ _PUSHED = [
     "LONG",
     "LONG1",
     "LONG4",
-    "STRING",
     "BINSTRING",
     "SHORT_BINSTRING",
     "BINBYTES",

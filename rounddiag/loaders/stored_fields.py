@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rounddiag.loaders.fields import batch_from_fields
 from rounddiag.loaders.numpy_nodes import StoredArray, scalar_value, stored_array
@@ -54,16 +54,16 @@ def batch_from_stored(
     keys: list[str] | None = None,
 ) -> Batch:
     """Build a batch, with its images, from rows and columns that are in a file."""
-    values = {
-        k: plain_values(v, source) for k, v in fields.items() if _isplain_values(v)
-    }
-    rows = {k: v for k, v in fields.items() if k not in values}
+    single = {k: v for k, v in fields.items() if _is_single(v)}
+    values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
+    rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
     everything = {**columns, **values}
+    facts = {str(k): scalar_value(v) for k, v in info.items()}
     batch = batch_from_fields(
         StoredFields(rows),
         source=source.path,
         columns=everything,
-        info=info,
+        info={**facts, **{k: v.read().item() for k, v in single.items()}},
         sample_ids=keys,
     )
     inputs = everything.get("multi_modal_inputs")
@@ -72,7 +72,11 @@ def batch_from_stored(
     return replace(batch, images=screenshots(batch, inputs, source))
 
 
-def _isplain_values(value: Value) -> bool:
+def _is_single(value: Value) -> TypeGuard[StoredTensor]:
+    return isinstance(value, StoredTensor) and not value.shape
+
+
+def _is_column(value: Value) -> bool:
     if isinstance(value, StoredTensor):
         return len(value.shape) == 1
     return isinstance(value, list) and not all(

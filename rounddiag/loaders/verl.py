@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.stored_fields import as_list, batch_from_stored, plain_values
-from rounddiag.loaders.tensor_nodes import integers
+from rounddiag.loaders.tensor_nodes import as_span, integers
 from rounddiag.loaders.tensordict import Value, read_tensordict
 from rounddiag.loaders.tensors import DTYPES, contiguous
 from rounddiag.loaders.torch_file import read_torch
@@ -41,13 +41,11 @@ def read_data_proto(node: Node, source: Source) -> Batch:
 
 def _batch(value: object, source: Source) -> dict[str, Value]:
     match value:
-        case Span():
-            return _batch(read_torch(value), source)
-        case None:
-            return {}
+        case Span() | bytes():
+            value = read_torch(as_span(value, source))
         case (_, _, dict(encoded)):
             return {str(k): _decoded(v, source) for k, v in encoded.items()}
-    fields = read_tensordict(value, source)
+    fields = {} if value is None else read_tensordict(value, source)
     if fields is None:
         raise source.damaged(found="a DataProto with something else than a TensorDict")
     return fields

@@ -80,7 +80,7 @@ def borrowed_names() -> Iterator[None]:
 
 def pickled(
     tensors: Mapping[str, Tensor],
-    columns: Mapping[str, Sequence[Any]] | None = None,
+    columns: Mapping[str, Any] | None = None,
     info: Mapping[str, Any] | None = None,
     protocol: int = 4,
 ) -> bytes:
@@ -96,7 +96,7 @@ def pickled(
 def write(
     path: Path,
     tensors: Mapping[str, Tensor],
-    columns: Mapping[str, Sequence[Any]] | None = None,
+    columns: Mapping[str, Any] | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a DataProto and return its path."""

@@ -1,0 +1,206 @@
+"""What `load` opens, and what it says of files that it cannot."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zipfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load, save
+from tests.loaders.verl_writer import pickled, small_batch, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS = (
+    " rounddiag opens what `rounddiag.save` and `rounddiag.capture.save_batch` write,"
+    " verl's DataProto and V1 payload, and tensors under verl's names in .pt,"
+    " .safetensors or .npz."
+)
+
+
+def says(message: str) -> str:
+    return f"^{re.escape(message)}$"
+
+
+def write_pt(path: Path) -> None:
+    torch.save(small_batch(), path)
+
+
+def write_old_pt(path: Path) -> None:
+    torch.save(small_batch(), path, _use_new_zipfile_serialization=False)
+
+
+def write_safetensors(path: Path) -> None:
+    safetensors.torch.save_file(small_batch(), path)
+
+
+def write_npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **{name: value.numpy() for name, value in small_batch().items()})  # type: ignore[arg-type]
+
+
+def write_proto(path: Path) -> None:
+    write(path, small_batch())
+
+
+@pytest.mark.parametrize(
+    "writer", [write_pt, write_old_pt, write_safetensors, write_npz, write_proto]
+)
+def test_the_format_is_found_from_the_content(writer: object, tmp_path: Path) -> None:
+    path = tmp_path / "batch.dat"
+    assert callable(writer)
+    writer(path)
+
+    batch = load(path)
+
+    assert batch.rounds.start.tolist() == [0, 3, 4]
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
+    assert batch.lengths.tolist() == [4, 1]
+    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9, 0, 0, 0]
+    assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+    assert batch.rollout_log_probs[4].item() == -4.0
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_data_proto_opens_in_every_protocol(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    numbers = np.array([3, 4], dtype=np.int16)
+    info = {"numbers": numbers, "temperature": np.float64(0.5)}
+    columns = {"uid": ["a", "b"], "turns": [np.int32(2), np.int32(5)]}
+    path.write_bytes(pickled(small_batch(), columns, info, protocol))
+
+    batch = load(path)
+
+    assert batch.old_log_probs[:2].tolist() == [-1.5, -2.0]
+    assert batch.group_ids == ("a", "b")
+    assert batch.sample_columns["turns"].tolist() == [2, 5]
+    assert batch.meta["sampling"] == {"temperature": 0.5}
+
+
+def test_our_own_file_opens_too(tmp_path: Path) -> None:
+    path = tmp_path / "batch.anything"
+    save(load(write(tmp_path / "a.pkl", small_batch())), path)
+
+    assert load(path).old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+
+
+def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
+    advice = "Pass the path of one saved batch."
+    for path, found in [(tmp_path / "none.pkl", "nothing"), (tmp_path, "a folder")]:
+        message = f"{path}: expected a file; found {found}. {advice}"
+        with pytest.raises(LoadError, match=says(message)):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "an empty file"),
+        (b'{"input": "a"}\n', "JSON text"),
+        (b"<html>", "HTML or XML text"),
+        (gzip.compress(b"a"), "a gzip file"),
+        (b"\x93NUMPY\x01\x00", "a single numpy array"),
+        (b"hello, world", "bytes that start with b'hello, w'"),
+        (b"\x80\x04]\x94.", "a pickle of list"),
+    ],
+)
+def test_a_file_of_another_kind_is_told(
+    content: bytes, found: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "step_1.jsonl"
+    path.write_bytes(content)
+
+    message = f"{path}: expected a saved batch; found {found}.{KINDS}"
+    with pytest.raises(LoadError, match=says(message)):
+        load(path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_file_that_is_cut_off_is_told(share: float, tmp_path: Path) -> None:
+    whole = pickled(small_batch())
+    path = tmp_path / "a.pkl"
+    path.write_bytes(whole[: int(len(whole) * share)])
+
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    assert str(caught.value).startswith(
+        f"{path}: expected a whole file of its kind; found a bad pickle: "
+    )
+    assert str(caught.value).endswith(
+        " It is cut off, damaged or forged: copy or save it again."
+    )
+
+
+def test_a_dictionary_of_other_things_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, path)
+
+    message = (
+        f"{path}: `responses`: expected the token ids of responses; found only weight."
+        " A batch needs verl's fields `responses`, `response_mask`,"
+        " `rollout_log_probs` and `old_log_probs`."
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(path)
+
+
+def test_a_file_that_changed_shows_no_screenshots(tmp_path: Path) -> None:
+    pixels = {
+        "pixel_values": torch.zeros(8, 1176),
+        "image_grid_thw": torch.tensor([[1, 2, 4]]),
+    }
+    columns = {"multi_modal_inputs": [pixels, {}]}
+    path = write(tmp_path / "a.pkl", small_batch(), columns)
+    batch = load(path)
+    assert batch.images is not None
+    assert batch.images[0][0].image().size == (56, 28)
+
+    os.utime(path, ns=(0, 0))
+    message = (
+        f"{path}: expected the file as it was when it was loaded; found another size or"
+        " time. Load it again; copy a file first that a trainer overwrites."
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        batch.images[0][0].image()
+    path.unlink()
+    with pytest.raises(LoadError, match="found No such file or directory"):
+        batch.images[0][0].image()
+
+
+def test_the_batch_outlives_a_file_that_is_overwritten_in_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pkl", small_batch())
+    batch = load(path)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(b"\xff" * size)
+        file.truncate(0)
+
+    assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+
+
+def test_a_data_proto_in_a_torch_file_opens(tmp_path: Path) -> None:
+    path = tmp_path / "test_data.pt"
+    whole = pickled(small_batch(), {"uid": ["a", "b"]}, protocol=2)
+    torch.save({}, path)
+    rezip(path, whole)
+
+    assert load(path).group_ids == ("a", "b")
+
+
+def rezip(path: Path, data: bytes) -> None:
+    """Put another pickle into a torch file, as `torch.save` of that object writes."""
+    with zipfile.ZipFile(path) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, data)
