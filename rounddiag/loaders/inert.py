@@ -75,7 +75,7 @@ CALLED = frozenset(
 )
 
 
-def _encode(text: object, encoding: object = "latin1") -> bytes:
+def _encode(text: object = "", encoding: object = "latin1") -> bytes:
     """Make bytes, which protocols 0 to 2 store as text of the same code points."""
     if not isinstance(text, str) or encoding not in {"latin1", "latin-1"}:
         msg = "bytes in an unknown encoding"
@@ -113,13 +113,12 @@ def _reconstructed(cls: object, *_: object) -> Node:
 
 # Calls whose result is plain data, made by functions of our own.
 BUILT: dict[str, Callable[..., object]] = {
-    "__builtin__.set": _sequence,
     "_codecs.encode": _encode,
+    "builtins.bytes": _encode,
     "builtins.frozenset": _sequence,
     "builtins.set": _sequence,
     "collections.OrderedDict": _mapping,
     "collections.defaultdict": _mapping,
-    "copy_reg._reconstructor": _reconstructed,
     "copyreg._reconstructor": _reconstructed,
     "torch.Size": _size,
 }

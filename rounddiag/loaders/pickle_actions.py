@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.inert import Name
 from rounddiag.loaders.pickle_stack import Stack, pairs
 
 if TYPE_CHECKING:
@@ -29,7 +28,8 @@ def _reduce(m: PickleMachine, _: object) -> None:
 
 def _inst(m: PickleMachine, arg: Any) -> None:  # noqa: ANN401 read by pickletools
     args = tuple(m.pop_mark())
-    m.call(Name(arg.replace(" ", ".", 1)), args)
+    m.name(*arg.split(" ", 1))
+    m.call(m.pop(), args)
 
 
 def _obj(m: PickleMachine, _: object) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 1 << 25  # opcodes of one pickle; each makes one object at most
 
+# Protocols 0 to 2 call these modules by their names in Python 2.
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 # Opcode -> what it does, and how its argument is read.
 _STEPS = {
     code: (ACTIONS[name], argument)
@@ -87,7 +89,7 @@ class PickleMachine(Stack):
         if not (isinstance(module, str) and isinstance(name, str)):
             msg = "a global whose name is no text"
             raise BrokenPickleError(msg)
-        self.push(Name(f"{module}.{name}"))
+        self.push(Name(f"{_RENAMED.get(module, module)}.{name}"))
 
     def call(self, called: object, args: object) -> None:
         """Turn a call into data, or refuse it."""

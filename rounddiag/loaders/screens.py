@@ -54,23 +54,26 @@ def _images(batch: Batch, sample: int, row: object, source: Source) -> Images | 
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
             if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
-                return _pictures(batch, sample, pixels, _grids(grids))
+                return _pictures(batch, sample, pixels, grids)
     return () if isinstance(row, dict) and "pixel_values" not in row else None
 
 
 def _grids(stored_grids: StoredTensor) -> list[Grid]:
     """Return frames, height and width of each picture, in patches."""
-    rows = stored_grids.read().reshape(-1, 3).tolist()
-    return [(int(t), int(h), int(w)) for t, h, w in rows]
+    if len(stored_grids.shape) != 2 or stored_grids.shape[1] != 3:  # noqa: PLR2004 see above
+        return []
+    return [(int(t), int(h), int(w)) for t, h, w in stored_grids.read().tolist()]
 
 
 def _pictures(
-    batch: Batch, sample: int, pixels: StoredTensor, grids: list[Grid]
+    batch: Batch, sample: int, pixels: StoredTensor, stored_grids: StoredTensor
 ) -> Images | None:
+    grids = _grids(stored_grids)
     counts = [t * h * w for t, h, w in grids]
     count, width = pixels.shape if len(pixels.shape) == 2 else (-1, 0)  # noqa: PLR2004 rows of patches
     side = isqrt(width // _VALUES)
-    if sum(counts) != count or side * side * _VALUES != width or min(counts) < 1:
+    fits = sum(counts) == count and side * side * _VALUES == width
+    if not fits or min(counts, default=0) < 1:
         return None
     starts = np.cumsum([0, *counts]).tolist()
     rounds = image_rounds(batch, sample, [n // _MERGED for n in counts])
