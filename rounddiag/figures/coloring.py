@@ -77,12 +77,13 @@ def _rgba(color: str, level: int) -> str:
     return f"rgba({red},{green},{blue},{STRONGEST * level / LEVELS:.2f})"
 
 
+# Rules for `pre.t` must be stronger than those of JupyterLab for any `pre`.
 _RULES = """
 .rd-text{background:var(--rd-paper);color:var(--rd-ink);padding:8px 12px;
 font:13px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,Ubuntu,sans-serif}
 .rd-text .k{color:var(--rd-dim);font-size:12px}
 .rd-text .k b{color:var(--rd-ink)}
-.rd-text pre{font:13px/1.75 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
+.rd-text pre.t{font:13px/1.75 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
 color:inherit;background:none;margin:2px 0 10px;padding:0;white-space:pre-wrap;
 overflow-wrap:anywhere;content-visibility:auto;contain-intrinsic-size:auto 200px}
 .rd-text pre span,.rd-text .k span{border-radius:2px;padding:1px 0}

@@ -143,4 +143,4 @@ def _rounds(tokens: pd.DataFrame, end: int) -> Iterator[str]:
 def _round(index: object, part: pd.DataFrame) -> str:
     size = count(len(part), "token")
     head = f'<div class="k"><b>round {index}</b>, {size}</div>'
-    return f"{head}<pre>{''.join(spans(part))}</pre>"
+    return f'{head}<pre class="t">{"".join(spans(part))}</pre>'

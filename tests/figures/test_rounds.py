@@ -58,6 +58,12 @@ def test_a_batch_its_tokens_and_its_summary_give_the_same_figure() -> None:
     assert plot_rounds(round_summary(batch)) == figure
 
 
+def test_a_summary_in_any_order_is_drawn_from_the_first_round_on() -> None:
+    frame = summary(mean_abs_diff=[0.01, 0.02, 0.03]).iloc[[2, 0, 1]]
+    means = plot_rounds(frame).data[0]
+    assert (list(means.x), list(means.y)) == ([0, 1, 2], [0.01, 0.02, 0.03])
+
+
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     layout = plot_rounds(hand_batch()).layout
     assert layout.xaxis.title.text == "round"

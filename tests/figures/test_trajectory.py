@@ -73,6 +73,7 @@ def test_a_diff_that_is_not_finite_is_a_cross_and_not_a_stem() -> None:
     np.testing.assert_array_equal(figure.data[MORE].y, [0, 0.5, NAN])
     assert len(figure.data[LESS].y) == 0
     assert "3 tokens whose diff is not finite" in figure.layout.title.text
+    np.testing.assert_array_equal(figure.data[WORDS].y, [0, 0, 0, 0.5])
     np.testing.assert_array_equal(figure.data[WORDS].customdata[1][:2], [-INF, -INF])
 
 
