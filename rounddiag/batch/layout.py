@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
+_INTEGERS = ("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids")
 PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
 
 
@@ -114,7 +115,9 @@ def _joined(name: str, rows: Sequence[Tensor], lengths: Sequence[int]) -> Tensor
             found=_first_misfit(found, lengths),
             advice="Slice every field to the response before building the batch.",
         )
-    return torch.cat(list(rows)) if rows else torch.empty(0, dtype=torch.int64)
+    if rows:
+        return torch.cat(list(rows))
+    return torch.empty(0, dtype=torch.int64 if name in _INTEGERS else torch.float32)
 
 
 def _first_misfit(found: list[tuple[int, ...]], lengths: Sequence[int]) -> str:

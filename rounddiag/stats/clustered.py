@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 # Fewer clusters than this do not say how far clusters differ.
-MIN_CLUSTERS = 10
+MIN_CLUSTERS = 5
 
 
 def ratio_interval(

@@ -26,7 +26,7 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
     Means are over tokens (sum over tokens divided by their number), so that they equal
     what pull request 5229 of verl logs. Tokens whose diff is not finite are left out
     and counted in `num_nonfinite`. The 95 % interval is clustered by sample, or by
-    group where there are groups; with fewer than 10 clusters it is NaN. On simulated
+    group where there are groups; with fewer than 5 clusters it is NaN. On simulated
     batches intervals that take tokens as independent cover 53 to 64 % where they claim
     95 %.
 

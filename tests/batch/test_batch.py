@@ -103,6 +103,12 @@ def test_an_empty_selection_is_a_batch() -> None:
     assert (len(empty), empty.num_rounds, empty.num_tokens) == (0, 0, 0)
 
 
+def test_no_rows_are_a_batch() -> None:
+    fields = ("response_ids", "response_mask", "old_log_probs", "rollout_log_probs")
+    empty = Batch.from_rows(**{name: [] for name in fields}, scores={"ref": []})
+    assert (len(empty), empty.num_rounds, len(empty.scores["ref"])) == (0, 0, 0)
+
+
 def test_moved_there_and_back_nothing_changed(device: torch.device) -> None:
     batch = hand_batch(device, scores={"ref": torch.zeros(3, 6)}).to("cpu")
     assert batch.old_log_probs.tolist() == [v for row in OLD for v in row]

@@ -1,0 +1,81 @@
+"""Run the notebooks and put a picture beside every figure, for pages without a kernel.
+
+    python notebooks/execute.py
+
+A plotly figure keeps its interactive form and gets a PNG; coloured text, whose styles
+a page like GitHub removes, becomes a PNG. Needs Chromium or Chrome.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import plotly.io as pio
+from playwright.sync_api import Page, sync_playwright
+
+FOLDER = Path(__file__).parent
+PLOTLY = "application/vnd.plotly.v1+json"
+WIDTH = 900
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def execute(notebook: Path) -> nbformat.NotebookNode:
+    """Run a notebook in its folder."""
+    nb = nbformat.read(notebook, as_version=4)
+    nbclient.NotebookClient(
+        nb, resources={"metadata": {"path": notebook.parent}}
+    ).execute()
+    nb.metadata.pop("widgets", None)
+    for cell in nb.cells:
+        cell.metadata.pop("execution", None)
+    return nb
+
+
+def picture_of_figure(figure: dict[str, Any]) -> bytes:
+    """Draw a plotly figure."""
+    height = figure["layout"].get("height", 450)
+    return pio.to_image(json.loads(json.dumps(figure)), "png", WIDTH, height)
+
+
+def picture_of_text(html: str, page: Page) -> bytes:
+    """Photograph a piece of HTML."""
+    page.set_content(f"<body style='margin:0;background:#fff'>{html}</body>")
+    return page.locator("body > *").first.screenshot()
+
+
+def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
+    """Give every figure and coloured text of a notebook its picture."""
+    for output in (o for cell in nb.cells for o in cell.get("outputs", [])):
+        data = output.get("data", {})
+        if PLOTLY in data:
+            png = picture_of_figure(data[PLOTLY])
+        elif "rd-text" in data.get("text/html", ""):
+            png = picture_of_text(data.pop("text/html"), page)
+        else:
+            continue
+        data["image/png"] = base64.b64encode(png).decode()
+
+
+def main() -> None:
+    """Run all notebooks of this folder."""
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)))
+    notebooks = {path: execute(path) for path in sorted(FOLDER.glob("*.ipynb"))}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": 600})
+        for path, nb in notebooks.items():
+            add_pictures(nb, page)
+            nbformat.write(nb, path)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
