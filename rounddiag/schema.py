@@ -108,11 +108,15 @@ NUM_SAMPLES = _count("num_samples", "samples that reach the round")
 
 # Aggregates are named alike in every table that has them, and mean the same there:
 # over the tokens of the row whose diff is finite.
-_MEANS = (
-    _nat("mean_abs_diff", "mean |old - rollout| log-prob", "float64"),
-    _nat("mean_diff", "mean old - rollout log-prob", "float64"),
-    _nat("max_abs_diff", "largest |old - rollout| log-prob", "float64"),
-    _nat("k3", "mean k3 estimate of KL(rollout | old)", "float64"),
+_MEAN_ABS_DIFF = _nat("mean_abs_diff", "mean |old - rollout| log-prob", "float64")
+_MEAN_DIFF = _nat("mean_diff", "mean old - rollout log-prob", "float64")
+_MAX = "largest |old - rollout| log-prob"
+_K3 = _nat("k3", "mean k3 estimate of KL(rollout | old)", "float64")
+_AGGREGATES = (
+    _MEAN_ABS_DIFF,
+    _MEAN_DIFF,
+    _nat("max_abs_diff", _MAX, "float64"),
+    _K3,
 )
 
 TOKENS = Table(
@@ -146,7 +150,7 @@ ROUNDS = Table(
         _count("start", "position of the first token", "int32"),
         NUM_TOKENS,
         NUM_NONFINITE,
-        *_MEANS,
+        *_AGGREGATES,
     ),
 )
 
@@ -162,7 +166,7 @@ SAMPLES = Table(
         NUM_ROUNDS,
         NUM_TOKENS,
         NUM_NONFINITE,
-        *_MEANS,
+        *_AGGREGATES,
     ),
 )
 
@@ -175,13 +179,15 @@ SUMMARY = Table(
         NUM_SAMPLES,
         NUM_TOKENS,
         NUM_NONFINITE,
-        _MEANS[0],
+        _MEAN_ABS_DIFF,
         _nat("ci_low", "lower end of the 95 % interval of the mean", "float64"),
         _nat("ci_high", "upper end of the 95 % interval of the mean", "float64"),
         _nat("p50", "median |old - rollout| log-prob", "float64"),
         _nat("p95", "95th percentile of |old - rollout| log-prob", "float64"),
         _nat("p99", "99th percentile of |old - rollout| log-prob", "float64"),
-        *_MEANS[1:],
+        _nat("max", _MAX, "float64"),
+        _MEAN_DIFF,
+        _K3,
         Column(
             name="prob_diff",
             dtype="float64",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
-    *("ci_low", "ci_high", "p99", "max_abs_diff"),
+    *("ci_low", "ci_high", "p99", "max"),
 ]
 
 

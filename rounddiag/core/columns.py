@@ -89,11 +89,9 @@ def positions(batch: Batch) -> Array:
 
 
 def _text(batch: Batch) -> list[str]:
+    num = host(batch.rounds.num_tokens)
     ids = packed(batch, batch.response_ids)
-    ends = np.cumsum(host(batch.rounds.num_tokens)).tolist()
-    spans = zip([0, *ends], ends, strict=False)
-    rounds = (pieces(ids[start:stop], batch.tokenizer) for start, stop in spans)
-    return [piece for text in rounds for piece in text]
+    return pieces(ids, batch.tokenizer, starts=np.cumsum(num) - num)
 
 
 def host(values: Tensor) -> Array:

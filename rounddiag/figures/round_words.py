@@ -53,7 +53,7 @@ def _about(worst: pd.Series, look: Theme) -> list[str]:
 
 def _interval(low: float, high: float) -> str:
     if np.isnan(low) or np.isnan(high):
-        return "too few samples for an interval"
+        return "too few independent samples for an interval"
     return f"95 % interval {number(low)} to {number(high)}"
 
 
@@ -70,7 +70,7 @@ def _hover_row(row: pd.Series) -> list[str]:
     return [
         f"{number(row['mean_abs_diff'])} nat",
         _interval(row["ci_low"], row["ci_high"]),
-        *(number(row[name]) for name in ("p50", "p99", "max_abs_diff")),
+        *(number(row[name]) for name in ("p50", "p99", "max")),
         count(row["num_samples"], "sample"),
         count(row["num_tokens"], "token"),
         "".join(notes),

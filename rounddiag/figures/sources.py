@@ -20,7 +20,7 @@ _SUMMARY = (
     "ci_high",
     "p50",
     "p99",
-    "max_abs_diff",
+    "max",
 )
 _TRAJECTORY = ("position", "rollout_log_prob", "old_log_prob")
 

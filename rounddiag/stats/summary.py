@@ -124,7 +124,7 @@ def _row(index: object, runs: pd.DataFrame, tokens: pd.DataFrame) -> dict[str, o
         **{name: (runs[name] * weight).sum(min_count=1) for name in means},
         "ci_low": low,
         "ci_high": high,
-        "max_abs_diff": runs["max_abs_diff"].max(),
+        "max": runs["max_abs_diff"].max(),
         **_of_tokens(tokens, runs),
     }
 

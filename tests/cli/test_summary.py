@@ -39,7 +39,7 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
     )
     columns = "round num_samples num_tokens mean_abs_diff ci_low ci_high p99"
     assert [line.split() for line in table.splitlines()] == [
-        [*columns.split(), "max_abs_diff"],
+        [*columns.split(), "max"],
         ["0", "1", "2", "0.25", "-", "-", "0.495", "0.5"],
         ["1", "1", "1", "0.5", "-", "-", "0.5", "0.5"],
     ]

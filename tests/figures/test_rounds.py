@@ -27,7 +27,7 @@ def summary(**columns: list[Any]) -> pd.DataFrame:
         "mean_abs_diff": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
-        **{name: [0.5] * size for name in ("p50", "p99", "max_abs_diff")},
+        **{name: [0.5] * size for name in ("p50", "p99", "max")},
     }
     return pd.DataFrame(known | columns)
 
@@ -94,7 +94,7 @@ def test_a_round_of_few_samples_is_hollow_and_says_so() -> None:
     assert "○ fewer than 10 samples" in figure.layout.title.text
     assert "fewer than 10 samples" not in "".join(means.customdata[0])
     assert "fewer than 10 samples: do not lean on it" in "".join(means.customdata[1])
-    assert means.customdata[1][1] == "too few samples for an interval"
+    assert means.customdata[1][1] == "too few independent samples for an interval"
 
 
 def test_a_round_without_a_finite_value_is_a_cross_and_not_a_zero() -> None:
@@ -122,9 +122,9 @@ def test_a_frame_without_the_columns_is_told() -> None:
     message = (
         "expected a frame with one row per round and the columns ['round',"
         " 'num_samples', 'num_tokens', 'num_nonfinite', 'mean_abs_diff', 'ci_low',"
-        " 'ci_high', 'p50', 'p99', 'max_abs_diff']; found ['round', 'mean_abs_diff'],"
+        " 'ci_high', 'p50', 'p99', 'max']; found ['round', 'mean_abs_diff'],"
         " without ['num_samples', 'num_tokens', 'num_nonfinite', 'ci_low', 'ci_high',"
-        " 'p50', 'p99', 'max_abs_diff']. Build it with"
+        " 'p50', 'p99', 'max']. Build it with"
         " `rounddiag.round_summary(batch)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
