@@ -43,13 +43,20 @@ def read_tensors(root: Mapping[Any, object], source: Source) -> Batch:
     fields: dict[str, Value] = {}
     info: dict[str, object] = {}
     for key, value in root.items():
-        array = stored_array(value, source)
-        found = stored(value, source) or _array(array) or _list(value) or _list(array)
+        found = _field(value, source)
         if found is None:
             info[str(key)] = value
         else:
             fields[str(key)] = found
     return batch_from_stored(fields, {}, info, source)
+
+
+def _field(value: object, source: Source) -> Value | None:
+    array = stored_array(value, source)
+    rows = array if isinstance(array, list) else value
+    if isinstance(rows, list):
+        return [stored(row, source) or row for row in rows]
+    return stored(value, source) or _array(array)
 
 
 def read_safetensors(source: Source) -> Batch:
@@ -122,10 +129,6 @@ def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any
     if np.lib.format.read_magic(stream) == (1, 0):
         return np.lib.format.read_array_header_1_0(stream)
     return np.lib.format.read_array_header_2_0(stream)
-
-
-def _list(value: object) -> list[object] | None:
-    return value if isinstance(value, list) else None
 
 
 def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:

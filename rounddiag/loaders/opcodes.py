@@ -63,6 +63,14 @@ def _number(at: Stream, width: int, *, signed: bool = False) -> int:
     return int.from_bytes(at.stream.read(width), "little", signed=signed)
 
 
+def _line(at: Stream) -> str:
+    line = at.stream.readline()
+    if not line.endswith(b"\n"):
+        msg = "a name without an end"
+        raise BrokenPickleError(msg)
+    return line[:-1].decode("utf-8")
+
+
 _OURS: dict[str, Callable[[Stream], object]] = {
     "uint1": lambda at: _number(at, 1),
     "uint2": lambda at: _number(at, 2),
@@ -71,6 +79,8 @@ _OURS: dict[str, Callable[[Stream], object]] = {
     "bytes4": lambda at: _bytes(at, 4),
     "bytes8": lambda at: _bytes(at, 8),
     "bytearray8": lambda at: _bytes(at, 8),
+    "stringnl_noescape": _line,
+    "stringnl_noescape_pair": lambda at: f"{_line(at)} {_line(at)}",
     "string1": lambda at: _text(at, 1, "latin-1"),
     "string4": lambda at: _text(at, 4, "latin-1"),
     "unicodestring1": lambda at: _text(at, 1),
@@ -85,8 +95,8 @@ def _theirs(read: Callable[[SpanReader], object]) -> Callable[[Stream], object]:
     return lambda at: read(at.stream)
 
 
-# Opcode -> its name in `pickletools`, and how its argument is read. Where the length is
-# in the stream the reader is ours; the others read a few bytes or one short line.
+# Opcode -> its name in `pickletools`, and how its argument is read. The readers of
+# `pickletools` that are left read eight bytes, or a number on one short line.
 OPCODES: dict[bytes, tuple[str, Callable[[Stream], object] | None]] = {
     op.code.encode("latin-1"): (
         op.name,

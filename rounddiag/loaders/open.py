@@ -38,6 +38,15 @@ _OTHERS = (
     (b"ARROW1", "an Arrow file"),
     (b"%PDF", "a PDF"),
 )
+# A file that is wrong in a new way is still a LoadError, with its cause.
+_UNFORESEEN = (
+    ArithmeticError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def load(path: str | os.PathLike[str]) -> Batch:
@@ -76,6 +85,16 @@ def load(path: str | os.PathLike[str]) -> Batch:
         from rounddiag.loaders.parquet import load_parquet
 
         return load_parquet(place)
+    try:
+        return _open(source, head)
+    except LoadError:
+        raise
+    except _UNFORESEEN as error:
+        found = f"what rounddiag did not foresee: {type(error).__name__}: {error!s:.80}"
+        raise source.damaged(found=found) from error
+
+
+def _open(source: Source, head: bytes) -> Batch:
     if head.startswith(b"PK\x03\x04"):
         return _open_zip(source)
     if head.startswith(b"\x80"):

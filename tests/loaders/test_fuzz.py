@@ -72,7 +72,9 @@ def test_a_damaged_file_is_a_load_error_or_a_batch(
     path.write_bytes(content)
     try:
         batch = load(path)
-    except LoadError:
+    except LoadError as error:
+        if "did not foresee" in str(error):
+            raise
         return
     assert len(batch.response_mask) == int(batch.offsets[-1])
     for shot in [shot for row in batch.images or () for shot in row]:

@@ -1,0 +1,58 @@
+"""verl's V1 payload: which rows are padding, and what its keys say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from tests.loaders.verl_writer import Consolidated, borrowed_names, small_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def payload(path: Path, **others: Any) -> Path:
+    fields = small_batch()
+    fields["response_mask"] = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0]])
+    with borrowed_names():
+        torch.save({"tensordict": Consolidated(fields), **others}, path)
+    return path
+
+
+def test_padding_is_told_by_its_tag(tmp_path: Path) -> None:
+    tags = [{"is_padding": False, "status": "done"}, {"is_padding": True}]
+    batch = load(payload(tmp_path / "a.pt", tags=tags, keys=["g_x_0_0", "g_x_1_2"]))
+
+    assert batch.meta["num_dropped_rows"] == 1
+    assert batch.sample_ids == ("g_x_0_0",)
+    assert batch.group_ids == ("g_x",)
+    assert batch.sample_columns["status"].tolist() == ["done"]
+    assert batch.sample_columns["session"].tolist() == ["0"]
+
+
+def test_without_tags_padding_is_told_by_its_group_and_empty_mask(
+    tmp_path: Path,
+) -> None:
+    batch = load(payload(tmp_path / "a.pt", keys=["g0_0_0", "pad0a1b_0_0"]))
+
+    assert batch.meta["num_dropped_rows"] == 1
+    assert batch.group_ids == ("g0",)
+
+
+def test_a_row_with_tokens_or_another_group_is_no_padding(tmp_path: Path) -> None:
+    for keys in (["pad0_0_0", "g0_0_0"], ["a", "pad"]):
+        batch = load(payload(tmp_path / "a.pt", keys=keys))
+        assert batch.meta["num_dropped_rows"] == 0
+        assert batch.sample_ids == tuple(keys)
+
+
+def test_a_payload_without_a_tensordict_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"tensordict": [1, 2], "keys": []}, path)
+
+    with pytest.raises(LoadError, match="found a V1 payload without a TensorDict"):
+        load(path)
