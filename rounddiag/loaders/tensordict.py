@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
 
 Value = StoredTensor | StoredJagged | list[object]
+MAX_ROWS = 1 << 24  # that one value may stand for
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -50,10 +51,17 @@ def _made(fields: dict[object, object], source: Source) -> dict[str, Value]:
 
 
 def _rows(value: object) -> list[object] | None:
-    """Return the values of a NonTensorStack, one a row."""
+    """Return the values of a NonTensorStack, or the one value of all rows."""
     match value:
         case Node(state={"tensordicts": list(rows)}):
             return [_datum(row) for row in rows]
+        case Node(
+            state={
+                "tensordict": Node(args=(_, {"_batch_size": (int(count),)})),
+                "non_tensordict": {"data": data},
+            }
+        ) if 0 <= count < MAX_ROWS:
+            return [data] * count
     return None
 
 

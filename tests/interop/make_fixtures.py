@@ -161,7 +161,10 @@ def write(folder: Path) -> None:
         payload([*rows()[:1], padding_row(), *rows()[1:]]),
         folder / f"{stem}_v1-jagged.pt",
     )
-    torch.save(payload([rows()[0], rows()[0]]), folder / f"{stem}_v1-dense.pt")
+    dense = payload([rows()[0], rows()[0]])
+    one_for_all = tensordict.NonTensorData("shop", batch_size=[2])
+    dense["tensordict"]["data_source"] = one_for_all
+    torch.save(dense, folder / f"{stem}_v1-dense.pt")
 
 
 def save(data: DataProto, folder: Path, stem: str, kind: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import zipfile
 from typing import TYPE_CHECKING
@@ -153,40 +152,6 @@ def test_a_dictionary_of_other_things_is_told(tmp_path: Path) -> None:
     )
     with pytest.raises(LoadError, match=says(message)):
         load(path)
-
-
-def test_a_file_that_changed_shows_no_screenshots(tmp_path: Path) -> None:
-    pixels = {
-        "pixel_values": torch.zeros(8, 1176),
-        "image_grid_thw": torch.tensor([[1, 2, 4]]),
-    }
-    columns = {"multi_modal_inputs": [pixels, {}]}
-    path = write(tmp_path / "a.pkl", small_batch(), columns)
-    batch = load(path)
-    assert batch.images is not None
-    assert batch.images[0][0].image().size == (56, 28)
-
-    os.utime(path, ns=(0, 0))
-    message = (
-        f"{path}: expected the file as it was when it was loaded; found another size or"
-        " time. Load it again; copy a file first that a trainer overwrites."
-    )
-    with pytest.raises(LoadError, match=says(message)):
-        batch.images[0][0].image()
-    path.unlink()
-    with pytest.raises(LoadError, match="found No such file or directory"):
-        batch.images[0][0].image()
-
-
-def test_the_batch_outlives_a_file_that_is_overwritten_in_place(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pkl", small_batch())
-    batch = load(path)
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.write(b"\xff" * size)
-        file.truncate(0)
-
-    assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
 def test_a_data_proto_in_a_torch_file_opens(tmp_path: Path) -> None:
