@@ -75,17 +75,21 @@ def find_rounds(
     >>> rounds.sample.tolist(), rounds.round.tolist(), rounds.num_tokens.tolist()
     ([0, 0, 1], [0, 1, 0], [2, 1, 1])
     """
-    edges = _with_ends(_change_points(response_mask, is_mask=True), response_mask)
+    edges = _edges(response_mask)
     limits = offsets.cpu().numpy()
     breaks = limits[1:-1]
     if round_ids is not None:
-        breaks = np.concatenate([breaks, _change_points(round_ids)])
+        changes = np.empty(len(round_ids), dtype=np.int64)
+        num_changes = _put_changes(round_ids, changes, 0)
+        breaks = np.concatenate([breaks, changes[:num_changes]])
     start, stop = _divided(edges[0::2].copy(), edges[1::2], breaks)
     first = np.searchsorted(start, limits)
     counts = np.diff(first)
+    index = np.arange(len(start))
+    index -= np.repeat(first[:-1], counts)
     columns = {
         "sample": np.repeat(np.arange(len(counts)), counts),
-        "round": np.arange(len(start)) - np.repeat(first[:-1], counts),
+        "round": index,
         "start": start,
         "num_tokens": stop - start,
     }
@@ -93,19 +97,31 @@ def find_rounds(
     return Rounds(**{k: torch.from_numpy(v).to(device) for k, v in columns.items()})
 
 
-def _change_points(values: Tensor, *, is_mask: bool = False) -> Array:
-    """Find the positions whose value differs from the one before, on the host."""
+def _edges(mask: Tensor) -> Array:
+    """Find where runs of 1s start and stop, in turns."""
     # Memory that is reserved and not written to costs nothing.
-    found = np.empty(len(values), dtype=np.int64)
-    num_found = 0
+    edges = np.empty(len(mask) + 1, dtype=np.int64)
+    edges[0] = 0
+    num_edges = 1 if len(mask) and mask[0] != 0 else 0
+    num_edges = _put_changes(mask, edges, num_edges, is_mask=True)
+    if num_edges % 2:
+        edges[num_edges] = len(mask)
+        num_edges += 1
+    return edges[:num_edges]
+
+
+def _put_changes(
+    values: Tensor, out: Array, num_out: int, *, is_mask: bool = False
+) -> int:
+    """Put positions whose value differs from the one before behind the first ones."""
     for begin, block in _blocks(values):
         if is_mask and not _holds_zero_one(block):
             raise _no_mask(block)
         places = _nonzero(_changes(block))
-        stop = num_found + len(places)
-        np.add(places, begin + 1, out=found[num_found:stop])
-        num_found = stop
-    return found[:num_found]
+        stop = num_out + len(places)
+        np.add(places, begin + 1, out=out[num_out:stop])
+        num_out = stop
+    return num_out
 
 
 def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
@@ -147,14 +163,6 @@ def _nonzero(flags: Block) -> Array:
         return np.flatnonzero(flags)
     places: Array = flags.nonzero()[:, 0].cpu().numpy()
     return places
-
-
-def _with_ends(edges: Array, mask: Tensor) -> Array:
-    """Let starts and stops alternate also for runs that touch the first or last."""
-    if len(mask) == 0:
-        return edges
-    first, last = [0] * int(mask[0] != 0), [len(mask)] * int(mask[-1] != 0)
-    return np.concatenate([first, edges, last]).astype(np.int64, copy=False)
 
 
 def _divided(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:

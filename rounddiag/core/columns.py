@@ -52,18 +52,19 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
 
 
 def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
-    """Turn totals into counts and means over the tokens whose diff is finite."""
-    num_finite = num_tokens - totals.num_nonfinite
-    # 0 / 0 is NaN: nothing finite has no mean.
+    """Turn totals, whose arrays it uses up, into counts and means of finite diffs."""
+    found = {"num_tokens": num_tokens, "num_nonfinite": totals.num_nonfinite}
+    num_finite = num_tokens
+    if totals.num_nonfinite.any() or not num_tokens.all():
+        num_finite = num_tokens - totals.num_nonfinite
+        totals.max_abs_diff[num_finite == 0] = np.nan
+    sums = {"mean_abs_diff": totals.abs_diff, "mean_diff": totals.diff}
+    # In place, as these arrays are large where rounds are short; and 0 / 0 is NaN,
+    # since nothing finite has no mean.
     with np.errstate(invalid="ignore"):
-        return {
-            "num_tokens": num_tokens,
-            "num_nonfinite": totals.num_nonfinite.astype(np.int64),
-            "mean_abs_diff": totals.abs_diff / num_finite,
-            "mean_diff": totals.diff / num_finite,
-            "max_abs_diff": np.where(num_finite == 0, np.nan, totals.max_abs_diff),
-            "k3": totals.k3 / num_finite,
-        }
+        for values in (*sums.values(), totals.k3):
+            np.divide(values, num_finite, out=values)
+    return {**found, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list or array

@@ -28,7 +28,7 @@ _BLOCK = 1 << 16
 _SHORT = 32
 # What is not finite is counted and left out, not warned about.
 _quiet = np.errstate(invalid="ignore", over="ignore")
-_FIELDS = ("num_nonfinite", "abs_diff", "diff", "max_abs_diff", "k3")
+_SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
 
 
 @_quiet
@@ -56,7 +56,8 @@ def _added_up(
     blocks: Iterable[tuple[Array, Array]], num_pieces: int, first: Array
 ) -> dict[str, Array]:
     """Add up each block, and the pieces that begin at `first`, in float64."""
-    columns = {name: np.empty(num_pieces) for name in _FIELDS}
+    columns = {name: np.empty(num_pieces) for name in _SUMS}
+    columns["num_nonfinite"] = np.zeros(num_pieces, dtype=np.int64)
     low = 0
     for values, begins in blocks:
         high = low + len(begins)
@@ -65,7 +66,7 @@ def _added_up(
         low = high
     if len(first) == num_pieces:
         return columns
-    added = {name: np.add.reduceat(columns[name], first) for name in _FIELDS}
+    added = {name: np.add.reduceat(part, first) for name, part in columns.items()}
     largest = np.maximum.reduceat(columns["max_abs_diff"], first)
     return {**added, "max_abs_diff": largest}
 
@@ -159,19 +160,19 @@ def _runs(low: int, start: Array, num: Array) -> Iterator[tuple[int, int, int]]:
         at += count
 
 
-def _block_totals(values: Array, begins: Array) -> dict[str, Array | int]:
+def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
     size = np.abs(values)
     abs_diff = _added(size, begins)
-    nonfinite: Array | int = 0
+    found = {}
     if not np.isfinite(abs_diff).all():
         bad = ~np.isfinite(values)
-        nonfinite = _added(bad.astype(np.int64), begins)
+        found["num_nonfinite"] = _added(bad.astype(np.int64), begins)
         # float64: the sum of values near the largest float32 is no float32.
         values = np.where(bad, 0, values).astype(np.float64)
         size = np.abs(values)
         abs_diff = _added(size, begins)
     return {
-        "num_nonfinite": nonfinite,
+        **found,
         "abs_diff": abs_diff,
         "diff": _added(values, begins),
         "max_abs_diff": np.maximum.reduceat(size, begins),
@@ -184,11 +185,11 @@ def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
     large = np.flatnonzero(size >= SERIES_LIMIT)
     exact = values[large].astype(np.float64)
     exact = np.expm1(exact) - exact
-    near = values.copy()
-    near[large] = 0
+    k3 = k3_near_zero(values)
+    k3[large] = 0
     run = np.searchsorted(begins, large, side="right") - 1
     sums: Array = np.bincount(run, weights=exact, minlength=len(begins))
-    return sums + _added(k3_near_zero(near), begins)
+    return sums + _added(k3, begins)
 
 
 def _added(values: Array, begins: Array) -> Array:

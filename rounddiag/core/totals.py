@@ -55,7 +55,9 @@ class Totals:
         """
 
         def added(values: Array) -> Array:
-            return np.bincount(group, weights=values, minlength=num_groups)
+            # Of nothing bincount makes integers, whatever the weights.
+            sums = np.bincount(group, weights=values, minlength=num_groups)
+            return sums.astype(np.float64, copy=False)
 
         largest = np.zeros(num_groups)
         np.maximum.at(largest, group, self.max_abs_diff)
