@@ -9,6 +9,7 @@ a page like GitHub removes, becomes a PNG. Needs Chromium or Chrome.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import nbclient
 import nbformat
 import plotly.io as pio
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 FOLDER = Path(__file__).parent
@@ -49,6 +51,13 @@ def picture_of_text(html: str, page: Page) -> bytes:
     return page.locator("body > *").first.screenshot()
 
 
+def small(png: bytes) -> bytes:
+    """Keep 128 colours, which is all that these drawings have."""
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(128).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
     """Give every figure and coloured text of a notebook its picture."""
     for output in (o for cell in nb.cells for o in cell.get("outputs", [])):
@@ -59,7 +68,7 @@ def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
             png = picture_of_text(data.pop("text/html"), page)
         else:
             continue
-        data["image/png"] = base64.b64encode(png).decode()
+        data["image/png"] = base64.b64encode(small(png)).decode()
 
 
 def main() -> None:

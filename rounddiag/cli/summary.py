@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.stats import round_summary, worst_round
+from rounddiag.stats import FEW_SAMPLES, round_summary, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,10 +58,15 @@ def _worst(summary: pd.DataFrame) -> str:
     interval = f"95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}"
     if isnan(worst["ci_low"]):
         interval = "too few independent samples for an interval"
+    some_few = (summary["num_samples"] < FEW_SAMPLES).any()
+    compared = some_few and worst["num_samples"] >= FEW_SAMPLES
+    note = (
+        f"\nof the rounds that {FEW_SAMPLES} samples or more reach" if compared else ""
+    )
     return (
         f"worst round: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
         f"nat ({interval}; {_many(worst['num_samples'], 'sample')}, "
-        f"{_many(worst['num_tokens'], 'token')})"
+        f"{_many(worst['num_tokens'], 'token')}){note}"
     )
 
 

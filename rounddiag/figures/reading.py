@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
@@ -38,7 +38,7 @@ class TokenText:
         Self-contained, without a script; all text of the batch in it is escaped.
     """
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.html

@@ -8,14 +8,12 @@ import numpy as np
 
 from rounddiag.figures.canvas import colored
 from rounddiag.figures.labels import CROSS, count, number
+from rounddiag.stats import FEW_SAMPLES
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.figures.theme import Theme
-
-# Below, a round is drawn hollow: its mean hangs on a few trajectories.
-FEW_SAMPLES = 10
 
 HOVER = (
     "<b>round %{x}</b><br>mean %{customdata[0]}<br>%{customdata[1]}"
@@ -30,7 +28,9 @@ def explanation(
     """Name the worst round and the marks that need a word, a line each."""
     lines = [] if worst is None else _about(worst, look)
     if (summary["num_samples"] < FEW_SAMPLES).any():
-        lines.append(f"○ fewer than {FEW_SAMPLES} samples")
+        compared = worst is None or worst["num_samples"] < FEW_SAMPLES
+        note = "" if compared else ", not compared"
+        lines.append(f"○ fewer than {FEW_SAMPLES} samples{note}")
     if summary["mean_abs_diff"].isna().any():
         lines.append(f"{CROSS} no finite value in the round")
     left_out = int(summary["num_nonfinite"].sum())

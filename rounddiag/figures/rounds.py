@@ -8,11 +8,11 @@ import numpy as np
 
 from rounddiag.figures.canvas import cross, empty_figure, new_figure
 from rounddiag.figures.labels import tick_step
-from rounddiag.figures.round_words import FEW_SAMPLES, HOVER, explanation, hover_data
+from rounddiag.figures.round_words import HOVER, explanation, hover_data
 from rounddiag.figures.sources import summary_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import NUM_SAMPLES, NUM_TOKENS, ROUND, SUMMARY
-from rounddiag.stats import worst_round
+from rounddiag.stats import FEW_SAMPLES, worst_round
 
 if TYPE_CHECKING:
     import pandas as pd

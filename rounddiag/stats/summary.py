@@ -17,6 +17,8 @@ from rounddiag.stats.take import take_runs
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
+# The mean of a round that fewer samples reach hangs on a few trajectories.
+FEW_SAMPLES = 10
 _QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
@@ -81,7 +83,9 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
 def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     """Return the row of the round with the largest mean |diff|.
 
-    Of equals the lowest round wins; rounds without a finite mean cannot.
+    Of equals the lowest round wins; rounds without a finite mean cannot. So that a
+    round of one odd sample does not win by accident, rounds of fewer than 10 samples
+    are compared only where no round has more.
 
     Parameters
     ----------
@@ -93,17 +97,30 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     Series or None
         None where no round has a finite mean.
 
+    Raises
+    ------
+    FrameError
+        If the frame lacks a column.
+
     Examples
     --------
-    >>> frame = pd.DataFrame({"round": [0, 1, 2], "mean_abs_diff": [0.1, 0.3, 0.3]})
+    >>> frame = pd.DataFrame(
+    ...     {
+    ...         "round": [0, 1, 2, 3],
+    ...         "num_samples": [64, 32, 16, 1],
+    ...         "mean_abs_diff": [0.1, 0.3, 0.3, 0.9],
+    ...     }
+    ... )
     >>> int(worst_round(frame)["round"])
     1
     """
-    schema.SUMMARY.require(summary.columns, "round", "mean_abs_diff")
+    schema.SUMMARY.require(summary.columns, "round", "num_samples", "mean_abs_diff")
     finite = summary[np.isfinite(summary["mean_abs_diff"])].sort_values("round")
-    if finite.empty:
+    many = finite[finite["num_samples"] >= FEW_SAMPLES]
+    compared = finite if many.empty else many
+    if compared.empty:
         return None
-    worst: pd.Series[Any] = finite.loc[finite["mean_abs_diff"].idxmax()]
+    worst: pd.Series[Any] = compared.loc[compared["mean_abs_diff"].idxmax()]
     return worst
 
 

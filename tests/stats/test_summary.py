@@ -107,11 +107,31 @@ def test_an_empty_batch_has_an_empty_summary() -> None:
 
 def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
     frame = pd.DataFrame(
-        {"round": [3, 1, 2, 0], "mean_abs_diff": [0.5, 0.5, np.nan, np.inf]}
+        {
+            "round": [3, 1, 2, 0],
+            "num_samples": [20, 20, 20, 20],
+            "mean_abs_diff": [0.5, 0.5, np.nan, np.inf],
+        }
     )
     worst = worst_round(frame)
     assert worst is not None
     assert worst["round"] == 1
+
+
+@pytest.mark.parametrize(("num_samples", "wanted"), [([64, 10, 9], 1), ([9, 8, 1], 2)])
+def test_a_round_of_few_samples_wins_only_among_its_like(
+    num_samples: list[int], wanted: int
+) -> None:
+    frame = pd.DataFrame(
+        {
+            "round": [0, 1, 2],
+            "num_samples": num_samples,
+            "mean_abs_diff": [0.1, 0.2, 0.9],
+        }
+    )
+    worst = worst_round(frame)
+    assert worst is not None
+    assert worst["round"] == wanted
 
 
 def test_a_frame_without_diff_is_refused() -> None:
