@@ -46,6 +46,22 @@ def save_batch(
     ------
     BatchError
         If a field is missing or does not fit; nothing is written then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> import torch
+    >>> data = {
+    ...     "responses": torch.tensor([[5, 6]]),
+    ...     "response_mask": torch.tensor([[1, 1]]),
+    ...     "rollout_log_probs": torch.tensor([[-1.0, -2.0]]),
+    ...     "old_log_probs": torch.tensor([[-1.5, -2.0]]),
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_batch(data, f"{folder}/step_40.parquet", step=40)
+    ...     rd.load(f"{folder}/step_40.parquet").step
+    40
     """
     parts = parts_of(data)
     info = parts.info if step is None else {**parts.info, "global_steps": step}

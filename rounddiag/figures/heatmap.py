@@ -72,6 +72,13 @@ def plot_heatmap(
     colour is logarithmic and its range is printed; arrows at its ends say that values
     lie beyond. Hatched: the sample has no such round. A cross: the round is there,
     without any finite value.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> rd.plot_heatmap(batch, metric="k3").layout.xaxis.title.text
+    'round'
     """
     if metric not in _METRICS:
         raise FrameError.build(

@@ -84,6 +84,13 @@ def token_text(
     round, to the template; coloured numbers in actions, to the screenshots. Hover a
     token for its numbers. Without a tokenizer, token ids stand for the text. Of a
     sample with more than 20,000 tokens the first rounds are shown, and it says so.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
+    True
     """
     tokens = trajectory_of(batch, sample)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0

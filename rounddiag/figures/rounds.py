@@ -56,11 +56,19 @@ def plot_rounds(
     How to read it: in a healthy batch the points lie on a level line near the noise
     of the two engines' arithmetic, and the intervals overlap. A step at one round, or
     a rise from round to round, says that the engines see different contexts from
-    there on. The interval (a vertical line) is clustered by sample; where two of them
-    do not overlap, the rounds differ by more than the choice of samples explains. Look
-    at the bars before you believe a rise at the end: few samples get that far, and
-    they may differ from the others in all rounds. A hollow point stands on fewer than
-    10 samples.
+    there on. The interval (a vertical line) is clustered by sample, or by group where
+    there are groups; where two of them do not overlap, the rounds differ by more than
+    the choice of samples explains. Look at the bars before you believe a rise at the
+    end: few samples get that far, and they may differ from the others in all rounds.
+    A hollow point stands on fewer than 10 samples, and is the worst round only where
+    no round has more.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> rd.plot_rounds(batch).layout.yaxis.title.text
+    'mean |old - rollout| log-prob [nat]'
     """
     look = theme_of(theme)
     summary = summary_of(data).sort_values("round")

@@ -65,6 +65,13 @@ def plot_trajectory(
     single tall stems, tokens that one engine finds nearly impossible, often where the
     lower lines dip; a stem at the start of each round, a template. Observations
     between rounds are collapsed to a gap; ticks give round and real position.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> rd.plot_trajectory(batch, sample=5).layout.yaxis.title.text
+    'old - rollout log-prob [nat]'
     """
     look = theme_of(theme)
     tokens = trajectory_of(data, sample)

@@ -70,6 +70,12 @@ def load(path: str | os.PathLike[str]) -> Batch:
     ------
     LoadError
         If the file is of another kind, is damaged, or lacks what a batch needs.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> rd.load("sample_data/image_window_verl.pkl").meta["mask_source"]
+    'response_mask'
     """
     place = Path(path).absolute()
     if not place.is_file():

@@ -41,6 +41,16 @@ def save(batch: Batch, path: str | os.PathLike[str]) -> None:
     ------
     BatchError
         If an open column or `meta` holds objects that a file cannot hold.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rd.save(batch[:2], f"{folder}/two.parquet")
+    ...     len(rd.load(f"{folder}/two.parquet"))
+    2
     """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
