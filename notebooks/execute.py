@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ import nbformat
 import plotly.io as pio
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
+
+import rounddiag as rd
 
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -41,8 +42,7 @@ def execute(notebook: Path) -> nbformat.NotebookNode:
 
 def picture_of_figure(figure: dict[str, Any]) -> bytes:
     """Draw a plotly figure."""
-    height = figure["layout"].get("height", 450)
-    return pio.to_image(json.loads(json.dumps(figure)), "png", WIDTH, height)
+    return pio.to_image(figure, "png", WIDTH, figure["layout"].get("height", 450))
 
 
 def picture_of_text(html: str, page: Page) -> bytes:
@@ -72,7 +72,7 @@ def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
 
 
 def main() -> None:
-    """Run all notebooks of this folder."""
+    """Run all notebooks of this folder, and draw the picture of the README."""
     browser_path = next(filter(None, map(shutil.which, BROWSERS)))
     notebooks = {path: execute(path) for path in sorted(FOLDER.glob("*.ipynb"))}
     with sync_playwright() as playwright:
@@ -84,6 +84,9 @@ def main() -> None:
             add_pictures(nb, page)
             nbformat.write(nb, path)
         browser.close()
+    batch = rd.load(FOLDER.parent / "sample_data" / "image_window.parquet")
+    picture = picture_of_figure(rd.plot_rounds(batch).to_plotly_json())
+    (FOLDER / "image_window.png").write_bytes(small(picture))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ _CODE = (
     "rd.plot_rounds(batch)",
     "rd.round_summary(batch)",
     "rd.plot_heatmap(batch)",
-    "rd.plot_trajectory(batch, sample=0)",
-    "rd.token_text(batch, sample=0)",
+    (
+        'worst = int(rd.sample_frame(batch)["mean_abs_diff"].fillna(0).argmax())\n'
+        "rd.plot_trajectory(batch, sample=worst)"
+    ),
+    "rd.token_text(batch, sample=worst)",
 )
 
 
