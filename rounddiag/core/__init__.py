@@ -7,6 +7,7 @@ from rounddiag.core.frames import (
     sample_frame,
     token_frame,
 )
+from rounddiag.core.on_cpu import take_runs
 from rounddiag.core.reconciliation import reconcile
 from rounddiag.core.scalars import metrics
 
@@ -17,5 +18,6 @@ __all__ = [
     "round_frame",
     "rounds_of_tokens",
     "sample_frame",
+    "take_runs",
     "token_frame",
 ]

@@ -9,8 +9,13 @@ import numpy as np
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-# Up to this mean length numpy's own repetition is faster than one write a run.
+# Below this mean length one index for all runs is faster than a slice for each.
 _SHORT = 32
+
+
+def is_short(counts: Array) -> bool:
+    """Tell whether runs of these lengths are short on average."""
+    return bool(counts.sum() < _SHORT * len(counts))
 
 
 def repeated(values: Array, counts: Array) -> Array:
@@ -22,10 +27,9 @@ def repeated(values: Array, counts: Array) -> Array:
     [4, 4, 7]
     """
     narrow = values.astype(np.int32)
-    total = int(counts.sum())
-    if total < _SHORT * len(counts):
+    if is_short(counts):
         return np.repeat(narrow, counts)
-    out = np.empty(total, dtype=np.int32)
+    out = np.empty(int(counts.sum()), dtype=np.int32)
     at = 0
     for value, count in zip(narrow.tolist(), counts.tolist(), strict=True):
         out[at : at + count] = value
@@ -42,7 +46,7 @@ def counted(counts: Array) -> Array:
     [0, 1, 0, 1, 2]
     """
     total = int(counts.sum())
-    if total < _SHORT * len(counts):
+    if is_short(counts):
         begins = np.cumsum(counts) - counts
         return np.arange(total, dtype=np.int32) - np.repeat(
             begins.astype(np.int32), counts

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from rounddiag.core.divergence import SERIES_LIMIT, k3_near_zero
+from rounddiag.core.expand import is_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 # Tokens a block.
 _BLOCK = 1 << 16
-# Runs shorter than this are gathered by index, longer ones copied run by run.
-_SHORT = 32
 # What is not finite is counted and left out, not warned about.
 _quiet = np.errstate(invalid="ignore", over="ignore")
 _SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
@@ -81,16 +80,24 @@ def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
 
 def packed(rounds: Rounds, values: Tensor) -> Array:
     """Copy the values of the generated tokens, in order, end to end."""
-    source = as_numpy(values)
-    out = np.empty(int(rounds.num_tokens.sum()), dtype=source.dtype)
-    for low, high, start, num in _blocks(
-        rounds.start.numpy(), rounds.num_tokens.numpy()
-    ):
-        if _is_short(num):
-            out[low:high] = source[_index(start, num)]
+    return take_runs(as_numpy(values), rounds.start.numpy(), rounds.num_tokens.numpy())
+
+
+def take_runs(values: Array, start: Array, num: Array) -> Array:
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, end to end.
+
+    Examples
+    --------
+    >>> take_runs(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
+    [5, 6, 8]
+    """
+    out = np.empty(int(num.sum()), dtype=values.dtype)
+    for low, high, starts, nums in _blocks(start, num):
+        if is_short(nums):
+            out[low:high] = values[_index(starts, nums)]
             continue
-        for at, begin, count in _runs(low, start, num):
-            out[at : at + count] = source[begin : begin + count]
+        for at, begin, count in _runs(low, starts, nums):
+            out[at : at + count] = values[begin : begin + count]
     return out
 
 
@@ -130,7 +137,7 @@ def _diffs(
     """Give the diffs of each block of runs, and where in it each run begins."""
     for low, high, starts, nums in _blocks(start, num):
         values = np.empty(high - low, np.result_type(a, b))
-        if _is_short(nums):
+        if is_short(nums):
             index = _index(starts, nums)
             np.subtract(a[index], b[index], out=values)
         else:
@@ -140,10 +147,6 @@ def _diffs(
         if out is not None:
             out[low:high] = values
         yield values, np.cumsum(nums) - nums
-
-
-def _is_short(num: Array) -> bool:
-    return bool(num.sum() < _SHORT * len(num))
 
 
 def _index(start: Array, num: Array) -> Array:

@@ -9,10 +9,9 @@ import pandas as pd
 
 from rounddiag import schema
 from rounddiag.batch import Batch
-from rounddiag.core import round_and_token_frames, rounds_of_tokens
+from rounddiag.core import round_and_token_frames, rounds_of_tokens, take_runs
 from rounddiag.stats.clustered import ratio_interval
 from rounddiag.stats.quantiles import quantiles
-from rounddiag.stats.take import take_runs
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]

@@ -18,10 +18,9 @@ import numpy as np
 import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
-from rounddiag.core import round_and_token_frames
+from rounddiag.core import round_and_token_frames, take_runs
 from rounddiag.core.totals import measure
 from rounddiag.stats.quantiles import quantiles
-from rounddiag.stats.take import take_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, sample_frame, schema, token_frame
-from rounddiag.core import on_cpu, on_cuda, round_and_token_frames, rounds_of_tokens
+from rounddiag.core import (
+    on_cpu,
+    on_cuda,
+    round_and_token_frames,
+    rounds_of_tokens,
+    take_runs,
+)
 from rounddiag.errors import BatchError, FrameError
 from tests import oracle
 from tests.batches import AWKWARD, MASK, hand_batch, masks, padded, random_log_probs
@@ -236,6 +242,14 @@ def test_cuda_code_equals_cpu_code() -> None:
     assert left.tolist() == right.tolist()
     ids = [m.packed(batch.rounds, batch.response_ids) for m in (on_cpu, on_cuda)]
     assert ids[0].tolist() == ids[1].tolist()
+
+
+@pytest.mark.parametrize("length", [1, 100])
+def test_short_and_long_runs_are_taken_alike(length: int) -> None:
+    values = np.arange(1000)
+    begins, counts = np.array([5, 700]), np.array([length, length])
+    wanted = [*range(5, 5 + length), *range(700, 700 + length)]
+    assert take_runs(values, begins, counts).tolist() == wanted
 
 
 def test_one_pass_gives_the_same_as_two(device: torch.device) -> None:

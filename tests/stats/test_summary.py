@@ -14,7 +14,6 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
 from rounddiag.stats.clustered import ratio_interval
 from rounddiag.stats.quantiles import quantiles
-from rounddiag.stats.take import take_runs
 from tests.batches import hand_batch, padded, random_log_probs
 
 
@@ -171,14 +170,6 @@ def test_quantiles_equal_numpy(values: list[float], where: list[float]) -> None:
     else:
         wanted = np.quantile(array.astype(np.float64), where)
         assert found == pytest.approx(wanted.tolist(), rel=1e-9)
-
-
-@pytest.mark.parametrize("length", [1, 100])
-def test_short_and_long_runs_are_taken_alike(length: int) -> None:
-    values = np.arange(1000)
-    begins, counts = np.array([5, 700]), np.array([length, length])
-    wanted = [*range(5, 5 + length), *range(700, 700 + length)]
-    assert take_runs(values, begins, counts).tolist() == wanted
 
 
 def test_the_mean_of_rounds_weighs_tokens() -> None:
