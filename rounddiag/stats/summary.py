@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from rounddiag import schema
 from rounddiag.batch import Batch
-from rounddiag.core import round_and_token_frames, rounds_of_tokens, take_runs
-from rounddiag.stats.clustered import ratio_interval
-from rounddiag.stats.quantiles import quantiles
+from rounddiag.core import round_and_token_frames, rounds_of_tokens
+from rounddiag.stats.rows import round_row, runs_by_round
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from typing import Any
 
 # The mean of a round that fewer samples reach hangs on a few trajectories.
 FEW_SAMPLES = 10
-_QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
 def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
@@ -64,13 +62,7 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
     else:
         rounds, tokens = rounds_of_tokens(batch), batch
         cluster = np.unique(rounds["sample"], return_inverse=True)[1]
-    ends = rounds["num_tokens"].cumsum()
-    runs = rounds.assign(
-        cluster=cluster,
-        begin=ends - rounds["num_tokens"],
-        num_finite=rounds["num_tokens"] - rounds["num_nonfinite"],
-    )
-    rows = [_row(index, part, tokens) for index, part in runs.groupby("round")]
+    rows = [round_row(runs, tokens) for runs in runs_by_round(rounds, cluster)]
     names = [column.name for column in schema.SUMMARY.columns]
     has_prob = "prob_diff" in tokens
     columns = [name for name in names if has_prob or name != "prob_diff"]
@@ -121,38 +113,3 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
         return None
     worst: pd.Series[Any] = compared.loc[compared["mean_abs_diff"].idxmax()]
     return worst
-
-
-def _row(index: object, runs: pd.DataFrame, tokens: pd.DataFrame) -> dict[str, object]:
-    num_finite = runs["num_finite"]
-    weight = num_finite / num_finite.sum() if num_finite.sum() else np.nan
-    totals = (runs["mean_abs_diff"] * num_finite).fillna(0)
-    low, high = ratio_interval(
-        np.bincount(runs["cluster"], weights=totals)[np.unique(runs["cluster"])],
-        np.bincount(runs["cluster"], weights=num_finite)[np.unique(runs["cluster"])],
-    )
-    means = ("mean_abs_diff", "mean_diff", "k3")
-    return {
-        "round": index,
-        "num_samples": runs["sample"].nunique(),
-        "num_tokens": runs["num_tokens"].sum(),
-        "num_nonfinite": runs["num_nonfinite"].sum(),
-        **{name: (runs[name] * weight).sum(min_count=1) for name in means},
-        "ci_low": low,
-        "ci_high": high,
-        "max": runs["max_abs_diff"].max(),
-        **_of_tokens(tokens, runs),
-    }
-
-
-def _of_tokens(tokens: pd.DataFrame, runs: pd.DataFrame) -> dict[str, float]:
-    """Summarise what the sums of rounds do not tell."""
-    span = runs["begin"].to_numpy(), runs["num_tokens"].to_numpy()
-    diff = take_runs(tokens["diff"].to_numpy(), *span)
-    finite = np.isfinite(diff)
-    size = np.abs(diff if finite.all() else diff[finite])
-    found = dict(zip(_QUANTILES, quantiles(size, [*_QUANTILES.values()]), strict=True))
-    if "prob_diff" not in tokens or not finite.any():
-        return found
-    prob_diff = take_runs(tokens["prob_diff"].to_numpy(), *span)
-    return {**found, "prob_diff": float(prob_diff[finite].mean(dtype=np.float64))}

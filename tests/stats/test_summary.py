@@ -80,6 +80,12 @@ def test_what_is_not_finite_is_left_out_and_counted() -> None:
     assert found.loc[1, means].isna().all()
 
 
+def test_a_mean_that_is_too_large_for_a_float_stays_infinite() -> None:
+    found = round_summary(padded([[1, 1]], torch.tensor([[0.0, 800.0]]), [[0.0, 0.0]]))
+    assert found["k3"].tolist() == [np.inf]
+    assert found["mean_abs_diff"].tolist() == [400.0]
+
+
 def test_groups_are_the_clusters_where_there_are_groups() -> None:
     old, rollout = random_log_probs((40, 3), 1), random_log_probs((40, 3), 2)
     mask = torch.ones(40, 3)
