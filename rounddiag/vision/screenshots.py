@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rounddiag.errors import LoadError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 # successors use: transformers.image_utils.OPENAI_CLIP_MEAN and OPENAI_CLIP_STD.
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+_FORMATS = ("PNG", "JPEG", "WEBP")
 _CHANNELS, _FRAMES, _MERGE = 3, 2, 2
 
 
@@ -74,10 +77,26 @@ class EncodedScreenshot(Screenshot):
         return self.image().size
 
     def image(self) -> Image:
-        """Decode the picture; only formats that pictures of screens come in."""
+        """Decode the picture; only formats that pictures of screens come in.
+
+        Raises
+        ------
+        LoadError
+            If the bytes are no such picture, or a damaged one.
+        """
         from PIL import Image as Pillow
 
-        return Pillow.open(io.BytesIO(self.data), formats=("PNG", "JPEG", "WEBP"))
+        try:
+            picture = Pillow.open(io.BytesIO(self.data), formats=_FORMATS)
+            picture.load()
+        except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as bad:
+            raise LoadError.build(
+                key="images",
+                expected=f"a picture in {', '.join(_FORMATS)}",
+                found=f"{len(self.data)} bytes that start with {self.data[:8]!r}",
+                advice="The numbers of the batch are not affected.",
+            ) from bad
+        return picture
 
     def png(self) -> bytes:
         """Return the stored bytes where they are PNG already."""
