@@ -74,8 +74,8 @@ def empty_figure(title: str, why: str, theme: Theme) -> go.Figure:
     return figure
 
 
-def _template(theme: Theme) -> go.layout.Template:
-    axis = {
+def _axis(theme: Theme) -> dict[str, Any]:
+    return {
         "gridcolor": theme.grid,
         "linecolor": theme.grid,
         "zeroline": False,
@@ -86,6 +86,10 @@ def _template(theme: Theme) -> go.layout.Template:
         "title": {"font": {"color": theme.text, "size": _TEXT_SIZE}, "standoff": 8},
         "exponentformat": "power",
     }
+
+
+def _template(theme: Theme) -> go.layout.Template:
+    axis = _axis(theme)
     return go.layout.Template(
         layout={
             "paper_bgcolor": theme.paper,
