@@ -1,0 +1,98 @@
+"""Trajectories and their scores as a batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import rounddiag as rd
+from rounddiag.vision import EncodedScreenshot
+
+from .rollout import MAX_NEW_TOKENS, Trajectory
+
+GROUP = 4
+SAMPLING = {
+    "engine": "transformers, KV cache, one token at a time",
+    "dtype": "bfloat16",
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,
+    "max_new_tokens": MAX_NEW_TOKENS,
+    "log_probs": "raw: of the whole vocabulary, at temperature 1",
+}
+
+
+def to_batch(
+    found: Sequence[Trajectory], old: Sequence[Tensor], step: int, source: str
+) -> rd.Batch:
+    """Return the batch of these trajectories with the log-probs of a scoring pass."""
+    rows = [torch.tensor(one.talk.ids) for one in found]
+    masks = [torch.tensor(one.talk.mask) for one in found]
+    starts = [one.prompt_length for one in found]
+    return rd.Batch.from_rows(
+        response_ids=[row[at:] for row, at in zip(rows, starts, strict=True)],
+        response_mask=[row[at:] for row, at in zip(masks, starts, strict=True)],
+        rollout_log_probs=[torch.tensor(one.log_probs) for one in found],
+        old_log_probs=list(old),
+        prompt_ids=[row[:at] for row, at in zip(rows, starts, strict=True)],
+        rewards=torch.tensor([one.reward for one in found]),
+        group_ids=[group_id(index) for index in range(len(found))],
+        sample_ids=[sample_id(index) for index in range(len(found))],
+        step=step,
+        images=[
+            tuple(
+                EncodedScreenshot(data=data, round=round_)
+                for round_, data in enumerate(one.screenshots)
+            )
+            for one in found
+        ],
+        sample_columns=sample_columns(found),
+        round_columns=round_columns(found),
+        meta={
+            "mask_source": "response_mask",
+            "old_log_probs_source": source,
+            "sampling": SAMPLING,
+            "tokenizer": "tokenizer.json",
+        },
+    )
+
+
+def group_id(index: int) -> str:
+    """Name the task of a sample."""
+    return f"task-{index // GROUP:02d}"
+
+
+def sample_id(index: int) -> str:
+    """Name a sample: its task, and which attempt at it."""
+    return f"{group_id(index)}/{index % GROUP}"
+
+
+def sample_columns(found: Sequence[Trajectory]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what is known of each sample."""
+    return {
+        "task": np.array([one.task for one in found], dtype=object),
+        "task_kind": np.array([one.kind for one in found], dtype=object),
+        "status": np.array([one.status for one in found], dtype=object),
+    }
+
+
+def round_columns(found: Sequence[Trajectory]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what is known of each round."""
+    rows = [
+        (sample, round_, action, parsed, one.weight_version, round_ + 1)
+        for sample, one in enumerate(found)
+        for round_, (action, parsed) in enumerate(
+            zip(one.actions, one.parsed, strict=True)
+        )
+    ]
+    sample, round_, action, parsed, version, images = zip(*rows, strict=True)
+    return {
+        "sample": np.array(sample),
+        "round": np.array(round_),
+        "action": np.array(action, dtype=object),
+        "parsed": np.array(parsed),
+        "weight_version": np.array(version),
+        "num_images": np.array(images),
+    }
