@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.core.divergence import diff, k3, prob_diff
-from rounddiag.core.verl import Tokens, scalars, tokens_of
+from rounddiag.core.verl import Tokens, added, scalars, tokens_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,6 @@ def _by_sample(tokens: Tokens) -> dict[str, float]:
 def _mean_of_means(tokens: Tokens, values: Tensor, keep: Tensor) -> float:
     """Average over the samples that have tokens the means over their tokens."""
     sample, kept = tokens.sample[keep], values[keep]
-    zeros = values.new_zeros(tokens.num_samples)
-    count = zeros.index_add(0, sample, torch.ones_like(kept))
-    total = zeros.index_add(0, sample, kept)
+    count = added(torch.ones_like(kept), sample, tokens.num_samples)
+    total = added(kept, sample, tokens.num_samples)
     return float((total / count)[count > 0].mean())
