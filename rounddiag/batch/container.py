@@ -65,6 +65,9 @@ class Batch:
         Path of a `tokenizer.json`, a transformers tokenizer, or a callable.
     position_ids : tuple of Tensor, optional
         One per sample, in the shape that the file had.
+    rollout_ids : tuple of Tensor, optional
+        One per sample: the response's token ids as the sampling engine gave them, where
+        the file has them beside the trainer's; they can differ in number.
     scores : mapping of str to Tensor
         More log-probabilities of the same tokens, by name.
     sample_columns : mapping of str to array, each of num_samples values
@@ -109,6 +112,7 @@ class Batch:
     images: tuple[tuple[Screenshot, ...], ...] | None = None
     tokenizer: object | None = None
     position_ids: tuple[Tensor, ...] | None = None
+    rollout_ids: tuple[Tensor, ...] | None = None
     scores: Mapping[str, Tensor] = field(default_factory=dict)
     sample_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     round_columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)

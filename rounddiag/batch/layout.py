@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
 _INTEGERS = ("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids")
+# Fields that are a tuple with one entry a sample.
+PER_SAMPLE = ("group_ids", "sample_ids", "images", "position_ids", "rollout_ids")
 PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import offsets_of
+from rounddiag.batch.layout import PER_SAMPLE, offsets_of
 from rounddiag.errors import BatchError
 from rounddiag.schema import ORIGINAL_SAMPLE
 
@@ -54,7 +54,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
     }
     per_sample: dict[str, Any] = {
         name: tuple(value[i] for i in index)
-        for name in ("group_ids", "sample_ids", "images", "position_ids")
+        for name in PER_SAMPLE
         if (value := getattr(batch, name)) is not None
     }
     on_device = rows.to(batch.offsets.device)

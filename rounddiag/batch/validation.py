@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.batch.layout import PER_SAMPLE
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -112,10 +113,7 @@ def _check_floating(name: str, value: torch.Tensor) -> None:
 
 
 def _check_per_sample(batch: Batch) -> None:
-    named = {
-        name: getattr(batch, name)
-        for name in ("rewards", "group_ids", "sample_ids", "images", "position_ids")
-    }
+    named = {name: getattr(batch, name) for name in ("rewards", *PER_SAMPLE)}
     for name, value in {**named, **batch.sample_columns}.items():
         if value is not None and len(value) != batch.num_samples:
             raise BatchError.build(
