@@ -1,0 +1,1 @@
+"""Contracts of a batch, checked without statistics: facts, each with its places."""

@@ -1,0 +1,59 @@
+"""Holes of a mask: which single 0s are rejected tokens, and which observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.checks.holes import find_holes
+
+NAN, INF = float("nan"), float("inf")
+
+
+def rows(mask: list[list[int]], rollout: list[list[float]], **others: Any) -> Batch:
+    return Batch.from_rows(
+        response_ids=[torch.arange(len(row)) for row in mask],
+        response_mask=[torch.tensor(row) for row in mask],
+        rollout_log_probs=[torch.tensor(row) for row in rollout],
+        old_log_probs=[torch.zeros(len(row)) for row in mask],
+        **others,
+    )
+
+
+def test_a_rejected_token_is_a_hole_and_a_filled_observation_is_none() -> None:
+    batch = rows([[1, 0, 1, 0, 1]], [[-1.0, -9.0, -1.0, 0.0, -1.0]])
+    assert find_holes(batch).tolist() == [1]
+
+
+def test_two_masked_tokens_are_no_hole() -> None:
+    batch = rows([[1, 0, 0, 1]], [[-1.0, -9.0, -9.0, -1.0]])
+    assert find_holes(batch).tolist() == []
+
+
+def test_a_hole_has_rounds_of_its_own_sample_on_both_sides() -> None:
+    batch = rows([[1, 0], [1, 1, 0, 1]], [[-1.0, -9.0], [-1.0, -1.0, -9.0, -1.0]])
+    assert find_holes(batch).tolist() == [4]
+
+
+@pytest.mark.parametrize("fill", [NAN, INF, -INF, 1.0, 0.0])
+def test_a_fill_value_is_no_hole(fill: float) -> None:
+    assert find_holes(rows([[1, 0, 1]], [[-1.0, fill, -1.0]])).tolist() == []
+
+
+def test_what_stands_between_two_known_rounds_is_no_hole() -> None:
+    known = [torch.tensor([0, 0, 1, 1, 1])]
+    batch = rows([[1, 0, 1, 0, 1]], [[-1.0, -9.0, -1.0, -9.0, -1.0]], round_ids=known)
+    assert find_holes(batch).tolist() == [3]
+
+
+@pytest.mark.parametrize("mask", [[], [[]], [[1]], [[0, 0]]])
+def test_where_there_is_no_round_between_there_is_no_hole(mask: list[Any]) -> None:
+    assert find_holes(rows(mask, [[-1.0] * len(row) for row in mask])).tolist() == []
+
+
+def test_holes_are_found_on_every_device(device: torch.device) -> None:
+    batch = rows([[1, 0, 1]], [[-1.0, -9.0, -1.0]]).to(device)
+    assert find_holes(batch).tolist() == [1]
