@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         token_frame,
     )
     from rounddiag.figures import plot_heatmap, plot_rounds, plot_trajectory, token_text
-    from rounddiag.loaders import load, save
+    from rounddiag.loaders import formats, load, save
     from rounddiag.stats import round_summary
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "capture",
     "errors",
     "figures",
+    "formats",
     "load",
     "metrics",
     "plot_heatmap",
@@ -54,7 +55,7 @@ __all__ = [
 
 _SUBMODULES = frozenset({"capture", "errors", "figures", "stats"})
 _HOMES = {
-    "loaders": ("load", "save"),
+    "loaders": ("formats", "load", "save"),
     "batch": ("Batch",),
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
     "stats": ("round_summary",),

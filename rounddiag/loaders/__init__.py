@@ -1,18 +1,21 @@
 """Files to batches: `load` finds the format from the content, `save` writes our own.
 
-Each framework's file has a module; all end in `fields.batch_from_fields`, which knows
-what verl's names mean. Pickles are read by an interpreter that runs nothing
-(`pickle_machine`), and big tensors stay in the file (`tensors`).
+`places` says which files a path means, `content` what a file holds, and `registry`
+which format that is. Each framework's file has a module that ends in a `Format`; all
+go through `fields.batch_from_fields`, which knows what verl's names mean. Pickles are
+read by an interpreter that runs nothing (`pickle_machine`), and big tensors stay in the
+file (`tensors`).
 """
 
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.open import load
+from rounddiag.loaders.registry import formats
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save
 
-__all__ = ["load", "save"]
+__all__ = ["formats", "load", "save"]
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.loaders.format import Format
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.pickle_machine import PickleMachine
 from rounddiag.loaders.stored_fields import batch_from_stored
@@ -41,14 +42,19 @@ _SAFETENSORS = {
 def read_tensors(root: Mapping[Any, object], source: Source) -> Batch:
     """Build a batch from a dictionary of tensors, arrays, lists and plain values."""
     fields: dict[str, Value] = {}
+    columns: dict[str, Any] = {}
     info: dict[str, object] = {}
     for key, value in root.items():
         found = _field(value, source)
-        if found is None:
-            info[str(key)] = value
-        else:
+        if found is not None:
             fields[str(key)] = found
-    return batch_from_stored(fields, {}, info, source)
+        elif not isinstance(array := stored_array(value, source), StoredArray):
+            info[str(key)] = value
+        elif array.shape:
+            columns[str(key)] = array.read()
+        else:
+            info[str(key)] = array.read().item()
+    return batch_from_stored(fields, columns, info, source)
 
 
 def _field(value: object, source: Source) -> Value | None:
@@ -59,8 +65,8 @@ def _field(value: object, source: Source) -> Value | None:
     return stored(value, source) or _array(array)
 
 
-def read_safetensors(source: Source) -> Batch:
-    """Build a batch from a safetensors file: a length, a JSON header, and the bytes."""
+def safetensors_root(source: Source) -> dict[str, object]:
+    """Return the tensors of a safetensors file: a length, a JSON header, and bytes."""
     whole = source.whole()
     size = int.from_bytes(whole.part(0, 8).read(), "little")
     if size > MAX_HEADER:
@@ -71,8 +77,8 @@ def read_safetensors(source: Source) -> Batch:
     except (ValueError, RecursionError) as error:
         raise source.damaged(found="a safetensors header that is no JSON") from error
     info = header.pop("__metadata__", {})
-    fields = {name: _safetensor(entry, data) for name, entry in header.items()}
-    return batch_from_stored(fields, {}, info if isinstance(info, dict) else {}, source)
+    tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
+    return {**(info if isinstance(info, dict) else {}), **tensors}
 
 
 def _safetensor(entry: object, data: Span) -> StoredTensor:
@@ -90,21 +96,9 @@ def _safetensor(entry: object, data: Span) -> StoredTensor:
     )
 
 
-def read_npz(entries: Mapping[str, Span], source: Source) -> Batch:
-    """Build a batch from an uncompressed `.npz`: a zip of arrays."""
-    fields: dict[str, Value] = {}
-    columns: dict[str, Any] = {}
-    for entry, span in entries.items():
-        name, array = entry.removesuffix(".npy"), _npy(span)
-        tensor = _array(array)
-        if tensor is not None:
-            fields[name] = tensor
-        elif isinstance(array, StoredArray):
-            columns[name] = array.read()
-        elif array is not None:
-            columns[name] = array
-    info = {k: v.item() for k, v in columns.items() if getattr(v, "shape", None) == ()}
-    return batch_from_stored(fields, columns, info, source)
+def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:
+    """Return the arrays of an uncompressed `.npz`: a zip of arrays."""
+    return {name.removesuffix(".npy"): _npy(span) for name, span in entries.items()}
 
 
 def _npy(span: Span) -> StoredArray | list[object] | None:
@@ -139,3 +133,13 @@ def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
     if dtype is None or not array.dtype.isnative:
         return None
     return contiguous(array.data, dtype, array.shape)
+
+
+TENSORS = Format(
+    name="tensors under verl's names",
+    framework="any",
+    files=("*.pt", "*.pth", "*.npz", "*.safetensors"),
+    keys=("rollout_log_probs", "old_log_probs"),
+    read=read_tensors,
+    verified="written by torch, numpy and safetensors",
+)

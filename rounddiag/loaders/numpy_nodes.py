@@ -41,6 +41,8 @@ class StoredArray:
 
 def stored_array(value: object, source: Source) -> StoredArray | list[object] | None:
     """Return an array of plain values, the items of an array of objects, or None."""
+    if isinstance(value, StoredArray):
+        return value
     if not isinstance(value, Node):
         return None
     match value.name.rpartition(".")[2], value.args, value.state:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.format import Format
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.stored_fields import as_list, batch_from_stored, plain_values
@@ -108,3 +109,21 @@ def _is_padding(batch: Batch) -> list[bool]:
     written = set(batch.rounds.sample.tolist())
     named = [_PADDING.fullmatch(group) is not None for group in groups]
     return [flag and index not in written for index, flag in enumerate(named)]
+
+
+DATA_PROTO = Format(
+    name="DataProto",
+    framework="verl, skyrl-agent, verl-agent, rLLM, Agent-Lightning",
+    files=("*.dp", "*.pkl", "*.pt"),
+    keys=("DataProto",),
+    read=read_data_proto,
+    verified="written by verl 0.9.1 with tensordict 0.8.3, 0.10.0 and 0.15.3",
+)
+PAYLOAD = Format(
+    name="V1 payload",
+    framework="verl",
+    files=("tq_batch.pt", "*.pt"),
+    keys=("tensordict",),
+    read=read_payload,
+    verified="written by verl 0.9.1 with tensordict 0.10.0 and 0.15.3",
+)

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
+from rounddiag.loaders.content import read_root
 from tests.loaders.verl_writer import pickled, small_batch
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
+
+    from rounddiag.loaders.source import Source
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -94,16 +97,12 @@ def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
 ) -> None:
     path = tmp_path / "a.pkl"
     path.write_bytes(WHOLE["proto"])
-    from rounddiag.loaders import open as opening
-
-    read = opening._read_pickle
-
-    def cutting(source: object) -> object:
-        root = read(source)  # type: ignore[arg-type]
+    def cutting(source: Source) -> object:
+        root = read_root(source)
         with path.open("r+b") as file:
             file.truncate(int(len(WHOLE["proto"]) * share))
         return root
 
-    monkeypatch.setattr(opening, "_read_pickle", cutting)
+    monkeypatch.setattr("rounddiag.loaders.open.read_root", cutting)
     with pytest.raises(LoadError, match="found another size or time"):
         load(path)

@@ -19,11 +19,7 @@ from tests.loaders.verl_writer import pickled, small_batch, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-KINDS = (
-    " rounddiag opens what `rounddiag.save` and `rounddiag.capture.save_batch` write,"
-    " verl's DataProto and V1 payload, and tensors under verl's names in .pt,"
-    " .safetensors or .npz."
-)
+KINDS = " `rounddiag.formats()` lists what can be opened."
 
 
 def says(message: str) -> str:
@@ -95,9 +91,11 @@ def test_our_own_file_opens_too(tmp_path: Path) -> None:
 
 
 def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
-    advice = "Pass the path of one saved batch."
-    for path, found in [(tmp_path / "none.pkl", "nothing"), (tmp_path, "a folder")]:
-        message = f"{path}: expected a file; found {found}. {advice}"
+    for path in (tmp_path / "none.pkl", tmp_path / "none_*.pkl"):
+        message = (
+            f"{path}: expected a file, a folder or a glob; found nothing."
+            " Pass the path of a saved batch."
+        )
         with pytest.raises(LoadError, match=says(message)):
             load(path)
 
@@ -106,7 +104,7 @@ def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"", "an empty file"),
-        (b'{"input": "a"}\n', "JSON text"),
+        (b'{"input": "a"}\n', "JSON lines of input"),
         (b"<html>", "HTML or XML text"),
         (gzip.compress(b"a"), "a gzip file"),
         (b"\x93NUMPY\x01\x00", "a single numpy array"),
@@ -146,9 +144,20 @@ def test_a_dictionary_of_other_things_is_told(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, path)
 
     message = (
-        f"{path}: `responses`: expected the token ids of responses; found only weight."
-        " A batch needs verl's fields `responses`, `response_mask`,"
-        " `rollout_log_probs` and `old_log_probs`."
+        f"{path}: expected a saved batch; found a dictionary of weight, bias.{KINDS}"
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(path)
+
+
+def test_formats_that_come_close_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"old_log_probs": torch.zeros(2, 2)}, path)
+
+    message = (
+        f"{path}: expected a saved batch; found a dictionary of old_log_probs."
+        " It comes close to: tensors under verl's names (any), which also has"
+        f" rollout_log_probs.{KINDS}"
     )
     with pytest.raises(LoadError, match=says(message)):
         load(path)

@@ -1,0 +1,115 @@
+"""What a file holds, told by its first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rounddiag.loaders.arrays import npz_root, safetensors_root
+from rounddiag.loaders.field_reader import shown
+from rounddiag.loaders.inert import Node
+from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.pickle_machine import PickleMachine
+from rounddiag.loaders.tensordict import read_tensordict
+from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+
+if TYPE_CHECKING:
+    from rounddiag.loaders.source import Source
+
+_OTHERS = (
+    (b"<", "HTML or XML text"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\x93NUMPY", "a single numpy array"),
+    (b"%PDF", "a PDF"),
+)
+
+
+class Unknown:
+    """Content that no loader reads, and what it looks like."""
+
+    def __init__(self, looks_like: str) -> None:
+        self.looks_like = looks_like
+
+
+def read_root(source: Source) -> object:
+    """Return what a file holds, big tensors excepted, which stay in it.
+
+    Returns
+    -------
+    object
+        A dictionary, list or `Node` of a pickle or torch file; a mapping of stored
+        tensors; `JsonLines`; or `Unknown`.
+
+    Raises
+    ------
+    LoadError
+        If the file is damaged, or a pickle would call anything that is not known.
+    """
+    head = source.whole().part(0, min(16, source.size)).read()
+    if head.startswith(b"PK\x03\x04"):
+        return _zip(source)
+    if head.startswith(b"\x80"):
+        return _opened(_pickle(source), source)
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
+        return safetensors_root(source)
+    if head.lstrip().startswith(b"{"):
+        return JsonLines(source)
+    return Unknown(_looks_like(head))
+
+
+def names_of(root: object) -> list[str]:
+    """Return the names that tell the format: keys, or the class of an object."""
+    match root:
+        case JsonLines():
+            return list(root.first)
+        case Mapping():
+            return [str(key) for key in root]
+        case Node(name):
+            return [name.rpartition(".")[2]]
+    return []
+
+
+def looks_like(root: object) -> str:
+    """Say in a few words what a file holds."""
+    match root:
+        case Unknown():
+            return root.looks_like
+        case JsonLines():
+            return f"JSON lines of {shown(root.first)}"
+        case Mapping():
+            return f"a dictionary of {shown(root)}"
+        case Node(name):
+            return f"a pickle of {name:.80}"
+    return f"a pickle of {type(root).__name__}"
+
+
+def _zip(source: Source) -> object:
+    entries = zip_entries(source.whole())
+    if any(name.endswith("/data.pkl") for name in entries):
+        return _opened(read_torch(source.whole()), source)
+    if entries and all(name.endswith(".npy") for name in entries):
+        return npz_root(entries)
+    return Unknown(f"a zip of {shown(entries)}")
+
+
+def _opened(root: object, source: Source) -> object:
+    """Return the fields of a TensorDict; anything else as it is."""
+    fields = read_tensordict(root, source)
+    return root if fields is None else fields
+
+
+def _pickle(source: Source) -> object:
+    """Read a pickle, or the older format of torch, which starts with a magic number."""
+    span = source.whole()
+    with span.open() as stream:
+        root = PickleMachine(span, stream).run()
+    return read_torch(span) if root == LEGACY_MAGIC else root
+
+
+def _looks_like(head: bytes) -> str:
+    known = [what for start, what in _OTHERS if head.startswith(start)]
+    other = f"bytes that start with {head[:8]!r}" if head else "an empty file"
+    return known[0] if known else other

@@ -1,0 +1,91 @@
+"""Which files a path means: one file, those of a folder, or those of a glob."""
+
+from __future__ import annotations
+
+import re
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.registry import FORMATS
+
+if TYPE_CHECKING:
+    import os
+
+    from rounddiag.loaders.format import Format
+
+_SHOWN = 4  # names of files in a message
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files that a path means, in the order of the numbers in their names.
+
+    A folder means the files, at any depth, that are named as a format's files are. A
+    format whose step is one file is not joined: which file is meant has to be said.
+
+    Raises
+    ------
+    LoadError
+        If there is no such file, or a folder holds several batches.
+    """
+    place = Path(path).absolute()
+    if place.is_dir():
+        return _of_folder(place)
+    if not place.is_file() and has_magic(str(place)):
+        found = [Path(name) for name in glob(str(place), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
+        files = _in_order([file for file in found if file.is_file()])
+        if files:
+            return files
+    if place.is_file():
+        return [place]
+    raise LoadError.build(
+        file=place,
+        expected="a file, a folder or a glob",
+        found="nothing",
+        advice="Pass the path of a saved batch.",
+    )
+
+
+def _of_folder(folder: Path) -> list[Path]:
+    inside = _in_order([file for file in folder.rglob("*") if file.is_file()])
+    for form in FORMATS:
+        files = [file for file in inside if _is_named_for(file, form)]
+        if len(files) > 1 and not form.in_parts:
+            raise _several(folder, files)
+        if files:
+            return files
+    raise LoadError.build(
+        file=folder,
+        expected="a file that is named as those of a framework",
+        found=_shown(inside, folder),
+        advice="`rounddiag.formats()` lists the names; pass the file itself.",
+    )
+
+
+def _is_named_for(file: Path, form: Format) -> bool:
+    return any(file.match(pattern) for pattern in form.files)
+
+
+def _several(folder: Path, files: list[Path]) -> LoadError:
+    return LoadError.build(
+        file=folder,
+        expected="the files of one step",
+        found=f"{len(files)} batches: {_shown(files, folder)}",
+        advice="Pass one of the files.",
+    )
+
+
+def _shown(files: list[Path], folder: Path) -> str:
+    names = [file.relative_to(folder).as_posix() for file in files[:_SHOWN]]
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return f"{', '.join(names) or 'no file'}{more}"
+
+
+def _in_order(files: list[Path]) -> list[Path]:
+    return sorted(files, key=lambda file: _by_numbers(str(file)))
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sort `rank_10` after `rank_9`."""
+    return [(int(n or 0), text) for text, n in re.findall(r"(\D*)(\d*)", name)]

@@ -1,0 +1,63 @@
+"""Every format that `load` opens, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.loaders.arrays import TENSORS
+from rounddiag.loaders.verl import DATA_PROTO, PAYLOAD
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pandas as pd
+
+    from rounddiag.loaders.format import Format
+
+UNVERIFIED = "unverified: laid out from its source"
+# Those with more keys of their own come first: the first whose keys are all there wins.
+FORMATS: tuple[Format, ...] = (
+    DATA_PROTO,
+    PAYLOAD,
+    TENSORS,
+)
+
+
+def find_format(names: Collection[str]) -> Format | None:
+    """Return the first format whose keys are all among `names`."""
+    return next((form for form in FORMATS if not form.missing(names)), None)
+
+
+def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
+    """Return the formats that `names` come close to, with the keys that are missing.
+
+    Close is half of the keys; the closest come first, three at most.
+    """
+    lacking = [(form, form.missing(names)) for form in FORMATS]
+    near = [(form, gone) for form, gone in lacking if 2 * len(gone) <= len(form.keys)]
+    return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
+
+
+def formats() -> pd.DataFrame:
+    """List what `rounddiag.load` opens.
+
+    Returns
+    -------
+    DataFrame
+        One row a format: its name, what writes it, the files to look for, and on what
+        reading it was checked. *unverified* says that the file was laid out from the
+        writer's source, as the writer could not be run.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> rd.formats().columns.tolist()
+    ['format', 'framework', 'files', 'checked on']
+    """
+    import pandas as pd
+
+    rows = [
+        (form.name, form.framework, ", ".join(form.files), form.verified or UNVERIFIED)
+        for form in FORMATS
+    ]
+    return pd.DataFrame(rows, columns=["format", "framework", "files", "checked on"])
