@@ -97,6 +97,7 @@ def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
 ) -> None:
     path = tmp_path / "a.pkl"
     path.write_bytes(WHOLE["proto"])
+
     def cutting(source: Source) -> object:
         root = read_root(source)
         with path.open("r+b") as file:
