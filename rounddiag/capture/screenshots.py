@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import io
-from math import isqrt
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.screens import image_rounds
-from rounddiag.vision import EncodedScreenshot, PatchScreenshot
+from rounddiag.loaders.image_tokens import image_places
+from rounddiag.vision import EncodedScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag.batch import Batch
+    from rounddiag.loaders.image_tokens import Place
+    from rounddiag.vision import PatchScreenshot
 
 MAX_SIDE = 768  # pixels: layout and headlines can be read, 8 pictures are half a MB
 _QUALITY = 85  # of the JPEG
-_MERGED = 4  # patches that share one image token
-_VALUES = 6  # per pixel of a patch: three colours, two frames
 
 
 def first_screenshots(
@@ -54,27 +54,17 @@ def _has_pillow() -> bool:
 
 
 def _of_sample(batch: Batch, sample: int, row: Any) -> tuple[EncodedScreenshot, ...]:  # noqa: ANN401 a dictionary, or a class of transformers
-    pixels, grids = (_get(row, name) for name in ("pixel_values", "image_grid_thw"))
-    if pixels is None or grids is None or pixels.dim() != 2:  # noqa: PLR2004 rows of patches
+    pixels, grid = (_get(row, name) for name in ("pixel_values", "image_grid_thw"))
+    if pixels is None or grid is None:
         return ()
-    grids = grids.reshape(-1, 3)
-    sizes = grids.prod(1).tolist()
-    side = isqrt(pixels.shape[1] // _VALUES)
-    if side * side * _VALUES != pixels.shape[1] or sum(sizes) != len(pixels):
-        return ()
-    rounds = image_rounds(batch, sample, [size // _MERGED for size in sizes])
-    blocks = zip(pixels.split(sizes), grids.tolist(), rounds, strict=True)
-    return tuple(
-        _small(
-            PatchScreenshot(
-                patches=block.detach().cpu,
-                grid_thw=tuple(grid),
-                patch_size=side,
-                round=round_,
-            )
-        )
-        for block, grid, round_ in blocks
-    )
+    grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
+    shots = patch_screenshots(partial(_rows, pixels), pixels.shape, grids) or ()
+    places = image_places(batch, sample, [shot.num_image_tokens for shot in shots])
+    return tuple(map(_small, shots, places))
+
+
+def _rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    return pixels[start:stop].detach().cpu()
 
 
 def _get(row: Any, name: str) -> torch.Tensor | None:  # noqa: ANN401 as above
@@ -82,9 +72,9 @@ def _get(row: Any, name: str) -> torch.Tensor | None:  # noqa: ANN401 as above
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _small(screenshot: PatchScreenshot) -> EncodedScreenshot:
+def _small(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
     picture = screenshot.image()
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=_QUALITY)
-    return EncodedScreenshot(data=buffer.getvalue(), round=screenshot.round)
+    return EncodedScreenshot(data=buffer.getvalue(), **place._asdict())

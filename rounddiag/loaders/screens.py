@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
+from rounddiag.loaders.image_tokens import image_places, image_token, num_image_tokens
+from rounddiag.loaders.inert import Node
 from rounddiag.loaders.tensor_nodes import stored
 from rounddiag.loaders.tensors import StoredTensor
-from rounddiag.vision import PatchScreenshot
+from rounddiag.vision import patch_screenshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
+    from rounddiag.vision import PatchScreenshot
 
-_MERGED = 4  # patches that share one image token, in Qwen2-VL and its successors
-_VALUES = 6  # per pixel of a patch: three colours, two frames
+    Images = tuple[PatchScreenshot, ...]
 
-Images = tuple[PatchScreenshot, ...]
-Grid = tuple[int, int, int]
+_MAX_FACTS = 8  # what is odd in all samples is not told a thousand times
+_MAX_SIZES = 4
+_UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
 
-def screenshots(
-    batch: Batch, inputs: Sequence[object], source: Source
-) -> tuple[Images, ...] | None:
-    """Return what each sample was shown; the pixels stay in the file.
+def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> Batch:
+    """Return a batch that knows what each sample was shown; pixels stay in the file.
+
+    What is odd is told in `meta["screenshots"]`, one sentence a sample: pixels of
+    another processor, and image tokens that are not as many as the pixels ask for.
 
     Parameters
     ----------
@@ -38,113 +41,80 @@ def screenshots(
     inputs : sequence of mapping, one a sample
         verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
     source : Source
-
-    Returns
-    -------
-    tuple of tuple of PatchScreenshot, or None
-        None where the processor is not one of Qwen2-VL's kind.
     """
-    found = [_images(batch, i, row, source) for i, row in enumerate(inputs)]
-    images = tuple(row for row in found if row is not None)
-    return images if len(images) == batch.num_samples else None
+    found = [_pictures(row, source) for row in inputs]
+    pictures = [images or () for images in found]
+    sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
+    token = image_token(batch, sizes)
+    facts = [
+        f"sample {sample}: {fact}"
+        for sample, images in enumerate(found)
+        if (fact := _fact(batch, sample, images, token))
+    ]
+    images = tuple(
+        _placed(batch, sample, images, token) for sample, images in enumerate(pictures)
+    )
+    told = {"screenshots": _shortened(facts)} if facts else {}
+    none = None in found and not any(images)
+    return replace(batch, images=None if none else images, meta={**batch.meta, **told})
 
 
-def _images(batch: Batch, sample: int, row: object, source: Source) -> Images | None:
+def _pictures(row: object, source: Source) -> Images | None:
+    """Return the pictures of a sample; None for those of an unknown processor."""
+    if isinstance(row, Node) and isinstance(row.state, dict):
+        row = row.state.get("data")  # transformers' BatchFeature
     match row:
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
             if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
-                return _pictures(batch, sample, pixels, grids)
-    return () if isinstance(row, dict) and "pixel_values" not in row else None
+                return patch_screenshots(
+                    partial(_rows, pixels), pixels.shape, _grids(grids)
+                )
+    has_none = not isinstance(row, Mapping) or row.get("pixel_values") is None
+    return () if has_none else None
 
 
-def _grids(stored_grids: StoredTensor) -> list[Grid]:
-    """Return frames, height and width of each picture, in patches."""
-    if len(stored_grids.shape) != 2 or stored_grids.shape[1] != 3:  # noqa: PLR2004 see above
-        return []
-    return [(int(t), int(h), int(w)) for t, h, w in stored_grids.read().tolist()]
-
-
-def _pictures(
-    batch: Batch, sample: int, pixels: StoredTensor, stored_grids: StoredTensor
-) -> Images | None:
-    grids = _grids(stored_grids)
-    counts = [t * h * w for t, h, w in grids]
-    count, width = pixels.shape if len(pixels.shape) == 2 else (-1, 0)  # noqa: PLR2004 rows of patches
-    side = isqrt(width // _VALUES)
-    fits = sum(counts) == count and side * side * _VALUES == width
-    if not fits or min(counts, default=0) < 1:
-        return None
-    starts = np.cumsum([0, *counts]).tolist()
-    rounds = image_rounds(batch, sample, [n // _MERGED for n in counts])
-    return tuple(
-        PatchScreenshot(
-            patches=partial(_read, pixels, start, stop),
-            grid_thw=grid,
-            patch_size=side,
-            round=round_,
-        )
-        for (start, stop), grid, round_ in zip(
-            pairwise(starts), grids, rounds, strict=True
-        )
-    )
-
-
-def _read(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
+def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
 
 
-def image_rounds(
-    batch: Batch, sample: int, num_tokens: Sequence[int]
-) -> list[int | None]:
-    """Return the first round after each picture of a sample.
-
-    The file does not say which token stands for a picture. It is the one whose runs are
-    as long as the pictures are large, in their order; None where no token or more than
-    one is like that, and where no round follows.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    num_tokens : sequence of int
-        How many image tokens each picture of the sample has.
-    """
-    before, ids = _sequence(batch, sample)
-    ends = _ends_of_pictures(ids, list(num_tokens))
-    mine = batch.rounds.sample == sample
-    first = int(batch.offsets[sample]) - before
-    starts = (batch.rounds.start[mine] - first).numpy()
-    found = np.searchsorted(starts, ends).tolist()
-    known: list[int | None] = [n if n < len(starts) else None for n in found]
-    return known + [None] * (len(num_tokens) - len(known))
+def _grids(grids: StoredTensor) -> list[tuple[int, int, int]]:
+    """Return frames, height and width of each picture, in patches."""
+    if len(grids.shape) != 2 or grids.shape[1] != 3 or grids.dtype.is_floating_point:  # noqa: PLR2004 rows of three
+        return []
+    return [(t, h, w) for t, h, w in grids.read().tolist()]
 
 
-def _sequence(batch: Batch, sample: int) -> tuple[int, np.ndarray[Any, Any]]:
-    """Return the length of the prompt, and the token ids of prompt and response."""
-    start = int(batch.offsets[sample])
-    response = batch.response_ids[start : start + int(batch.lengths[sample])]
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return 0, response.numpy()
-    first, last = batch.prompt_offsets[sample : sample + 2].tolist()
-    return last - first, torch.cat([batch.prompt_ids[first:last], response]).numpy()
+def _placed(batch: Batch, sample: int, images: Images, token: int | None) -> Images:
+    sizes = [shot.num_image_tokens for shot in images]
+    places = image_places(batch, sample, sizes, token)
+    return tuple(
+        replace(shot, position=place.position, round=place.round)
+        for shot, place in zip(images, places, strict=True)
+    )
 
 
-def _ends_of_pictures(ids: np.ndarray[Any, Any], sizes: list[int]) -> list[int]:
-    """Return where the runs of the image token end; fewer where the end is cut off."""
-    edges = np.flatnonzero(np.diff(ids)) + 1
-    starts, ends = np.r_[0, edges], np.r_[edges, len(ids)]
-    tokens, lengths = ids[starts[: len(ids)]], ends - starts
-    found = []
-    for token in np.unique(tokens[lengths[: len(tokens)] == sizes[0]]):
-        runs = np.flatnonzero(tokens == token)
-        if _fits(lengths[runs].tolist(), sizes):
-            found.append(ends[runs].tolist())
-    return found[0] if len(found) == 1 else []
+def _fact(
+    batch: Batch, sample: int, images: Images | None, token: int | None
+) -> str | None:
+    """Say what is odd about a sample's pictures, if anything."""
+    if images is None:
+        return _UNKNOWN
+    sizes = [shot.num_image_tokens for shot in images]
+    expected = f"its grids ask for {_listed(sizes)} image tokens"
+    if sizes and token is None:
+        return f"{expected}, but no token or more than one stands in such runs"
+    runs = [] if token is None else num_image_tokens(batch, sample, token)
+    is_odd = runs != sizes
+    return f"{expected}, but token {token} has {_listed(runs)}" if is_odd else None
 
 
-def _fits(runs: list[int], sizes: list[int]) -> bool:
-    """Whether runs are the pictures' sizes, the last perhaps cut off at the end."""
-    whole = len(runs) - 1
-    cut = len(runs) <= len(sizes) and 0 < runs[-1] <= sizes[whole]
-    return cut and runs[:-1] == sizes[:whole]
+def _listed(sizes: list[int]) -> str:
+    more = len(sizes) - _MAX_SIZES
+    shown = ", ".join(map(str, sizes[:_MAX_SIZES]))
+    return f"{shown} and {more} times more" if more > 0 else shown or "no"
+
+
+def _shortened(facts: list[str]) -> list[str]:
+    more = len(facts) - _MAX_FACTS
+    return [*facts[:_MAX_FACTS], *[f"and {more} more samples"] * (more > 0)]

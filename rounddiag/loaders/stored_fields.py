@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rounddiag.loaders.fields import batch_from_fields
 from rounddiag.loaders.numpy_nodes import StoredArray, scalar_value, stored_array
 from rounddiag.loaders.ragged import Ragged, compact
-from rounddiag.loaders.screens import screenshots
+from rounddiag.loaders.screens import with_screenshots
 from rounddiag.loaders.tensor_nodes import StoredJagged
 from rounddiag.loaders.tensors import StoredTensor
 
@@ -69,7 +68,7 @@ def batch_from_stored(
     inputs = everything.get("multi_modal_inputs")
     if inputs is None:
         return batch
-    return replace(batch, images=screenshots(batch, inputs, source))
+    return with_screenshots(batch, inputs, source)
 
 
 def _is_single(value: Value) -> TypeGuard[StoredTensor]:

@@ -1,9 +1,6 @@
 """Screenshots: stored, or rebuilt from what the model's processor made of them."""
 
-from rounddiag.vision.screenshots import (
-    EncodedScreenshot,
-    PatchScreenshot,
-    Screenshot,
-)
+from rounddiag.vision.patches import PatchScreenshot, patch_screenshots
+from rounddiag.vision.screenshots import EncodedScreenshot, Screenshot
 
-__all__ = ["EncodedScreenshot", "PatchScreenshot", "Screenshot"]
+__all__ = ["EncodedScreenshot", "PatchScreenshot", "Screenshot", "patch_screenshots"]

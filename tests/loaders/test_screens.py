@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from rounddiag import Batch
 from rounddiag.loaders import load
-from rounddiag.loaders.screens import image_rounds
+from rounddiag.loaders.image_tokens import Place, image_places, image_token
 from rounddiag.loaders.source import Span
 from tests.loaders.verl_writer import small_batch, write
 
@@ -22,12 +22,16 @@ IMAGE = 900
 def batch_of(prompt: list[int], response: list[int], mask: list[int]) -> Batch:
     zeros = torch.zeros(len(response))
     return Batch.from_rows(
-        response_ids=[torch.tensor(response)],
+        response_ids=[torch.tensor(response, dtype=torch.int64)],
         response_mask=[torch.tensor(mask)],
         rollout_log_probs=[zeros],
         old_log_probs=[zeros],
-        prompt_ids=[torch.tensor(prompt)],
+        prompt_ids=[torch.tensor(prompt, dtype=torch.int64)],
     )
+
+
+def places(batch: Batch, *num_tokens: int) -> list[tuple[int | None, int | None]]:
+    return [(at, round_) for at, round_ in image_places(batch, 0, num_tokens)]
 
 
 def test_a_picture_belongs_to_the_next_round() -> None:
@@ -35,37 +39,70 @@ def test_a_picture_belongs_to_the_next_round() -> None:
         [1, IMAGE, IMAGE, 2], [5, 6, 3, IMAGE, IMAGE, IMAGE, 4, 7], [1, 1, *[0] * 5, 1]
     )
 
-    assert image_rounds(batch, 0, [2, 3]) == [0, 1]
+    assert places(batch, 2, 3) == [(-3, 0), (3, 1)]
+
+
+def test_without_a_prompt_positions_count_from_the_response() -> None:
+    batch = batch_of([], [IMAGE, IMAGE, 5], [0, 0, 1])
+
+    assert places(batch, 2) == [(0, 0)]
 
 
 def test_two_pictures_before_one_round_belong_to_it_both() -> None:
     batch = batch_of([IMAGE, IMAGE, 1, IMAGE, IMAGE], [5], [1])
 
-    assert image_rounds(batch, 0, [2, 2]) == [0, 0]
+    assert places(batch, 2, 2) == [(-5, 0), (-2, 0)]
 
 
 def test_a_picture_after_the_last_round_belongs_to_none() -> None:
     batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, IMAGE], [1, 0, 0, 0])
 
-    assert image_rounds(batch, 0, [2, 2]) == [0, None]
+    assert places(batch, 2, 2) == [(-2, 0), (2, None)]
 
 
 def test_a_picture_that_is_cut_off_belongs_to_no_round() -> None:
     batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE], [1, 0, 0])
 
-    assert image_rounds(batch, 0, [2, 2, 2]) == [0, None, None]
+    assert places(batch, 2, 2, 2) == [(-2, 0), (2, None), (None, None)]
 
 
-def test_no_round_is_guessed_where_two_tokens_could_be_the_picture() -> None:
+def test_a_short_run_before_the_end_is_no_picture() -> None:
+    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, 4], [1, 0, 0, 1])
+
+    assert places(batch, 2, 2) == [(None, None), (None, None)]
+
+
+def test_no_place_is_guessed_where_two_tokens_could_be_the_picture() -> None:
     batch = batch_of([8, 8, 1, IMAGE, IMAGE], [5], [1])
 
-    assert image_rounds(batch, 0, [2]) == [None]
+    assert places(batch, 2) == [(None, None)]
+    assert image_token(batch, [[2]]) is None
+    assert image_places(batch, 0, [2], token=IMAGE) == [Place(position=-2, round=0)]
+
+
+def test_the_image_token_is_the_one_of_most_samples() -> None:
+    rows = [[8, 8, 1, IMAGE, IMAGE], [8, IMAGE, IMAGE], [7]]
+    batch = Batch.from_rows(
+        response_ids=[torch.tensor(row) for row in rows],
+        response_mask=[torch.zeros(len(row)) for row in rows],
+        rollout_log_probs=[torch.zeros(len(row)) for row in rows],
+        old_log_probs=[torch.zeros(len(row)) for row in rows],
+    )
+
+    assert image_token(batch, [[2], [2], []]) == IMAGE
+    assert image_token(batch, [[3], [], []]) is None
 
 
 def test_repeated_text_is_no_picture() -> None:
     batch = batch_of([8, 8, 8, 1, IMAGE, IMAGE], [8, 8, 8, 8], [1, 1, 1, 1])
 
-    assert image_rounds(batch, 0, [2]) == [0]
+    assert places(batch, 2) == [(-2, 0)]
+
+
+def test_a_sample_without_tokens_has_no_place() -> None:
+    batch = batch_of([], [], [])
+
+    assert places(batch, 2) == [(None, None)]
 
 
 def inputs(grids: list[list[int]], width: int = 1176) -> dict[str, torch.Tensor]:
@@ -116,6 +153,7 @@ def test_nothing_of_the_pixels_is_read_to_open_the_file(
 
 
 ONE = torch.tensor([[1, 2, 2]])
+UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +165,9 @@ ONE = torch.tensor([[1, 2, 2]])
         (torch.zeros(4, 1176), None),
         ("none", ONE),
         (torch.zeros(4, 1176), torch.tensor([1, 2])),
+        (torch.zeros(4, 1176), torch.tensor([[1.0, 2.0, float("nan")]])),
+        (torch.zeros(3, 1176), torch.tensor([[1, 3, 1]])),
+        (torch.zeros(4, 1176), torch.tensor([[1, -2, -2]])),
         (torch.zeros(0, 1176), torch.tensor([[1, 0, 2]])),
     ],
 )
@@ -138,4 +179,30 @@ def test_pixels_of_another_processor_are_no_screenshots(
     batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
 
     assert batch.images is None
+    assert batch.meta["screenshots"] == [f"sample 0: {UNKNOWN}"]
     assert batch.num_samples == 2
+
+
+def shown(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch:
+    """Load a batch of these responses, whose samples were shown these grids."""
+    tensors = small_batch()
+    tensors["responses"] = torch.tensor(responses)
+    tensors["response_mask"] = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]])
+    columns = {"multi_modal_inputs": grids}
+    return load(write(tmp_path / "a.pkl", tensors, columns))
+
+
+def test_grids_that_do_not_match_the_image_tokens_are_told(tmp_path: Path) -> None:
+    responses = [[7, 7, 5, 7], [7, 0, 0, 0]]
+    two = inputs([[1, 2, 4], [1, 2, 2]])
+    batch = shown(tmp_path, responses, [two, inputs([[1, 2, 4]])])
+
+    assert batch.images is not None
+    assert [(shot.position, shot.round) for shot in batch.images[0]] == [
+        (0, 0),
+        (3, None),
+    ]
+    assert [(shot.position, shot.round) for shot in batch.images[1]] == [(0, None)]
+    assert batch.meta["screenshots"] == [
+        "sample 1: its grids ask for 2 image tokens, but token 7 has 1"
+    ]
