@@ -1,11 +1,13 @@
-"""Tidy frames of a batch: the only place where rows are born."""
+"""Tidy frames of a batch: the only place where rows are born.
+
+pandas is imported when a frame is made: a trainer measures without it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from rounddiag import schema
 from rounddiag.core import expand, on_cpu
@@ -20,6 +22,8 @@ from rounddiag.core.totals import Totals, diffs, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
 
     from rounddiag.batch import Batch
 
@@ -127,6 +131,8 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     FrameError
         If a column is missing.
     """
+    import pandas as pd
+
     schema.TOKENS.require(tokens.columns, "sample", "round", "diff")
     sample, index = tokens["sample"].to_numpy(), tokens["round"].to_numpy()
     changes = (sample[1:] != sample[:-1]) | (index[1:] != index[:-1])
@@ -165,6 +171,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     >>> int(rd.sample_frame(batch)["num_tokens"].sum()) == batch.num_tokens
     True
     """
+    import pandas as pd
+
     of_sample = batch.rounds.sample.cpu().numpy()
     totals = measure(batch, a=a, b=b).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
@@ -184,6 +192,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
 
 
 def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
     rounds = batch.rounds
     num = host(rounds.num_tokens)
     columns = {
@@ -198,6 +208,8 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
 
 
 def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
+    import pandas as pd
+
     rounds = batch.rounds
     frame = pd.DataFrame(
         {

@@ -6,13 +6,13 @@ import math
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from rounddiag.core.scalars import metrics
 from rounddiag.core.variants import variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pandas as pd
 
     from rounddiag.batch import Batch
 
@@ -56,6 +56,8 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     >>> found["reason"].tolist()[1]
     "not a number of this batch; did you mean 'rollout_corr/kl'?"
     """
+    import pandas as pd
+
     here = metrics(batch)
     others = variants(batch)
     rows = []
