@@ -1,0 +1,77 @@
+"""Damages files of every format and opens them.
+
+    python -m tests.fuzz                    ten minutes
+    python -m tests.fuzz --minutes 60 --run 2
+    python -m tests.fuzz --case 1234        one case again, its files kept
+
+Each must end in a Batch that is right or in a LoadError that was foreseen: within 10 s,
+within 4 times the file and 200 MB, and without doing anything but reading it. Ends with
+1 if one did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from tempfile import mkdtemp
+from time import monotonic
+from typing import Any
+
+from tests.fuzz.cases import case
+from tests.fuzz.corpus import corpus
+from tests.fuzz.running import outcomes
+
+
+def main() -> int:
+    """Run cases for some minutes and print what became of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--run", type=int, default=0, help="another run, other cases")
+    parser.add_argument("--case", type=int, help="write the files of one case")
+    options = parser.parse_args()
+    if options.case is not None:
+        return keep(options.case, options.run)
+    end = monotonic() + 60 * options.minutes
+    told = list(outcomes(options.run, lambda: monotonic() < end))
+    return report(told)
+
+
+def keep(number: int, run: int) -> int:
+    """Write the files of one case and say where."""
+    folder = Path(mkdtemp(prefix=f"case-{number}-"))
+    seed, damage, _ = case(number, corpus(), run)
+    for name, content in seed.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    print(f"{damage}: {folder / seed.opened}")
+    return 0
+
+
+def report(told: list[dict[str, Any]]) -> int:
+    """Print the figures, and each fault."""
+    faults = [fact for fact in told if fact["fault"]]
+    batches = sum(fact["is_batch"] for fact in told)
+    print(f"{len(told)} files: {batches} batches,", end=" ")
+    print(f"{len(told) - batches - len(faults)} load errors, {len(faults)} faults")
+    print(f"slowest {max(fact['seconds'] for fact in told):.2f} s", end=", ")
+    print(f"most memory {max(fact['extra_bytes'] for fact in told) / 1e6:.0f} MB")
+    for name, count in sorted(Counter(fact["seed"] for fact in told).items()):
+        print(f"  {count:7} {name}")
+    for kind, alike in groupby(sorted(faults, key=_kind), key=_kind):
+        fact, *others = alike
+        print(f"case {fact['case']} and {len(others)} more, {kind}: {fact['fault']}")
+    return 1 if faults else 0
+
+
+def _kind(fact: dict[str, Any]) -> str:
+    """Say what faults have in common: the file, and the fault without its numbers."""
+    fault = fact["fault"].rpartition("/")[2]
+    return f"{fact['seed']}, {re.sub('[0-9]+', '#', fault):.60}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""A short run of the fuzzer, and proof that it would notice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import islice
+
+import pytest
+
+from tests.fuzz.cases import case
+from tests.fuzz.corpus import corpus
+from tests.fuzz.running import outcomes
+
+AT_RANDOM = 10_000_000  # the number of a case after all that only cut files off
+
+
+def test_a_few_hundred_damaged_files_are_batches_or_load_errors() -> None:
+    told = list(islice(outcomes(0, lambda: True, AT_RANDOM), 400))
+
+    assert [fact for fact in told if fact["fault"]] == []
+    assert 0 < sum(fact["is_batch"] for fact in told) < 400
+
+
+def test_a_number_gives_the_same_case_again() -> None:
+    seeds = corpus()
+
+    assert case(AT_RANDOM + 7, seeds, 0) == case(AT_RANDOM + 7, seeds, 0)
+    assert case(AT_RANDOM + 7, seeds, 0)[2] != case(AT_RANDOM + 7, seeds, 1)[2]
+
+
+def test_the_first_cases_cut_a_file_off_at_every_percent() -> None:
+    seeds = corpus()
+    name = min(seeds[0].files)
+    whole = seeds[0].files[name]
+
+    for percent in range(100):
+        _, how, data = case(percent, seeds, 0)
+        assert how == f"cut at {percent} %"
+        assert data == whole[: len(whole) * percent // 100]
+
+
+@pytest.mark.parametrize(
+    ("deed", "fault"),
+    [
+        ("import os; os.system('true')", "audit: [\"os.system (b'true',)\"]"),
+        ("open('/etc/passwd')", "audit: [\"open '/etc/passwd' 'r'\"]"),
+        ("open(path, 'w')", "' 'w'\"]"),
+        ("import pickle; pickle.loads(b'cos\\nsystem\\n.')", "pickle.find_class"),
+        ("bytearray(300_000_000)", "memory: "),
+        ("[].pop()", "IndexError: pop from empty list"),
+        ("while True: pass", "Hang: still at it after 1 s"),
+    ],
+)
+def test_the_guard_notices(deed: str, fault: str) -> None:
+    code = f"""
+import tests.fuzz.guard as guard
+from pathlib import Path
+from rounddiag.errors import LoadError
+
+def load(path):
+    {deed}
+    raise LoadError("refused")
+
+guard.SECONDS, guard.load = 1, load
+print(guard.Guard(Path("/none")).open(Path("/none/a"), 10).fault)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert fault in done.stdout
