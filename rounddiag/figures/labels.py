@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from rounddiag.text import visible
+
 # The sign for a value that is not finite, in words.
 CROSS = "\N{MULTIPLICATION SIGN}"
-# Joins the parts of one emoji; not printable by itself.
-_JOINER = "\u200d"
-_VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥", _JOINER: _JOINER}
 
 
 def number(value: float) -> str:
@@ -31,25 +30,6 @@ def count(value: float, noun: str) -> str:
     ('1 token', '1,210 tokens')
     """
     return f"{int(value):,} {noun}" + ("" if value == 1 else "s")
-
-
-def visible(text: str) -> str:
-    r"""Give everything that cannot be seen a sign, for a label of one line.
-
-    Examples
-    --------
-    >>> print(visible(" a\n"), visible("\x1b"))
-    ·a↵ \x1b
-    """
-    return "".join(map(_sign, text))
-
-
-def _sign(character: str) -> str:
-    if character in _VISIBLE:
-        return _VISIBLE[character]
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def hover_text(text: str) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures.coloring import token_class
-from rounddiag.figures.labels import count, number, visible
+from rounddiag.figures.labels import count, number
+from rounddiag.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,25 +1,19 @@
-"""Token ids to pieces of text; knows tokenizers, no batches and no pictures."""
+"""Each token's piece of a text; characters that several tokens make stay whole."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from os import PathLike, fspath
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.text.signs import visible
+from rounddiag.text.tokenizers import decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    Decode: TypeAlias = Callable[[list[int]], str]
+    from rounddiag.text.tokenizers import Decode
 
-_KINDS = (
-    "Pass the path of a `tokenizer.json`, a transformers tokenizer, or a callable"
-    " that turns a list of ids into text."
-)
 # What a decoder writes for bytes that are no whole character.
 _FRAGMENT = "\ufffd"
 # A character has at most 4 bytes; a token may end one and begin the next.
@@ -31,6 +25,7 @@ def pieces(
     tokenizer: object | None = None,
     *,
     starts: Sequence[int] | np.ndarray[Any, Any] = (),
+    visible_whitespace: bool = False,
 ) -> list[str]:
     """Give each token its piece of text; joined, the pieces are the text.
 
@@ -43,11 +38,15 @@ def pieces(
     ----------
     token_ids : sequence of int
     tokenizer : path-like, tokenizer or callable, optional
-        Path of a `tokenizer.json`; an object with `decode`, as those of transformers
-        and tokenizers; or a function from a list of ids to text.
+        Path of a `tokenizer.json` or of its folder; a model's name, which transformers
+        looks up, on the network if need be; an object with `decode`, as those of
+        transformers and tokenizers; or a function from a list of ids to text.
     starts : sequence of int, optional
         Indices of `token_ids` where another text begins, a round say: no character
         reaches across. One call for all rounds decodes each id once.
+    visible_whitespace : bool, optional
+        Show whitespace and what else cannot be seen by signs: see
+        `rounddiag.text.visible`.
 
     Returns
     -------
@@ -57,7 +56,7 @@ def pieces(
     Raises
     ------
     LoadError
-        If the path is no `tokenizer.json`.
+        If the path is no `tokenizer.json`, or the name cannot be found.
     BatchError
         If `tokenizer` is none of the above or gives anything but text.
 
@@ -67,9 +66,11 @@ def pieces(
     ['⟨7⟩', '⟨8⟩']
     >>> pieces([2, 0, 1], lambda ids: "".join("ab "[i] for i in ids))
     [' ', 'a', 'b']
+    >>> pieces([7], lambda ids: " up" * len(ids), visible_whitespace=True)
+    ['·up']
     """
     ids = np.asarray(token_ids, dtype=np.int64)
-    decode = _decoder(tokenizer)
+    decode = decoder(tokenizer)
     unique, inverse = np.unique(ids, return_inverse=True)
     known = [_piece(decode, token_id) for token_id in unique.tolist()]
     found = [known[i] for i in inverse.tolist()]
@@ -77,7 +78,12 @@ def pieces(
         broken = np.array([_FRAGMENT in piece for piece in known], dtype=bool)
         runs = _runs(np.flatnonzero(broken[inverse]), np.asarray(starts))
         _join_fragments(found, ids.tolist(), runs, decode)
-    return found
+    return _with_signs(found) if visible_whitespace else found
+
+
+def _with_signs(texts: list[str]) -> list[str]:
+    signs = {text: visible(text) for text in set(texts)}
+    return [signs[text] for text in texts]
 
 
 def _piece(decode: Decode | None, token_id: int) -> str:
@@ -128,66 +134,3 @@ def _character(
         if _FRAGMENT not in text:
             return text, after
     return None
-
-
-def _decoder(tokenizer: object | None) -> Decode | None:
-    if tokenizer is None:
-        return None
-    if isinstance(tokenizer, (str, PathLike)):
-        path = Path(fspath(tokenizer))
-        stamp = path.stat().st_mtime_ns if path.is_file() else None
-        return _with_special_tokens(_from_file(path, stamp))
-    # Fast transformers tokenizers hold the one that does the work.
-    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if hasattr(inner, "decode"):
-        return _with_special_tokens(inner)
-    if callable(tokenizer):
-        return _checked(tokenizer)
-    raise BatchError.build(
-        key="tokenizer",
-        expected="something that turns ids into text",
-        found=type(tokenizer).__name__,
-        advice=_KINDS,
-    )
-
-
-def _with_special_tokens(tokenizer: Any) -> Decode:  # noqa: ANN401 two libraries
-    return _checked(lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
-
-
-def _checked(decode: Callable[[list[int]], object]) -> Decode:
-    def checked(ids: list[int]) -> str:
-        text = decode(ids)
-        if isinstance(text, str):
-            return text
-        raise BatchError.build(
-            key="tokenizer",
-            expected="text for a list of ids",
-            found=type(text).__name__,
-            advice=_KINDS,
-        )
-
-    return checked
-
-
-@lru_cache(maxsize=2)
-def _from_file(path: Path, stamp: int | None) -> object:
-    """Read a `tokenizer.json`; `stamp` makes a changed file be read again."""
-    from tokenizers import Tokenizer
-
-    if stamp is None:
-        raise LoadError.build(
-            file=path,
-            expected="a `tokenizer.json`",
-            found="a folder" if path.is_dir() else "no such file",
-            advice=_KINDS,
-        )
-    try:
-        return Tokenizer.from_file(fspath(path))
-    except Exception as error:  # the library raises plain Exception
-        raise LoadError.build(
-            file=path,
-            expected="a `tokenizer.json`",
-            found=f"a file that `tokenizers` cannot read ({error})",
-            advice=_KINDS,
-        ) from error
