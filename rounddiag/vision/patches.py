@@ -8,8 +8,7 @@ from itertools import accumulate, pairwise
 from math import isqrt
 from typing import TYPE_CHECKING
 
-from rounddiag.errors import LoadError
-from rounddiag.vision.screenshots import Screenshot
+from rounddiag.vision.screenshots import Screenshot, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,11 +112,10 @@ class PatchScreenshot(Screenshot):
         shape = (t * h * w, _width(self.patch_size))
         if tuple(rows.shape) == shape and _is_grid(self.grid_thw):
             return rows
-        raise LoadError.build(
+        raise unreadable(
             key="pixel_values",
             expected=f"{shape} values for the grid {self.grid_thw}, of even sides",
             found=str(tuple(rows.shape)),
-            advice="The numbers of the batch are not affected.",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,8 +43,11 @@ class Screenshot(ABC):
 
     def png(self) -> bytes:
         """Return the picture as PNG."""
+        picture = self.image()
+        if picture.mode == "CMYK":  # of some JPEGs; PNG has no such colours
+            picture = picture.convert("RGB")
         buffer = io.BytesIO()
-        self.image().save(buffer, format="PNG")
+        picture.save(buffer, format="PNG")
         return buffer.getvalue()
 
 
@@ -69,8 +73,8 @@ class EncodedScreenshot(Screenshot):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        return self.image().size
+        """Width and height in pixels; only the head of the picture is read."""
+        return self._opened(decode=False).size
 
     def image(self) -> Image:
         """Decode the picture; only formats that pictures of screens come in.
@@ -78,23 +82,39 @@ class EncodedScreenshot(Screenshot):
         Raises
         ------
         LoadError
-            If the bytes are no such picture, or a damaged one.
+            If the bytes are no such picture, a damaged one, or one that is larger than
+            Pillow's limit.
         """
-        from PIL import Image as Pillow
-
-        try:
-            picture = Pillow.open(io.BytesIO(self.data), formats=_FORMATS)
-            picture.load()
-        except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as bad:
-            raise LoadError.build(
-                key="images",
-                expected=f"a picture in {', '.join(_FORMATS)}",
-                found=f"{len(self.data)} bytes that start with {self.data[:8]!r}",
-                advice="The numbers of the batch are not affected.",
-            ) from bad
-        return picture
+        return self._opened(decode=True)
 
     def png(self) -> bytes:
         """Return the stored bytes where they are PNG already."""
         is_png = self.data.startswith(b"\x89PNG")
         return self.data if is_png else super().png()
+
+    def _opened(self, *, decode: bool) -> Image:
+        from PIL import Image as Pillow
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+                picture = Pillow.open(io.BytesIO(self.data), formats=_FORMATS)
+            if decode:
+                picture.load()
+        except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as bomb:
+            limit = Pillow.MAX_IMAGE_PIXELS
+            raise unreadable(
+                expected=f"at most {limit} pixels", found="a larger picture"
+            ) from bomb
+        except Exception as bad:  # Pillow raises of many kinds
+            raise unreadable(
+                expected=f"a picture in {', '.join(_FORMATS)}",
+                found=f"{len(self.data)} bytes that start with {self.data[:8]!r}",
+            ) from bad
+        return picture
+
+
+def unreadable(*, expected: str, found: str, key: str = "images") -> LoadError:
+    """Build the error of a picture that cannot be shown."""
+    advice = "The numbers of the batch are not affected."
+    return LoadError.build(key=key, expected=expected, found=found, advice=advice)

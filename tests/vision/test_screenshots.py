@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import struct
+import zlib
 
 import pytest
 from PIL import Image
@@ -36,5 +38,33 @@ def test_what_is_no_picture_is_said(data: bytes) -> None:
         f"`images`: expected a picture in PNG, JPEG, WEBP; found {len(data)} bytes "
         f"that start with {data[:8]!r}. The numbers of the batch are not affected."
     )
+    shot = EncodedScreenshot(data=data)
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        EncodedScreenshot(data=data).image()
+        shot.image()
+
+
+def test_the_size_is_read_without_the_picture() -> None:
+    cut_off = encoded("PNG")[:60]
+    assert EncodedScreenshot(data=cut_off).size == (50, 50)
+
+
+def test_a_jpeg_in_the_colours_of_print_becomes_png() -> None:
+    buffer = io.BytesIO()
+    Image.new("CMYK", (2, 2)).save(buffer, format="JPEG")
+    shot = EncodedScreenshot(data=buffer.getvalue())
+    assert Image.open(io.BytesIO(shot.png())).mode == "RGB"
+
+
+@pytest.mark.parametrize("side", [9_600, 20_000, 2**31 - 1])  # a warning, two errors
+def test_a_bomb_is_not_decoded(side: int) -> None:
+    data = bytearray(encoded("PNG"))
+    data[16:24] = struct.pack(">II", side, side)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    shot = EncodedScreenshot(data=bytes(data))
+    message = (
+        f"`images`: expected at most {Image.MAX_IMAGE_PIXELS} pixels; found a larger "
+        "picture. The numbers of the batch are not affected."
+    )
+    for read in (lambda: shot.size, shot.image):
+        with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+            read()
