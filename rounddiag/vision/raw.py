@@ -87,6 +87,7 @@ class RawScreenshot(Screenshot):
 def _colour(picture: Image, palette: Sequence[int]) -> None:
     try:
         picture.putpalette(list(bytes(palette)))
+        picture.load()  # only now is the palette looked at
     except (TypeError, ValueError) as bad:
         raise unreadable(
             expected="up to 768 numbers from 0 to 255", found="a palette of others"
