@@ -10,6 +10,7 @@ import torch
 from rounddiag import schema
 from rounddiag.core import expand
 from rounddiag.core.divergence import prob_diff
+from rounddiag.core.open_columns import open_names, open_values
 from rounddiag.core.totals import packed
 from rounddiag.errors import FrameError
 from rounddiag.text import pieces
@@ -36,10 +37,11 @@ _ON_REQUEST = ("position", *_FIELDS, "prob_diff", "text")
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
     """Raise a FrameError for a column that is unknown or that the batch cannot give."""
+    known = [*_ON_REQUEST, *open_names(batch)]
     for name in columns:
-        if name not in _ON_REQUEST:
+        if name not in known:
             raise FrameError.build(
-                expected=f"columns out of {list(_ON_REQUEST)}",
+                expected=f"columns out of {known}",
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
@@ -78,7 +80,9 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     if name == "text":
         return _text(batch)
     num = host(batch.rounds.num_tokens)
-    return expand.repeated(positions(batch), num) + token
+    if name == "position":
+        return expand.repeated(positions(batch), num) + token
+    return np.repeat(open_values(batch, name), num)
 
 
 def positions(batch: Batch) -> Array:

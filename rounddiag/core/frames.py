@@ -18,6 +18,7 @@ from rounddiag.core.columns import (
     positions,
     token_column,
 )
+from rounddiag.core.open_columns import round_values
 from rounddiag.core.totals import Totals, diffs, measure
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def token_frame(
     batch : Batch
     columns : sequence of str
         More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
-        `entropy`, `prob_diff`, `text`.
+        `entropy`, `prob_diff`, `text`; and by name those of the batch's
+        `round_columns` and `sample_columns`, repeated for each token. A round that
+        `round_columns` leave out has NaN or None.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -211,18 +214,13 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     import pandas as pd
 
     rounds = batch.rounds
-    frame = pd.DataFrame(
-        {
-            "sample": host(rounds.sample).astype(np.int32),
-            "round": host(rounds.round).astype(np.int32),
-            "start": positions(batch),
-            **aggregates(totals, host(rounds.num_tokens)),
-        },
-        copy=False,
-    )
-    if not batch.round_columns:
-        return frame
-    others = pd.DataFrame(dict(batch.round_columns))
-    keys = list(schema.ROUNDS.keys)
-    new = [*keys, *others.columns.difference(frame.columns, sort=False)]
-    return frame.merge(others[new], how="left", on=keys)
+    columns = {
+        "sample": host(rounds.sample).astype(np.int32),
+        "round": host(rounds.round).astype(np.int32),
+        "start": positions(batch),
+        **aggregates(totals, host(rounds.num_tokens)),
+    }
+    for name in batch.round_columns:
+        if name not in columns:
+            columns[name] = round_values(batch, name)
+    return pd.DataFrame(columns, copy=False)
