@@ -9,6 +9,7 @@ from rounddiag.loaders.arrays import npz_root, safetensors_root
 from rounddiag.loaders.field_reader import shown
 from rounddiag.loaders.inert import Node
 from rounddiag.loaders.json_lines import JsonLines
+from rounddiag.loaders.own_file import parquet_root
 from rounddiag.loaders.pickle_machine import PickleMachine
 from rounddiag.loaders.tensordict import read_tensordict
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
@@ -41,7 +42,7 @@ def read_root(source: Source) -> object:
     -------
     object
         A dictionary, list or `Node` of a pickle or torch file; a mapping of stored
-        tensors; `JsonLines`; or `Unknown`.
+        tensors; the names in a Parquet file; `JsonLines`; or `Unknown`.
 
     Raises
     ------
@@ -53,6 +54,8 @@ def read_root(source: Source) -> object:
         return _zip(source)
     if head.startswith(b"\x80"):
         return _opened(_pickle(source), source)
+    if head.startswith(b"PAR1"):
+        return parquet_root(source)
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.lstrip().startswith(b"{"):

@@ -110,7 +110,7 @@ def batch_from_fields(
         "sample_columns": kept,
     }
     known = {"source": str(source), "mask_source": mask_source}
-    parts["meta"] = {**known, **_origins(mask_source, facts), **_not_measurable(parts)}
+    parts["meta"] = {**known, **_origins(mask_source, facts), **not_measurable(parts)}
     try:
         return Batch(**parts)
     except BatchError as error:
@@ -152,8 +152,8 @@ def _step(facts: Mapping[str, Any]) -> int | None:
     return next((step for step in found if isinstance(step, int)), None)
 
 
-def _not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Say so where the two engines' numbers are one and the same."""
+def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Say so, for `meta`, where the two engines' numbers are one and the same."""
     written = parts["response_mask"] != 0
     if written.shape != parts["old_log_probs"].shape or not written.any():
         return {}

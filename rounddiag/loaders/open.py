@@ -61,10 +61,6 @@ def load(path: str | os.PathLike[str]) -> Batch:
 def _read(file: Path) -> Batch:
     """Read one file."""
     source = Source.of_file(file)
-    if source.whole().part(0, min(4, source.size)).read() == b"PAR1":
-        from rounddiag.loaders.parquet import load_parquet
-
-        return load_parquet(file)
     try:
         return _open(source)
     except LoadError:

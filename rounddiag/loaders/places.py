@@ -13,16 +13,15 @@ from rounddiag.loaders.registry import FORMATS
 if TYPE_CHECKING:
     import os
 
-    from rounddiag.loaders.format import Format
-
 _SHOWN = 4  # names of files in a message
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
     """Return the files that a path means, in the order of the numbers in their names.
 
-    A folder means the files, at any depth, that are named as a format's files are. A
-    format whose step is one file is not joined: which file is meant has to be said.
+    A folder means the files, at any depth, that are named as a format's files are; the
+    names that say most are looked for first. A format whose step is one file is not
+    joined: which file is meant has to be said.
 
     Raises
     ------
@@ -49,9 +48,9 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 def _of_folder(folder: Path) -> list[Path]:
     inside = _in_order([file for file in folder.rglob("*") if file.is_file()])
-    for form in FORMATS:
-        files = [file for file in inside if _is_named_for(file, form)]
-        if len(files) > 1 and not form.in_parts:
+    for pattern, in_parts in _patterns():
+        files = [file for file in inside if file.match(pattern)]
+        if len(files) > 1 and not in_parts:
             raise _several(folder, files)
         if files:
             return files
@@ -63,8 +62,13 @@ def _of_folder(folder: Path) -> list[Path]:
     )
 
 
-def _is_named_for(file: Path, form: Format) -> bool:
-    return any(file.match(pattern) for pattern in form.files)
+def _patterns() -> list[tuple[str, bool]]:
+    """Return the names to look for, and whether a step may have several such files.
+
+    `train_data/*.pt` says more than `*.pt` does: it has more letters of its own.
+    """
+    found = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
+    return sorted(found, key=lambda pair: len(pair[0].replace("*", "")), reverse=True)
 
 
 def _several(folder: Path, files: list[Path]) -> LoadError:
@@ -83,9 +87,15 @@ def _shown(files: list[Path], folder: Path) -> str:
 
 
 def _in_order(files: list[Path]) -> list[Path]:
-    return sorted(files, key=lambda file: _by_numbers(str(file)))
+    return sorted(files, key=lambda file: by_numbers(str(file)))
 
 
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sort `rank_10` after `rank_9`."""
-    return [(int(n or 0), text) for text, n in re.findall(r"(\D*)(\d*)", name)]
+def by_numbers(text: str) -> list[tuple[str, int]]:
+    """Return a key that sorts `rank_10` after `rank_9`.
+
+    Examples
+    --------
+    >>> sorted(["b_10", "b_9", "a_11"], key=by_numbers)
+    ['a_11', 'b_9', 'b_10']
+    """
+    return [(part, int(n or 0)) for part, n in re.findall(r"(\D*)(\d*)", text)]

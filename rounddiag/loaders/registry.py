@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import TENSORS
+from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.verl import DATA_PROTO, PAYLOAD
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 UNVERIFIED = "unverified: laid out from its source"
 # Those with more keys of their own come first: the first whose keys are all there wins.
 FORMATS: tuple[Format, ...] = (
+    OWN,
+    OWN_OF_RANKS,
     DATA_PROTO,
     PAYLOAD,
     TENSORS,

@@ -90,7 +90,7 @@ def test_what_a_float_cannot_hold_is_none_where_it_is_absent() -> None:
     assert spread(np.array([], dtype=object), np.array([], dtype=int), 1).tolist() == [
         None
     ]
-    assert spread(np.float32([0.5]), np.array([0]), 2).dtype == np.float32
+    assert spread(np.array([0.5], dtype=np.float32), np.array([0]), 2).dtype == np.float32
 
 
 @given(st.lists(st.integers(-(1 << 53), 1 << 53), max_size=8), st.integers(0, 4))

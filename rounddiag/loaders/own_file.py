@@ -1,0 +1,54 @@
+"""Our own Parquet among the formats; pyarrow is imported when such a file is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.loaders.format import Format
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+_WRITTEN = "written by rounddiag"
+
+
+def parquet_root(source: Source) -> dict[str, None]:
+    """Return the names in a Parquet file: of its columns, and in its metadata."""
+    import pyarrow.parquet as pq
+
+    from rounddiag.loaders.parquet.columns import BROKEN
+
+    try:
+        with pq.ParquetFile(source.path) as file:
+            schema = file.schema_arrow
+    except BROKEN as error:
+        found = f"{type(error).__name__}: {error!s:.80}"
+        raise source.damaged(found=found) from error
+    told = [name.decode(errors="replace") for name in schema.metadata or {}]
+    return dict.fromkeys([*schema.names, *told])
+
+
+def _read(_: object, source: Source) -> Batch:
+    from rounddiag.loaders.parquet import load_parquet
+
+    return load_parquet(source.path)
+
+
+OWN = Format(
+    name="rounddiag's Parquet",
+    framework="rounddiag",
+    files=("*.parquet",),
+    keys=("rounddiag",),
+    read=_read,
+    verified=_WRITTEN,
+)
+OWN_OF_RANKS = Format(
+    name="rounddiag's Parquet, one file a rank",
+    framework="rounddiag",
+    files=("*_rank_*.parquet",),
+    keys=OWN.keys,
+    read=_read,
+    verified=_WRITTEN,
+    in_parts=True,
+)
