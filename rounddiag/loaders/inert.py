@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.source import Span
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,6 +23,9 @@ class Name:
     name: str
 
 
+ENCODE = Name("_codecs.encode")  # what turns text into bytes in protocols 0 to 2
+
+
 @dataclass(eq=False, slots=True, repr=False)
 class Node:
     """A call or an object that the stream asked for, and what it was given."""
@@ -30,6 +35,21 @@ class Node:
     state: object = None
     items: list[object] = field(default_factory=list)
     entries: dict[object, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextBytes:
+    """Long bytes that protocols 0 to 2 store as text; the text is still in the file."""
+
+    text: Span
+
+    def read(self) -> bytes:
+        """Copy them out of the file."""
+        try:
+            return self.text.read().decode("utf-8").encode("latin1")
+        except UnicodeError as error:
+            found = "text where bytes should be"
+            raise self.text.source.damaged(found=found) from error
 
 
 # Calls that may stand in a stream. They are not made: they become nodes.
@@ -75,12 +95,12 @@ CALLED = frozenset(
 )
 
 
-def _encode(text: object = "", encoding: object = "latin1") -> bytes:
+def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes:
     """Make bytes, which protocols 0 to 2 store as text of the same code points."""
-    if not isinstance(text, str) or encoding not in {"latin1", "latin-1"}:
+    if not isinstance(text, str | Span) or encoding not in {"latin1", "latin-1"}:
         msg = "bytes in an unknown encoding"
         raise ValueError(msg)
-    return text.encode("latin1")
+    return text.encode("latin1") if isinstance(text, str) else TextBytes(text)
 
 
 def _mapping(pairs: object = ()) -> dict[object, object]:
@@ -113,7 +133,7 @@ def _reconstructed(cls: object, *_: object) -> Node:
 
 # Calls whose result is plain data, made by functions of our own.
 BUILT: dict[str, Callable[..., object]] = {
-    "_codecs.encode": _encode,
+    ENCODE.name: _encode,
     "builtins.bytes": _encode,
     "builtins.frozenset": _sequence,
     "builtins.set": _sequence,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.loaders.inert import Node
+from rounddiag.loaders.inert import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tensor_nodes import as_span
 
@@ -58,7 +58,7 @@ def stored_array(value: object, source: Source) -> StoredArray | list[object] | 
     sizes = tuple(n for n in shape if isinstance(n, int) and 0 <= n < 1 << 40)
     if plain is None or len(sizes) != len(shape):
         return None
-    if not isinstance(data, bytes | Span):
+    if not isinstance(data, bytes | Span | TextBytes):
         raise source.damaged(found="an array without data")
     return StoredArray(
         data=as_span(data, source), dtype=plain, shape=sizes, is_fortran=bool(fortran)

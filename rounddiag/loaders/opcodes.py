@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Span, SpanReader
 
 SHORT = 256  # longer bytes stay in the file
+LONG_TEXT = 1 << 16  # longer text that stands for bytes stays there too
 MAX_TEXT = 1 << 30  # bytes of text in one pickle
 MAX_LONG = 1 << 10  # bytes of one integer
 
@@ -23,6 +24,10 @@ class Stream(Protocol):
     stream: SpanReader
     span: Span
     text_left: int
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether text that comes next stands for bytes."""
 
 
 def _sized(at: Stream, width: int, most: int) -> int:
@@ -43,11 +48,23 @@ def _text(at: Stream, width: int, encoding: str = "utf-8") -> str:
     return at.stream.read(size).decode(encoding, "surrogatepass")
 
 
-def _bytes(at: Stream, width: int) -> bytes | Span:
-    """Read short bytes; of long ones remember the place, and step over them."""
+def _text_or_bytes(at: Stream, width: int) -> str | Span:
+    """Read text; of long text that stands for bytes remember the place."""
+    if not at.is_encoding:
+        return _text(at, width)
     size = _sized(at, width, 1 << 62)
-    if size < SHORT:
-        return at.stream.read(size)
+    if size < LONG_TEXT:
+        return at.stream.read(size).decode("utf-8")
+    return _step_over(at, size)
+
+
+def _bytes(at: Stream, width: int) -> bytes | Span:
+    """Read short bytes; of long ones remember the place."""
+    size = _sized(at, width, 1 << 62)
+    return at.stream.read(size) if size < SHORT else _step_over(at, size)
+
+
+def _step_over(at: Stream, size: int) -> Span:
     start = at.stream.tell()
     at.stream.seek(start + size)
     return at.span.part(start, size)
@@ -84,7 +101,7 @@ _OURS: dict[str, Callable[[Stream], object]] = {
     "string1": lambda at: _text(at, 1, "latin-1"),
     "string4": lambda at: _text(at, 4, "latin-1"),
     "unicodestring1": lambda at: _text(at, 1),
-    "unicodestring4": lambda at: _text(at, 4),
+    "unicodestring4": lambda at: _text_or_bytes(at, 4),
     "unicodestring8": lambda at: _text(at, 8),
     "long1": lambda at: _long(at, 1),
     "long4": lambda at: _long(at, 4),

@@ -61,7 +61,17 @@ def _set_item(m: PickleMachine, _: object) -> None:
 
 
 def _nothing(m: PickleMachine, arg: object) -> None:
-    """PROTO and FRAME promise what is not needed here."""
+    """PROTO tells what is not needed here."""
+
+
+def _mark(m: PickleMachine, _: object) -> None:
+    m.mark()
+    m.push_numbers()
+
+
+def _frame(m: PickleMachine, _: object) -> None:
+    """Go on with the numbers that the start of a frame divides."""
+    m.push_numbers()
 
 
 def _fresh(make: Callable[[], object]) -> Callable[[PickleMachine, object], None]:
@@ -98,7 +108,8 @@ ACTIONS: dict[str, Callable[[PickleMachine, Any], None]] = {
     **dict.fromkeys(_PUSHED, Stack.push),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Stack.memoize),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Stack.recall),
-    **dict.fromkeys(("PROTO", "FRAME"), _nothing),
+    "PROTO": _nothing,
+    "FRAME": _frame,
     "NONE": _fresh(lambda: None),
     "NEWTRUE": _fresh(lambda: True),
     "NEWFALSE": _fresh(lambda: False),
@@ -106,7 +117,7 @@ ACTIONS: dict[str, Callable[[PickleMachine, Any], None]] = {
     "EMPTY_LIST": _fresh(list),
     "EMPTY_DICT": _fresh(dict),
     "EMPTY_SET": _fresh(list),  # sets stay lists: nothing in them is hashed
-    "MARK": lambda m, _: m.mark(),
+    "MARK": _mark,
     "POP": lambda m, _: m.drop(),
     "POP_MARK": _pop_mark,
     "DUP": lambda m, _: m.push(m.top()),

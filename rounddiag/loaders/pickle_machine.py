@@ -6,7 +6,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.inert import BUILT, CALLED, Name, Node
+from rounddiag.loaders.inert import BUILT, CALLED, ENCODE, Name, Node
+from rounddiag.loaders.number_runs import take_numbers
 from rounddiag.loaders.opcodes import MAX_TEXT, OPCODES
 from rounddiag.loaders.pickle_actions import ACTIONS
 from rounddiag.loaders.pickle_stack import BrokenPickleError, Stack, named
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Span, SpanReader
 
 MAX_STEPS = 1 << 25  # opcodes of one pickle; each makes one object at most
+MAX_NUMBERS = 1 << 27  # read in runs; each takes as much memory as a few of its bytes
 
 # Protocols 0 to 2 call these modules by their names in Python 2.
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -51,7 +53,8 @@ class PickleMachine(Stack):
         persistent: Callable[[object], object] | None = None,
     ) -> None:
         super().__init__()
-        self.span, self.stream, self.text_left = span, stream, MAX_TEXT
+        self.span, self.stream = span, stream
+        self.text_left, self._numbers_left = MAX_TEXT, MAX_NUMBERS
         self._persistent = persistent
 
     def run(self) -> object:
@@ -83,6 +86,20 @@ class PickleMachine(Stack):
             act(self, argument(self) if argument else None)
         msg = f"more than {MAX_STEPS} steps"
         raise BrokenPickleError(msg)
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether text that comes next stands for bytes."""
+        return self.is_on_top(ENCODE)
+
+    def push_numbers(self) -> None:
+        """Put the numbers that come next on the stack, where they are many."""
+        values = take_numbers(self.stream)
+        self._numbers_left -= len(values)
+        if self._numbers_left < 0:
+            msg = f"more than {MAX_NUMBERS} numbers"
+            raise BrokenPickleError(msg)
+        self.push_all(values)
 
     def name(self, module: object, name: object) -> None:
         """Put a global on the stack: its name, which is never looked up."""

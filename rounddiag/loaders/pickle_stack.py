@@ -23,6 +23,10 @@ class Stack:
         """Put a value on top."""
         self._values.append(value)
 
+    def push_all(self, values: list[object]) -> None:
+        """Put values on top, the last one highest."""
+        self._values += values
+
     def pop(self) -> object:
         """Take the value on top."""
         return self._values.pop()
@@ -30,6 +34,10 @@ class Stack:
     def top(self) -> object:
         """Return the value on top."""
         return self._values[-1]
+
+    def is_on_top(self, value: object) -> bool:
+        """Whether something is on top, and is this value."""
+        return bool(self._values) and self._values[-1] == value
 
     def mark(self) -> None:
         """Remember this height."""

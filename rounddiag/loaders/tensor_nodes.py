@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.inert import Name, Node
+from rounddiag.loaders.inert import Name, Node, TextBytes
 from rounddiag.loaders.source import Source, Span
 from rounddiag.loaders.tensors import DTYPES, StoredTensor
 from rounddiag.loaders.torch_file import Storage, read_torch
@@ -84,7 +84,10 @@ def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
 def _storage(value: object, source: Source) -> Storage:
     """Return a storage: of the file itself, or in a file of its own in the pickle."""
     match value:
-        case Node("torch.storage._load_from_bytes", (Span() | bytes() as inner,)):
+        case Node(
+            "torch.storage._load_from_bytes",
+            (Span() | bytes() | TextBytes() as inner,),
+        ):
             value = read_torch(as_span(inner, source))
     if isinstance(value, Storage):
         return value
@@ -125,9 +128,12 @@ def jagged(
     return StoredJagged(values=values, offsets=offsets, lengths=lengths, dim=dim)
 
 
-def as_span(data: Span | bytes, source: Source) -> Span:
-    """Return where bytes of a pickle stand; short ones are held in memory."""
-    return data if isinstance(data, Span) else source.of_bytes(data).whole()
+def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
+    """Return where bytes of a pickle stand; short and decoded ones are in memory."""
+    if isinstance(data, Span):
+        return data
+    decoded = data.read() if isinstance(data, TextBytes) else data
+    return source.of_bytes(decoded).whole()
 
 
 def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:

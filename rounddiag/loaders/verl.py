@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.inert import Node, TextBytes
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.stored_fields import as_list, batch_from_stored, plain_values
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rounddiag.batch import Batch
-    from rounddiag.loaders.inert import Node
     from rounddiag.loaders.source import Source
 
 
@@ -42,7 +42,7 @@ def read_data_proto(node: Node, source: Source) -> Batch:
 
 def _batch(value: object, source: Source) -> dict[str, Value]:
     match value:
-        case Span() | bytes():
+        case Span() | bytes() | TextBytes():
             value = read_torch(as_span(value, source))
         case (_, _, dict(encoded)):
             return {str(k): _decoded(v, source) for k, v in encoded.items()}

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rounddiag.loaders.inert import Name, Node
+from rounddiag.errors import LoadError
+from rounddiag.loaders.inert import Name, Node, TextBytes
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.opcodes import SHORT
 from rounddiag.loaders.pickle_machine import PickleMachine
@@ -80,6 +81,28 @@ def test_an_object_is_a_node_with_its_state(protocol: int) -> None:
     assert found.state == {"colour": "red"}
 
 
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_long_bytes_that_are_stored_as_text_stay_where_they_are(protocol: int) -> None:
+    data = bytes(range(256)) * 300
+
+    found = read(pickle.dumps([data, "\xe9" * 70_000], protocol))
+
+    assert isinstance(found, list)
+    assert isinstance(found[0], TextBytes)
+    assert found[0].read() == data
+    assert found[1] == "\xe9" * 70_000
+
+
+def test_long_text_that_is_no_bytes_is_an_error_when_it_is_read() -> None:
+    text = "\u20ac" * 30_000
+    call = b"c_codecs\nencode\n" + pickle.dumps(text, 2)[2:-1] + b"X\6\0\0\0latin1"
+    found = read(b"\x80\2" + call + b"\x86R.")
+
+    assert isinstance(found, TextBytes)
+    with pytest.raises(LoadError, match="found text where bytes should be"):
+        found.read()
+
+
 class Thing:
     def __init__(self) -> None:
         self.colour = "red"
@@ -110,6 +133,16 @@ def test_arrays_are_read_as_numpy_reads_them(
     assert isinstance(found, StoredArray)
     assert np.array_equal(found.read(), array)
     assert found.read().dtype == array.dtype
+
+
+@pytest.mark.parametrize("protocol", range(1, 6))
+def test_a_long_array_is_read_as_numpy_reads_it(protocol: int) -> None:
+    array = np.arange(40_000)
+    source = Source(path=Path("a.pkl"), size=0)
+    found = stored_array(read(pickle.dumps(array, protocol)), source)
+
+    assert isinstance(found, StoredArray)
+    assert np.array_equal(found.read(), array)
 
 
 def test_an_array_of_objects_is_its_items() -> None:
