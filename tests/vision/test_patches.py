@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from rounddiag.errors import LoadError
 from rounddiag.vision import PatchScreenshot, patch_screenshots
 
+DATA = Path(__file__).parents[1] / "data"
 # What each kind of Qwen normalises with, by the side of its patches.
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 NORMALISATION = {14: CLIP, 16: ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))}
@@ -71,6 +74,29 @@ def test_patches_are_read_when_the_picture_is_asked_for() -> None:
     assert (shot.size, asked) == ((28, 28), [])
     assert shot.image().size == (28, 28)
     assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("qwen2-vl_float32", (56, 28)),
+        ("qwen2-vl_bfloat16", (28, 56)),
+        ("qwen3-vl_float32", (64, 32)),
+        ("qwen3-vl_bfloat16", (32, 64)),
+    ],
+)
+def test_what_the_real_processors_made_is_rebuilt(
+    kind: str, size: tuple[int, int]
+) -> None:
+    tensors = load_file(DATA / f"transformers-5.23.0_{kind}.safetensors")
+    values, grids = tensors["pixel_values"], tensors["image_grid_thw"].tolist()
+    shots = patch_screenshots(lambda a, b: values[a:b], values.shape, grids)
+    assert shots is not None
+    (shot,) = shots
+    assert shot.size == size
+    expected = tensors["resized"].numpy().astype(int)
+    assert np.abs(np.asarray(shot.image()) - expected).mean() < 0.01
+    assert expected.std() > 50  # a picture with something on it
 
 
 def test_both_frames_of_a_video_are_rebuilt() -> None:
