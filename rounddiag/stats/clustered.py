@@ -47,12 +47,26 @@ def ratio_interval(
     >>> round(low, 2), round(high, 2)
     (3.71, 8.15)
     """
-    num_clusters = len(totals)
-    if num_clusters < MIN_CLUSTERS or not totals.sum() > 0:
+    if len(totals) < MIN_CLUSTERS or not totals.sum() > 0:
         return float("nan"), float("nan")
     mean = totals.sum() / counts.sum()
-    residuals = totals - mean * counts
-    scale = num_clusters / (num_clusters - 1)
-    error = np.sqrt(scale * np.square(residuals).sum()) / counts.sum()
-    reach = stdtrit(num_clusters - 1, (1 + confidence) / 2) * error / mean
+    quantile = stdtrit(len(totals) - 1, (1 + confidence) / 2)
+    reach = quantile * relative_error(totals, counts)
     return float(mean * np.exp(-reach)), float(mean * np.exp(reach))
+
+
+def relative_error(totals: Array, counts: Array) -> float:
+    """Return the standard error of a ratio of sums over clusters, over that ratio.
+
+    Clusters without tokens are none.
+
+    Examples
+    --------
+    >>> relative_error(np.array([1.0, 3.0, 0.0]), np.array([1.0, 1.0, 0.0]))
+    0.5
+    """
+    num_clusters = np.count_nonzero(counts)
+    mean = totals.sum() / counts.sum()
+    squares = np.square(totals - mean * counts).sum()
+    scale = num_clusters / (num_clusters - 1)
+    return float(np.sqrt(scale * squares) / totals.sum())

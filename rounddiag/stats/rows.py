@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import take_runs
-from rounddiag.stats.clustered import ratio_interval
 from rounddiag.stats.quantiles import quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pandas as pd
+
+    from rounddiag.stats.resampling import Resampling
 
     Array = np.ndarray[Any, Any]
 
@@ -53,14 +54,16 @@ def runs_by_round(rounds: pd.DataFrame, cluster: Array) -> Iterator[dict[str, Ar
         yield {name: values[low:high] for name, values in columns.items()}
 
 
-def round_row(runs: dict[str, Array], tokens: pd.DataFrame) -> dict[str, float]:
+def round_row(
+    runs: dict[str, Array], tokens: pd.DataFrame, draws: Resampling
+) -> dict[str, float]:
     """Return the row of the summary for the rounds that `runs_by_round` gave."""
     num_finite = runs["num_finite"].sum()
-    _, cluster = np.unique(runs["cluster"], return_inverse=True)
-    low, high = ratio_interval(
-        np.bincount(cluster, weights=runs["mean_abs_diff"]),
-        np.bincount(cluster, weights=runs["num_finite"]),
+    totals, counts = (
+        np.bincount(runs["cluster"], runs[name], draws.num_clusters)
+        for name in ("mean_abs_diff", "num_finite")
     )
+    low, high = draws.ratio_interval(totals, counts)
     return {
         "round": runs["round"][0],
         "num_samples": len(np.unique(runs["sample"])),

@@ -1,0 +1,101 @@
+"""Intervals from draws of whole clusters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rounddiag.stats.clustered import ratio_interval
+from rounddiag.stats.resampling import NUM_DRAWS, Resampling
+
+
+def by_loops(
+    totals: list[float], counts: list[float], seed: int
+) -> tuple[float, float]:
+    """The same interval, draw by draw and cluster by cluster."""
+    size = len(totals)
+
+    def mean_and_error(drawn: list[int]) -> tuple[float, float]:
+        number = sum(counts[i] for i in drawn)
+        mean = sum(totals[i] for i in drawn) / number
+        squares = sum((totals[i] - mean * counts[i]) ** 2 for i in drawn)
+        used = sum(counts[i] > 0 for i in drawn)
+        return mean, math.sqrt(used / (used - 1) * squares) / number / mean
+
+    mean, error = mean_and_error(list(range(size)))
+    generator = np.random.default_rng(seed)
+    distances = []
+    for weights in generator.multinomial(size, np.full(size, 1 / size), NUM_DRAWS):
+        drawn = [i for i, times in enumerate(weights) for _ in range(times)]
+        other, its_error = mean_and_error(drawn)
+        distances.append(abs(math.log(other / mean)) / its_error)
+    reach = float(np.quantile(distances, 0.95)) * error
+    return mean * math.exp(-reach), mean * math.exp(reach)
+
+
+def test_the_interval_is_that_of_plain_loops() -> None:
+    totals = [0.5, 2.0, 0.25, 3.5, 1.0, 0.75, 4.0, 1.5, 0.1, 2.5]
+    counts = [5.0, 9.0, 4.0, 7.0, 5.0, 5.0, 8.0, 6.0, 3.0, 9.0]
+
+    found = Resampling(10, seed=3).ratio_interval(np.array(totals), np.array(counts))
+
+    assert found == pytest.approx(by_loops(totals, counts, 3), rel=1e-9)
+
+
+def test_a_seed_gives_the_same_interval_again_and_another_seed_another() -> None:
+    totals, counts = np.arange(1.0, 31.0), np.ones(30)
+    one, same, other = (
+        Resampling(30, seed=seed).ratio_interval(totals, counts) for seed in (0, 0, 1)
+    )
+
+    assert one == same
+    assert one != other
+
+
+def test_the_interval_scales_with_the_values() -> None:
+    draws, counts = Resampling(20), np.arange(1.0, 21.0)
+    totals = np.linspace(1, 3, 20) * counts
+
+    low, high = draws.ratio_interval(totals, counts)
+
+    assert draws.ratio_interval(1000 * totals, counts) == pytest.approx(
+        (1000 * low, 1000 * high)
+    )
+
+
+def test_a_higher_confidence_is_a_wider_interval() -> None:
+    draws, totals = Resampling(20), np.arange(1.0, 21.0)
+    low, high = draws.ratio_interval(totals, np.ones(20), 0.95)
+    lowest, highest = draws.ratio_interval(totals, np.ones(20), 0.99)
+
+    assert lowest < low < 10.5 < high < highest
+
+
+def test_equal_clusters_leave_no_doubt() -> None:
+    found = Resampling(16).ratio_interval(np.full(16, 2.0), np.full(16, 4.0))
+    assert found == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("num", [0, 1, 4])
+def test_fewer_than_five_clusters_with_tokens_have_no_interval(num: int) -> None:
+    totals = np.r_[np.arange(1.0, num + 1), np.zeros(10)]
+    found = Resampling(num + 10).ratio_interval(totals, np.sign(totals))
+
+    assert np.isnan(found).all()
+
+
+def test_of_nine_clusters_the_interval_is_that_of_the_t_distribution() -> None:
+    nothing = np.zeros(3)
+    totals, counts = np.arange(1.0, 10.0), np.ones(9)
+
+    found = Resampling(12).ratio_interval(
+        np.r_[totals, nothing], np.r_[counts, nothing]
+    )
+
+    assert found == ratio_interval(totals, counts)
+
+
+def test_no_difference_at_all_has_no_interval() -> None:
+    assert np.isnan(Resampling(9).ratio_interval(np.zeros(9), np.ones(9))).all()
