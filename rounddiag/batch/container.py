@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.batch.html import as_html
+from rounddiag.batch.html import as_html, failed_checks
 from rounddiag.batch.layout import PER_TOKEN, from_padded, from_rows
 from rounddiag.batch.selection import marked, moved, select
 from rounddiag.batch.validation import check_fields, check_rounds
@@ -239,9 +239,11 @@ class Batch:
         return moved(self, device)
 
     def __repr__(self) -> str:
+        num_failed = len(failed_checks(self.meta))
+        failed = f", failed_checks={num_failed}" if num_failed else ""
         return (
             f"Batch(num_samples={self.num_samples}, num_rounds={self.num_rounds}, "
-            f"num_tokens={self.num_tokens})"
+            f"num_tokens={self.num_tokens}{failed})"
         )
 
     def _repr_html_(self) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rounddiag.checks.contract import Contract, Fault
+from rounddiag.checks.places import fault_at
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -50,3 +53,10 @@ def find_holes(batch: Batch) -> Tensor:
         between = between[same_round]
     log_probs = batch.rollout_log_probs[between]
     return between[(log_probs < 0) & log_probs.isfinite()]
+
+
+def _holes(batch: Batch) -> Fault | None:
+    return fault_at(batch, find_holes(batch), "masked between two of a round")
+
+
+NO_HOLES = Contract("the mask has no holes", "response_mask", _holes)

@@ -117,7 +117,7 @@ def test_moved_there_and_back_nothing_changed(device: torch.device) -> None:
 
 def test_text_in_meta_is_escaped() -> None:
     batch = hand_batch(meta={"source": "<script>"})
-    assert "<td>&lt;script&gt;</td>" in batch._repr_html_()
+    assert ">&lt;script&gt;</td>" in batch._repr_html_()
     assert repr(batch) == "Batch(num_samples=3, num_rounds=5, num_tokens=8)"
 
 

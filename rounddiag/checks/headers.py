@@ -1,0 +1,90 @@
+"""Rounds begin where the chat template has written the assistant's header."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.checks.contract import Contract, Fault, UntestableError
+from rounddiag.checks.places import fault_at
+from rounddiag.checks.sequences import mask_runs
+from rounddiag.checks.tokenizer import decoded
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+
+# Of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
+_HEADER = re.compile(
+    r"<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>"
+    r"|<\|start\|>assistant|<\|assistant\|>|<\uff5cAssistant\uff5c>"
+    r"|<start_of_turn>model|\[/INST\]"
+)
+# Line ends, as they are shown, and thoughts that the template opens or leaves out.
+_REST = re.compile(r"[·↵]*(<think>[·↵]*(</think>[·↵]*)?)?")
+_WIDTH = 12  # tokens that a header and the rest may have
+_INSIDE = 8  # tokens of a run in which a header is looked for
+
+
+def _wrong_starts(batch: Batch) -> Fault | None:
+    if batch.tokenizer is None:
+        raise UntestableError(field="tokenizer")
+    runs = mask_runs(batch)
+    befores = [
+        _ids_before(batch, sample, start)
+        for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True)
+    ]
+    if not any(map(len, befores)):
+        raise UntestableError(field="prompt_ids")
+    texts = _texts(befores, batch.tokenizer)
+    if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch)]):
+        why = "no assistant header that is known stands before a round"
+        raise UntestableError(field="tokenizer", why=why)
+    # Where nothing is known to stand before a round, nothing is wrong.
+    wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
+    fault = fault_at(
+        batch, runs.start[wrong], "that begin a run of the mask and follow no header"
+    )
+    return fault and replace(
+        fault, detail=f"{fault.detail}; the first follows {texts[wrong[0]]}"
+    )
+
+
+def _is_header(text: str) -> bool:
+    """Whether a text ends with a header and perhaps what may follow it."""
+    found = list(_HEADER.finditer(text))
+    return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
+
+
+def _ids_before(batch: Batch, sample: int, start: int) -> Tensor:
+    """Return the few tokens of prompt and response before one of the response."""
+    ids = batch.response_ids[max(int(batch.offsets[sample]), start - _WIDTH) : start]
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return ids
+    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    prompt = batch.prompt_ids[max(first, stop - _WIDTH + len(ids)) : stop]
+    return torch.cat([prompt, ids])
+
+
+def _beginnings(batch: Batch) -> list[str]:
+    """Return what runs begin with: a mask that begins too early has headers there."""
+    runs = mask_runs(batch)
+    stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
+    pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
+    return _texts([batch.response_ids[a:b] for a, b in pairs], batch.tokenizer)
+
+
+def _texts(rows: list[Tensor], tokenizer: object | None) -> list[str]:
+    """Decode many short texts at once."""
+    limits = np.cumsum([0, *map(len, rows)]).tolist()
+    found = decoded(torch.cat(rows).tolist(), tokenizer, starts=limits)
+    return ["".join(found[begin:stop]) for begin, stop in pairwise(limits)]
+
+
+STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)

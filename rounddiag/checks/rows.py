@@ -1,0 +1,104 @@
+"""Rows that should not be there: copies, padding, empty responses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.checks.contract import Contract, Fault, UntestableError
+from rounddiag.checks.places import fault_in, need_tokens
+from rounddiag.checks.words import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rounddiag.batch import Batch
+
+# How many log-probs of a row are compared before the whole rows are.
+_PROBES = 16
+# A response that the sampler gives a log-prob, in nats, above this one can come twice:
+# sure models repeat short answers, and equal tokens get equal numbers.
+_LIKELY = -20.0
+
+
+def _copies(batch: Batch) -> Fault | None:
+    need_tokens(batch)
+    written = set(batch.rounds.sample.tolist())
+    likely = _alike(sorted(written), _probes(batch).__getitem__)
+    found = [
+        same
+        for rows in likely
+        for same in _alike(rows, lambda row: _content(batch, row))
+        if not _log_prob(batch, same[0]) > _LIKELY
+    ]
+    if not found:
+        return None
+    first = min(found)
+    num = sum(len(rows) - 1 for rows in found)
+    return Fault(
+        f"{count(num, 'sample')} with the prompt, response and log-probs of another:"
+        f" sample {first[1]} is sample {first[0]}",
+        tuple(sorted(row for rows in found for row in rows[1:])),
+    )
+
+
+def _alike(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
+    """Group rows with the same key, those that are alone left out."""
+    groups: defaultdict[Any, list[int]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _probes(batch: Batch) -> list[bytes]:
+    """Return some bytes of each row that copies have in common."""
+    steps = torch.arange(_PROBES, device=batch.offsets.device)
+    index = batch.offsets[:-1, None] + batch.lengths[:, None] * steps // _PROBES
+    index.clamp_(max=len(batch.response_ids) - 1)  # an empty row at the end
+    values = batch.rollout_log_probs[index].float().cpu().numpy()
+    return [row.tobytes() for row in values]
+
+
+def _log_prob(batch: Batch, sample: int) -> float:
+    """Return the log-probability of what the model wrote, by the sampling engine."""
+    begin, stop = batch.offsets[sample : sample + 2].tolist()
+    written = batch.response_mask[begin:stop] != 0
+    return float(batch.rollout_log_probs[begin:stop][written].double().sum())
+
+
+def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
+    begin = int(batch.offsets[sample])
+    part = slice(begin, begin + int(batch.lengths[sample]))
+    flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
+    fields = [values[part] for values in flat]
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        fields.append(batch.prompt_ids[first:stop])
+    # As bytes, NaN is NaN; numpy has no bfloat16.
+    return tuple(v.cpu().view(torch.uint8).numpy().tobytes() for v in fields)
+
+
+def _without_tokens(batch: Batch) -> Fault | None:
+    if batch.num_samples == 0:
+        raise UntestableError(field="response_mask", why="the batch has no sample")
+    written = set(batch.rounds.sample.tolist())
+    empty = [
+        sample
+        for sample, length in enumerate(batch.lengths.tolist())
+        if length and sample not in written
+    ]
+    return fault_in(empty, "in which the model wrote nothing, as in padding")
+
+
+def _empty(batch: Batch) -> Fault | None:
+    if batch.num_samples == 0:
+        raise UntestableError(field="lengths", why="the batch has no sample")
+    empty = (batch.lengths == 0).nonzero()[:, 0].tolist()
+    return fault_in(empty, "without a single response token")
+
+
+COPIES = Contract("no row is a copy of another", "response_ids", _copies)
+WRITTEN = Contract("every row has a generated token", "response_mask", _without_tokens)
+NOT_EMPTY = Contract("no response is empty", "lengths", _empty)
