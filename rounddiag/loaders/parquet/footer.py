@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.errors import LoadError
+from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.parquet.columns import to_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 KEY = b"rounddiag"
-VERSION = 1
+VERSION = 2  # 1 had the rounds of screenshots among the fields of the picture
+_MOST = 1 << 22  # characters: parsed, JSON can take 25 times its size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +35,25 @@ class Footer:
         Raises
         ------
         BatchError
-            If `meta` holds what JSON has no form for.
+            If `meta` holds what JSON has no form for, or too much.
         """
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
-        return to_json("meta", {**facts, "meta": dict(self.meta)})
+        text = to_json("meta", {**facts, "meta": dict(self.meta)})
+        if len(text) > _MOST:
+            raise BatchError.build(
+                key="meta",
+                expected=f"at most {_MOST} characters of JSON",
+                found=str(len(text)),
+                advice="Leave out what is not about the whole batch.",
+            )
+        return text
+
+    def meta_of(self, file: Path) -> dict[str, Any]:
+        """Return `meta` with the file as its `source`; an older one is kept beside."""
+        known = dict(self.meta)
+        if "source" in known:
+            known.setdefault("original_source", known["source"])
+        return {**known, "source": str(file)}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
@@ -87,6 +103,8 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
+    if len(text) > _MOST:
+        raise _not_ours(text[:40])
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError) as error:

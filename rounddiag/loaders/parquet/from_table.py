@@ -5,59 +5,52 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.columns import tensor_of
 from rounddiag.loaders.parquet.open_columns import array_of
 from rounddiag.loaders.parquet.round_columns import rounds_of
-from rounddiag.loaders.parquet.to_table import SAMPLE, SCORE
+from rounddiag.loaders.parquet.table_reader import RESAVE, require
+from rounddiag.loaders.parquet.to_table import SAMPLE, SCORE, SHAPE
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
-# The numeric types that torch has too.
-_INTEGERS = [pa.uint8(), pa.int8(), pa.int16(), pa.int32(), pa.int64()]
-_NUMBERS = [pa.bool_(), *_INTEGERS, pa.float16(), pa.float32(), pa.float64()]
-_RESAVE = "Save the batch with `rounddiag.save`."
+    from rounddiag.loaders.parquet.table_reader import TableReader
+
+    Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def fields_of(table: pa.Table) -> dict[str, Any]:
-    """Return the fields that a table holds, `images` excepted.
+def fields_of(table: TableReader) -> dict[str, Any]:
+    """Return the fields that a file holds, `images` excepted.
 
     Raises
     ------
     LoadError
         If a column is missing or holds another type.
     """
-    lengths = _sizes(table, "response_ids")
-    tokens = {
+    first, *required = REQUIRED
+    response_ids, lengths = table.numbers(first)
+    names = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
+    others = {
         name: _tokens(table, name, lengths)
-        for name in table.column_names
-        if name in PER_TOKEN or name.startswith(SCORE)
+        for name in {**dict.fromkeys(required), **dict.fromkeys(names)}
+        if name != first
     }
-    for name in REQUIRED:
-        _column(table, name)
     return {
-        **{name: tokens[name] for name in PER_TOKEN if name in tokens},
-        "scores": _prefixed(tokens, SCORE),
+        first: response_ids,
+        **{name: others[name] for name in PER_TOKEN if name in others},
+        "scores": _prefixed(others, SCORE),
         "lengths": lengths,
         "offsets": offsets_of(lengths),
         **_samples(table),
         **_prompts(table),
-        "position_ids": _positions(table),
-        "sample_columns": _prefixed(
-            {
-                name: array_of(table.field(name), table.column(name))
-                for name in table.column_names
-                if name.startswith(SAMPLE)
-            },
-            SAMPLE,
-        ),
+        "position_ids": _rows(table, "position_ids"),
+        "rollout_ids": _rows(table, "rollout_ids"),
+        "sample_columns": _sample_columns(table),
         "round_columns": _rounds(table),
     }
 
@@ -70,104 +63,67 @@ def _prefixed(columns: dict[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    found = [column for column in table.column_names if column == name]
-    if len(found) != 1:
-        raise LoadError.build(
-            key=name,
-            expected="one column of this name",
-            found=f"{len(found)} among {table.column_names}",
-            advice=_RESAVE,
-        )
-    return table.column(name)
-
-
-def _require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) -> None:
-    if not fits or column.null_count:
-        nulls = f" with {column.null_count} nulls" if column.null_count else ""
-        raise LoadError.build(
-            key=name,
-            expected=expected,
-            found=f"{column.type}{nulls}",
-            advice=_RESAVE,
-        )
-
-
-def _list_values(table: pa.Table, name: str) -> tuple[pa.ChunkedArray, Tensor]:
-    """Return the values of a column of lists, end to end, and the lists' sizes."""
-    column = _column(table, name)
-    fits = pa.types.is_list(column.type)
-    _require(column, name, "a list in each row", fits=fits)
-    sizes = pc.list_value_length(column).to_numpy().astype(np.int64)
-    return pc.list_flatten(column), torch.from_numpy(sizes)
-
-
-def _numbers(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
-    values, sizes = _list_values(table, name)
-    _require(
-        values, name, "a list of numbers in each row", fits=values.type in _NUMBERS
-    )
-    return tensor_of(values), sizes
-
-
-def _tokens(table: pa.Table, name: str, lengths: Tensor) -> Tensor:
-    values, sizes = _numbers(table, name)
+def _tokens(table: TableReader, name: str, lengths: Tensor) -> Tensor:
+    values, sizes = table.numbers(name)
     if not torch.equal(sizes, lengths):
         row = int((sizes != lengths).nonzero()[0])
         raise LoadError.build(
             key=name,
             expected=f"{lengths[row]} values in row {row}, as `response_ids`",
             found=f"{sizes[row]}",
-            advice=_RESAVE,
+            advice=RESAVE,
         )
     return values
 
 
-def _sizes(table: pa.Table, name: str) -> Tensor:
-    return _list_values(table, name)[1]
-
-
-def _samples(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, key in (("sample_id", "sample_ids"), ("group_id", "group_ids")):
-        if name in table.column_names:
-            column = _column(table, name)
-            _require(column, name, "strings", fits=pa.types.is_string(column.type))
-            found[key] = tuple(column.to_pylist())
-    if "reward" in table.column_names:
-        column = _column(table, "reward")
-        _require(column, "reward", "numbers", fits=column.type in _NUMBERS)
-        found["rewards"] = tensor_of(column)
+def _samples(table: TableReader) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        key: table.texts(name)
+        for name, key in (("sample_id", "sample_ids"), ("group_id", "group_ids"))
+        if name in table
+    }
+    if "reward" in table:
+        found["rewards"] = table.number("reward")
     return found
 
 
-def _prompts(table: pa.Table) -> dict[str, Tensor]:
-    if "prompt_ids" not in table.column_names:
+def _prompts(table: TableReader) -> dict[str, Tensor]:
+    if "prompt_ids" not in table:
         return {}
-    values, sizes = _numbers(table, "prompt_ids")
+    values, sizes = table.numbers("prompt_ids")
     return {"prompt_ids": values, "prompt_offsets": offsets_of(sizes)}
 
 
-def _positions(table: pa.Table) -> tuple[Tensor, ...] | None:
-    if "position_ids" not in table.column_names:
+def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
+    """Return a field with one tensor a sample, in the shapes that they had."""
+    if name not in table:
         return None
-    values, sizes = _numbers(table, "position_ids")
-    shapes = _column(table, "position_ids_shape").to_pylist()
+    values, sizes = table.numbers(name)
+    rows: tuple[Tensor, ...] = values.split(sizes.tolist())
+    if f"{name}{SHAPE}" not in table:
+        return rows
+    shapes = table.column(f"{name}{SHAPE}").to_pylist()
     if [prod(shape) for shape in shapes] != sizes.tolist():
         raise LoadError.build(
-            key="position_ids_shape",
-            expected="the shape of each row of `position_ids`",
+            key=f"{name}{SHAPE}",
+            expected=f"the shape of each row of `{name}`",
             found="other numbers of values",
-            advice=_RESAVE,
+            advice=RESAVE,
         )
-    rows = values.split(sizes.tolist())
     return tuple(row.reshape(shape) for row, shape in zip(rows, shapes, strict=True))
 
 
-def _rounds(table: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
-    if "round_columns" not in table.column_names:
+def _sample_columns(table: TableReader) -> Arrays:
+    names = [name for name in table.names if name.startswith(SAMPLE)]
+    columns = {name: array_of(table.field(name), table.column(name)) for name in names}
+    return _prefixed(columns, SAMPLE)
+
+
+def _rounds(table: TableReader) -> Arrays:
+    name = "round_columns"
+    if name not in table:
         return {}
-    values, sizes = _list_values(table, "round_columns")
+    values, sizes = table.lists(name)
     fits = pa.types.is_struct(values.type)
-    _require(values, "round_columns", "a list of structs in each row", fits=fits)
-    return rounds_of(values, sizes.numpy())
+    require(values, name, "a list of structs in each row", fits=fits)
+    return rounds_of(values, sizes.numpy(), table.field(name))

@@ -11,66 +11,84 @@ import pyarrow.compute as pc
 
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import to_json
+from rounddiag.loaders.parquet.dtypes import array_mark, marked_array
+
+Array = np.ndarray[Any, Any]
 
 # How a column that Arrow has no type for is marked in its field's metadata.
 _MARK = b"rounddiag"
 _OBJECTS, _JSON = b"objects", b"json"
-_PLAIN = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+_PLAIN = {
+    str: pa.string(),
+    bytes: pa.binary(),
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+}
+_NUMBERS, _TIMES, _TEXTS = "biuf", "mM", "OUS"
+# Units of times that Arrow has too; the others are stored as the integers they are.
+_UNITS = {"M": ("D", "s", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}
 
 
-def open_column(name: str, values: np.ndarray[Any, Any]) -> tuple[pa.Field, pa.Array]:
+def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
     """Return a column of any kind without loss.
 
-    Numbers and times keep their type, texts and lists of one type of object become
-    that type, and other objects become JSON.
+    Numbers, times and texts of numpy keep their dtype, objects of one plain type become
+    a column of that type, and other objects become JSON.
 
     Raises
     ------
     BatchError
-        If it holds objects that JSON has no form for.
+        If it holds what neither Parquet nor JSON has a form for.
     """
-    if values.dtype.kind in "biufMm":
-        array = _numbers_array(name, values)
-        return pa.field(name, array.type), array
-    items = values.tolist()
-    array, mark = _plain_array(items), _OBJECTS
-    if array is None:
-        texts = [to_json(name, item) for item in items]
-        array, mark = pa.array(texts, pa.string()), _JSON
-    return pa.field(name, array.type, metadata={_MARK: mark}), array
+    try:
+        array, marks = _stored(name, values.reshape(-1))
+        for size in reversed(values.shape[1:]):
+            array = pa.FixedSizeListArray.from_arrays(array, size)
+    except pa.ArrowException as error:
+        raise _unfit(name, values) from error
+    marks = {**marks, **array_mark(values.dtype)}
+    return pa.field(name, array.type, metadata=marks), array
 
 
-def array_of(field: pa.Field, column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    """Return what `open_column` was given; texts as an array of objects."""
-    mark = (field.metadata or {}).get(_MARK)
-    if mark == _JSON:
-        return _objects([json.loads(text) for text in column.to_pylist()])
+def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
+    """Return what `open_column` was given."""
     shape = [len(column)]
     while pa.types.is_fixed_size_list(column.type):
         shape.append(column.type.list_size)
         column = pc.list_flatten(column)
+    values = _read(column, (field.metadata or {}).get(_MARK))
+    return marked_array(values, field).reshape(shape)
+
+
+def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
+    kind = flat.dtype.kind
+    if kind in _NUMBERS:
+        return pa.array(flat.astype(flat.dtype.newbyteorder("="), copy=False)), {}
+    if kind in _TIMES:
+        unit, count = np.datetime_data(flat.dtype)
+        has_unit = count == 1 and unit in _UNITS[kind]
+        return pa.array(flat if has_unit else flat.astype(np.int64)), {}
+    if kind not in _TEXTS:
+        raise _unfit(name, flat)
+    items = flat.tolist()
+    array = _plain_array(items)
+    if array is not None:
+        return array, {_MARK: _OBJECTS}
+    texts = [to_json(name, item) for item in items]
+    return pa.array(texts, pa.string()), {_MARK: _JSON}
+
+
+def _read(column: pa.ChunkedArray, mark: bytes | None) -> Array:
+    if mark == _JSON:
+        return _objects([json.loads(text) for text in column.to_pylist()])
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
         return _objects(column.to_pylist())
-    return np.array(column.to_numpy()).reshape(shape)
+    return np.array(column.to_numpy())
 
 
-def _objects(items: list[Any]) -> np.ndarray[Any, Any]:
+def _objects(items: list[Any]) -> Array:
     return np.fromiter(items, dtype=object, count=len(items))
-
-
-def _numbers_array(name: str, values: np.ndarray[Any, Any]) -> pa.Array:
-    try:
-        array = pa.array(values.reshape(-1))
-        for size in reversed(values.shape[1:]):
-            array = pa.FixedSizeListArray.from_arrays(array, size)
-    except pa.ArrowException as error:
-        raise BatchError.build(
-            key=name,
-            expected="a dtype that Parquet has",
-            found=f"{values.dtype} of shape {values.shape}",
-            advice="Convert the column, or leave it out.",
-        ) from error
-    return array
 
 
 def _plain_array(items: list[Any]) -> pa.Array | None:
@@ -81,3 +99,12 @@ def _plain_array(items: list[Any]) -> pa.Array | None:
         return pa.array(items, _PLAIN[types.pop()])
     except (pa.ArrowException, ValueError, OverflowError):
         return None  # an integer beyond 64 bits, or text that is no Unicode
+
+
+def _unfit(name: str, values: Array) -> BatchError:
+    return BatchError.build(
+        key=name,
+        expected="a dtype that Parquet has",
+        found=f"{values.dtype} of shape {values.shape}",
+        advice="Convert the column, or leave it out.",
+    )

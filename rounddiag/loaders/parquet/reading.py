@@ -10,10 +10,13 @@ import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.budget import check_size
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.footer import Footer, find_tokenizer
 from rounddiag.loaders.parquet.from_table import fields_of
-from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
+from rounddiag.loaders.parquet.screenshot_columns import screenshots_of
+from rounddiag.loaders.parquet.screenshots import BYTES, COLUMN
+from rounddiag.loaders.parquet.table_reader import TableReader
 
 if TYPE_CHECKING:
     import os
@@ -41,13 +44,13 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
     file = Path(path)
     with _load_errors(file), pq.ParquetFile(file) as source:
         footer = Footer.from_metadata(source.schema_arrow.metadata)
-        names = source.schema_arrow.names
-        table = source.read([n for n in names if n != COLUMN], use_threads=False)
+        check_size(file, lambda chunk: chunk.path != BYTES)
+        table = TableReader(source)
         return Batch(
             **fields_of(table),
-            images=screenshots_of(source, file) if COLUMN in names else None,
+            images=screenshots_of(source, file) if COLUMN in table else None,
             step=footer.step,
-            meta=footer.meta,
+            meta=footer.meta_of(file),
             tokenizer=find_tokenizer(footer, file.parent),
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from rounddiag.errors import BatchError
+from rounddiag.loaders.parquet.dtypes import array_mark, marked_array
 from rounddiag.loaders.parquet.open_columns import array_of, open_column
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Columns = Mapping[str, np.ndarray[Any, Any]]
 
 
-def rounds_array(columns: Columns, num_samples: int) -> pa.Array:
+def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
     """Return the columns as a list of structs a sample, in the order they have there.
 
     Raises
@@ -36,21 +37,24 @@ def rounds_array(columns: Columns, num_samples: int) -> pa.Array:
         [array for _, array in found], fields=[field for field, _ in found]
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    # The lists stand for `sample`; what is left of that column is its dtype.
+    mark = array_mark(sample.dtype)
+    return pa.field("round_columns", array.type, metadata=mark), array
 
 
 def rounds_of(
-    values: pa.ChunkedArray, sizes: np.ndarray[Any, Any]
+    values: pa.ChunkedArray, sizes: np.ndarray[Any, Any], field: pa.Field
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the columns of structs that stand end to end, with `sample` first."""
     columns = [
         pa.chunked_array([column]) for column in values.combine_chunks().flatten()
     ]
     return {
-        "sample": np.repeat(np.arange(len(sizes)), sizes),
+        "sample": marked_array(np.repeat(np.arange(len(sizes)), sizes), field),
         **{
-            field.name: array_of(field, column)
-            for field, column in zip(values.type, columns, strict=True)
+            part.name: array_of(part, column)
+            for part, column in zip(values.type, columns, strict=True)
         },
     }
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.budget import check_size
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from PIL.Image import Image
 
+    from rounddiag.loaders.parquet.pages import Chunk
+
 COLUMN = "screenshots"
-BYTES, ROUND = f"{COLUMN}.list.element.bytes", f"{COLUMN}.list.element.round"
-TYPE = pa.list_(
-    pa.struct([("bytes", pa.binary()), ("path", pa.string()), ("round", pa.int32())])
-)
+BYTES = f"{COLUMN}.list.element.bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,82 +71,24 @@ class StoredScreenshot(Screenshot):
             raise _changed(self.file, str(error)) from error
         if not isinstance(data, bytes):
             raise _changed(self.file, "another size or time")
-        return EncodedScreenshot(data=data, round=self.round)
+        return EncodedScreenshot(data=data, round=self.round, position=self.position)
 
     def _read(self) -> object:
+        check_size(self.file, self._is_chunk)
         with pq.ParquetFile(self.file) as source:
             column = source.read_row_group(
                 self.row_group, columns=[BYTES], use_threads=False
             )[COLUMN]
         return column[self.row].values.field("bytes")[self.index].as_py()
 
+    def _is_chunk(self, chunk: Chunk) -> bool:
+        return (chunk.row_group, chunk.path) == (self.row_group, BYTES)
+
 
 def stamp_of(file: Path) -> tuple[int, int]:
     """Return size and time of a file, which tell whether it changed."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
-
-
-def screenshots_of(
-    source: pq.ParquetFile, file: Path
-) -> tuple[tuple[Screenshot, ...], ...]:
-    """Return the screenshots of every sample, without reading their bytes.
-
-    Raises
-    ------
-    LoadError
-        If the column holds anything else.
-    """
-    kind = source.schema_arrow.field(COLUMN).type
-    if kind != TYPE:
-        raise LoadError.build(
-            key=COLUMN,
-            expected=str(TYPE),
-            found=str(kind),
-            advice="Save the batch with `rounddiag.save`.",
-        )
-    stamp = stamp_of(file)
-    rows = source.read(columns=[ROUND], use_threads=False)[COLUMN].to_pylist()
-    return tuple(
-        tuple(
-            StoredScreenshot(
-                round=element["round"],
-                file=file,
-                stamp=stamp,
-                row_group=group,
-                row=row,
-                index=index,
-            )
-            for index, element in enumerate(elements)
-        )
-        for (group, row), elements in zip(_places(source), rows, strict=True)
-    )
-
-
-def screenshot_array(images: tuple[tuple[Screenshot, ...], ...]) -> pa.Array:
-    """Return screenshots as a column, as they are stored already or else as PNG."""
-    rows = [
-        [
-            {"bytes": _encoded_bytes(shot), "path": None, "round": shot.round}
-            for shot in shots
-        ]
-        for shots in images
-    ]
-    return pa.array(rows, TYPE)
-
-
-def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:
-    for group in range(source.num_row_groups):
-        for row in range(source.metadata.row_group(group).num_rows):
-            yield group, row
-
-
-def _encoded_bytes(screenshot: Screenshot) -> bytes:
-    if isinstance(screenshot, StoredScreenshot):
-        screenshot = screenshot.encoded()
-    if isinstance(screenshot, EncodedScreenshot):
-        return screenshot.data
-    return screenshot.png()
 
 
 def _changed(file: Path, found: str) -> LoadError:

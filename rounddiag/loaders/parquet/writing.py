@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.loaders.parquet.footer import KEY, Footer, tokenizer_name
+from rounddiag.loaders.parquet.redaction import redacted
+from rounddiag.loaders.parquet.screenshot_columns import FEATURES
 from rounddiag.loaders.parquet.to_table import table_of
 
 if TYPE_CHECKING:
@@ -23,24 +26,62 @@ if TYPE_CHECKING:
 _GROUP = 1 << 15
 
 
-def save(batch: Batch, path: str | os.PathLike[str]) -> None:
+def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) -> None:
     """Write a batch as Parquet, one row a sample, without loss.
 
-    Padding is left out; bfloat16 and float16 become float32, and objects in
-    `sample_columns` and `round_columns` come back as JSON has them (a tuple as a
-    list). A `tokenizer` is kept if it is a file beside or below `path`. A file that is
-    there already is replaced only when the new one is whole.
+    Padding is left out, and objects in `sample_columns`, `round_columns` and `meta`
+    come back as JSON has them (a tuple as a list); everything else comes back with its
+    values and its dtype. A `tokenizer` is kept if it is a file beside or below `path`.
+    A file that is there already is replaced only when the new one is whole.
 
     Parameters
     ----------
     batch : Batch
     path : path-like
         Where to write; its folder is made if it is not there.
+    redact : bool
+        Leave out whatever could tell the task: token ids (the responses' become 0),
+        prompts, the sampler's ids, screenshots, the tokenizer, columns of texts, times,
+        lists and objects, columns named after an id or a hash, and `meta`.
+
+        What stays: the masks, all log-probabilities with the scores' names, `entropy`,
+        `advantages`, `rewards`, `round_ids`, `position_ids`, `step`, columns of one
+        number or flag a row with their names, and of `meta` the counts (`num_*`), the
+        numbers in `sampling`, `mask_source` and `rounds`. Sample and group ids become
+        numbers, so that groups stay groups. Loaded, `meta["redacted"]` is True.
 
     Raises
     ------
     BatchError
         If an open column or `meta` holds objects that a file cannot hold.
+
+    Notes
+    -----
+    pandas, DuckDB and Hugging Face `datasets` read the file without this package, and
+    the last shows the screenshots. In DuckDB, the mean of the absolute `diff` of each
+    round, in nats, where the mask alone tells the rounds:
+
+    .. code-block:: sql
+
+        WITH tokens AS (
+            SELECT
+                sample,
+                unnest(range(len(response_mask))) AS position,
+                unnest(response_mask) AS is_written,
+                unnest(old_log_probs) - unnest(rollout_log_probs) AS diff
+            FROM (SELECT row_number() OVER () AS sample, * FROM 'batch.parquet')
+        ),
+        numbered AS (
+            SELECT *, position - row_number() OVER in_order AS run
+            FROM tokens WHERE is_written
+            WINDOW in_order AS (PARTITION BY sample ORDER BY position)
+        ),
+        rounds AS (
+            SELECT *, dense_rank() OVER (PARTITION BY sample ORDER BY run) - 1 AS round
+            FROM numbered
+        )
+        SELECT round, count(*) AS num_tokens, avg(abs(diff)) AS mean_abs_diff
+        FROM rounds GROUP BY round ORDER BY round
 
     Examples
     --------
@@ -48,16 +89,20 @@ def save(batch: Batch, path: str | os.PathLike[str]) -> None:
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rd.save(batch[:2], f"{folder}/two.parquet")
-    ...     len(rd.load(f"{folder}/two.parquet"))
-    2
+    ...     rd.save(batch[:2], f"{folder}/two.parquet", redact=True)
+    ...     rd.load(f"{folder}/two.parquet").group_ids
+    ('0', '0')
     """
+    batch = redacted(batch) if redact else batch
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(
         step=batch.step, tokenizer=tokenizer_name(batch, file.parent), meta=batch.meta
     )
-    table = table_of(batch).replace_schema_metadata({KEY: footer.to_json()})
+    metadata = {KEY: footer.to_json()}
+    if batch.images is not None:
+        metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
+    table = table_of(batch).replace_schema_metadata(metadata)
     with whole_file(file) as partial:
         pq.write_table(
             table,

@@ -28,7 +28,10 @@ def objects(*values: object) -> np.ndarray:
 @pytest.fixture
 def full() -> Batch:
     """Three samples of 3, 0 and 2 real positions, padded to 4."""
-    red, blue = (EncodedScreenshot(data=png(c), round=r) for c, r in PICTURES)
+    red, blue = (
+        EncodedScreenshot(data=png(colour), round=round_, position=position)
+        for colour, round_, position in PICTURES
+    )
     return Batch.from_padded(
         response_ids=torch.tensor([[5, 6, 7, 0], [0] * 4, [8, 151655, 0, 0]]),
         response_mask=torch.tensor([[1, 0, 1, 0], [0] * 4, [1, 1, 0, 0]]),
@@ -56,13 +59,30 @@ def full() -> Batch:
             torch.empty(4, 0, dtype=torch.int64),
             torch.arange(5),
         ),
-        scores={"ref": torch.full((3, 4), -0.75), "a b.c": torch.zeros(3, 4)},
+        rollout_ids=(
+            torch.tensor([5, 60, 7, 70]),
+            torch.tensor([], dtype=torch.int64),
+            torch.tensor([8]),
+        ),
+        scores={
+            "ref": torch.full((3, 4), -0.75, dtype=torch.bfloat16),
+            "a b.c": torch.zeros(3, 4),
+        },
         sample_columns={
             "rank": np.array([0, 1, 1], dtype=np.int16),
             "half": np.array([0.5, NAN, INF], dtype=np.float16),
             "grid": np.arange(6).reshape(3, 2),
             "started": np.array(["2026-01-02", "NaT", "2026-01-03"], "datetime64[ms]"),
+            "ended": np.array(["2026-01-02", "NaT", "1969-01-01"], "datetime64[s]"),
+            "year": np.array(["2026", "NaT", "1"], "datetime64[Y]"),
+            "delay": np.array([5, 0, "NaT"], "timedelta64[h]"),
+            "swapped": np.array([1, 2, 3], dtype=">i4"),
             "status": np.array(["done", "", "cut off"]),
+            "broken": np.array(["\ud800", "", "b"]),
+            "pair": np.array([["a", "b"], ["c", ""], ["", ""]]),
+            "raw": np.array([b"\xff", b"", b"ab"]),
+            "blob": objects(b"\xff", None, b""),
+            "ratio": objects(1.0, None, NAN),
             "note": objects("x", None, "\ud800"),
             "turns": objects(1, None, 3),
             "big": objects(1, 2, 1 << 70),
@@ -71,7 +91,7 @@ def full() -> Batch:
             "nothing": objects(None, None, None),
         },
         round_columns={
-            "sample": np.array([2, 0, 0]),
+            "sample": np.array([2, 0, 0], dtype=np.int16),
             "round": np.array([0, 0, 1]),
             "version": np.array([7, 5, 6], dtype=np.int32),
             "request": np.array(["c", "a", "b"]),
@@ -81,4 +101,4 @@ def full() -> Batch:
     )
 
 
-PICTURES = (("red", 0), ("blue", None))
+PICTURES = (("red", 0, -3), ("blue", None, None))

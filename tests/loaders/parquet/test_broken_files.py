@@ -31,9 +31,9 @@ NOT_OURS = (
     ("footer", "message"),
     [
         (
-            b'{"version": 2}',
+            b'{"version": 3}',
             (
-                "`rounddiag`: expected version 1 of the layout; found version 2."
+                "`rounddiag`: expected version 2 of the layout; found version 3."
                 " Update rounddiag to read it."
             ),
         ),

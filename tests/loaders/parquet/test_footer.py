@@ -69,13 +69,39 @@ def test_no_name_leads_out_of_the_folder(
 
 
 def test_numpy_values_in_meta_become_plain(full: Batch, tmp_path: Path) -> None:
-    meta = {"loss": np.float32(0.5), "sizes": np.array([1, 2]), "source": tmp_path}
+    meta = {"loss": np.float32(0.5), "sizes": np.array([1, 2]), "folder": tmp_path}
     save(replace(full, meta=meta), tmp_path / "batch.parquet")
     assert load_parquet(tmp_path / "batch.parquet").meta == {
         "loss": 0.5,
         "sizes": [1, 2],
-        "source": str(tmp_path),
+        "folder": str(tmp_path),
+        "source": str(tmp_path / "batch.parquet"),
     }
+
+
+def test_the_source_is_the_file_and_the_first_source_is_kept(
+    full: Batch, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
+    save(replace(full, meta={"source": "DataProto"}), first)
+    assert load_parquet(first).meta == {
+        "source": str(first),
+        "original_source": "DataProto",
+    }
+    save(load_parquet(first), second)
+    assert load_parquet(second).meta == {
+        "source": str(second),
+        "original_source": "DataProto",
+    }
+
+
+def test_more_meta_than_is_read_is_not_written(full: Batch, tmp_path: Path) -> None:
+    expected = re.escape(
+        "`meta`: expected at most 4194304 characters of JSON; found 4194368."
+        " Leave out what is not about the whole batch."
+    )
+    with pytest.raises(BatchError, match=f"^{expected}$"):
+        save(replace(full, meta={"x": "y" * (1 << 22)}), tmp_path / "batch.parquet")
 
 
 def test_what_json_cannot_hold_is_named(full: Batch, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
+from rounddiag.loaders.parquet.screenshots import StoredScreenshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +30,21 @@ def test_encoded_bytes_are_kept_and_read_when_asked_for(
     assert images is not None
     assert full.images is not None
     assert [[shot.round for shot in row] for row in images] == [[0, None], [], [0]]
+    places = [[shot.position for shot in row] for row in images]
+    assert places == [[-3, None], [], [-3]]
     assert [[shot.png() for shot in row] for row in images] == [
         [shot.png() for shot in row] for row in full.images
     ]
     assert images[0][1].size == (4, 3)
     assert images[0][1].image().convert("RGB").getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_a_picture_that_was_read_knows_its_place(full: Batch, path: Path) -> None:
+    images = load_parquet(path).images
+    assert images is not None
+    assert full.images is not None
+    assert isinstance(images[0][0], StoredScreenshot)
+    assert images[0][0].encoded() == full.images[0][0]
 
 
 def test_they_are_found_in_every_row_group(full: Batch, path: Path) -> None:
@@ -54,8 +65,10 @@ def test_loading_reads_no_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(pq.ParquetFile, "read", recorded)
     load_parquet(path)
-    assert [name for name in read if name.startswith("screenshots")] == [
-        "screenshots.list.element.round"
+    assert [name for name in read if name.startswith("screenshot")] == [
+        "screenshots.list.element.path",
+        "screenshot_rounds",
+        "screenshot_positions",
     ]
 
 
@@ -89,9 +102,11 @@ def test_pixels_that_are_rebuilt_are_stored_as_png(path: Path, full: Batch) -> N
     from rounddiag.vision import PatchScreenshot
 
     patches = torch.zeros(4, 2 * 3 * 14 * 14)
-    shot = PatchScreenshot(patches=lambda: patches, grid_thw=(1, 2, 2), round=1)
+    shot = PatchScreenshot(
+        patches=lambda: patches, grid_thw=(1, 2, 2), round=1, position=7
+    )
     save(replace(full, images=((shot,), (), ())), path)
     images = load_parquet(path).images
     assert images is not None
-    assert images[0][0].round == 1
+    assert (images[0][0].round, images[0][0].position) == (1, 7)
     assert images[0][0].png() == shot.png()

@@ -94,24 +94,31 @@ def test_no_partial_file_is_left(full: Batch, tmp_path: Path) -> None:
     ("column", "message"),
     [
         (
-            np.fromiter([b"1", b"2", b"3"], dtype=object),
+            np.fromiter([{1}, {2}, {3}], dtype=object),
             (
                 "`sample:odd`: expected numbers, texts, and lists and dictionaries of"
-                " them; found an object of type bytes. Convert it, or leave it out."
+                " them; found an object of type set. Convert it, or leave it out."
             ),
         ),
         (
             np.zeros(3, dtype=np.complex64),
             (
-                "`sample:odd`: expected numbers, texts, and lists and dictionaries of"
-                " them; found an object of type complex. Convert it, or leave it out."
+                "`sample:odd`: expected a dtype that Parquet has; found complex64"
+                " of shape (3,). Convert the column, or leave it out."
             ),
         ),
         (
-            np.array(["2026", "2027", "2028"], "datetime64[Y]"),
+            np.zeros(3, dtype=[("a", "i4")]),
             (
-                "`sample:odd`: expected a dtype that Parquet has; found datetime64[Y]"
+                "`sample:odd`: expected a dtype that Parquet has; found [('a', '<i4')]"
                 " of shape (3,). Convert the column, or leave it out."
+            ),
+        ),
+        (
+            np.zeros((3, 0)),
+            (
+                "`sample:odd`: expected a dtype that Parquet has; found float64"
+                " of shape (3, 0). Convert the column, or leave it out."
             ),
         ),
     ],
@@ -144,3 +151,15 @@ def test_rows_of_rounds_must_be_of_a_sample(
 def test_names_of_samples_must_be_text(full: Batch, tmp_path: Path) -> None:
     with pytest.raises(BatchError, match=r"^`group_id`: expected strings that UTF-8"):
         save(replace(full, group_ids=("a", "b", "\ud800")), tmp_path / "batch.parquet")
+
+
+def test_names_of_columns_must_be_text(full: Batch, tmp_path: Path) -> None:
+    expected = re.escape(
+        "expected names of columns and scores that UTF-8 can hold;"
+        " found 'score:\\ud800'. Rename it."
+    )
+    with pytest.raises(BatchError, match=f"^{expected}$"):
+        save(
+            replace(full, scores={"\ud800": full.old_log_probs}),
+            tmp_path / "batch.parquet",
+        )
