@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -59,6 +60,11 @@ class FieldReader:
                 advice=_ADVICE[key],
             )
         return found
+
+    @cached_property
+    def prompts(self) -> Ragged | None:
+        """The prompts, where they are there."""
+        return self.rows("prompts") or self.rows("prompt_ids")
 
     def rows(self, name: str) -> Ragged | None:
         """Return a field as rows of positions, where it is there."""

@@ -29,9 +29,12 @@ import numpy as np
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.batch.layout import REQUIRED
+from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.columns import plain_columns
 from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.input_ids import compared
 from rounddiag.loaders.padding import unpadded
 
 if TYPE_CHECKING:
@@ -109,7 +112,7 @@ def batch_from_fields(
         "step": _step(facts),
         "sample_columns": kept,
     }
-    known = {"source": str(source), "mask_source": mask_source}
+    known = {"source": str(source), "mask_source": mask_source, **compared(reader)}
     parts["meta"] = {**known, **_origins(mask_source, facts), **not_measurable(parts)}
     try:
         return Batch(**parts)
@@ -154,14 +157,7 @@ def _step(facts: Mapping[str, Any]) -> int | None:
 
 def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
     """Say so, for `meta`, where the two engines' numbers are one and the same."""
-    written = parts["response_mask"] != 0
-    if written.shape != parts["old_log_probs"].shape or not written.any():
-        return {}
-    old, rollout = parts["old_log_probs"][written], parts["rollout_log_probs"][written]
-    if not torch.equal(old, rollout):
-        return {}
-    reason = (
-        f"`old_log_probs` and `rollout_log_probs` are bit-identical at all {len(old)}"
-        " generated tokens: the trainer took the sampler's numbers (bypass mode)"
-    )
-    return {"not_measurable": reason}
+    fields = [parts[name] for name in REQUIRED[1:]]
+    fits = len({field.shape for field in fields}) == 1
+    reason = why_not_measurable(*fields) if fits else ""
+    return {"not_measurable": reason} if reason else {}

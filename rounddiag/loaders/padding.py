@@ -21,7 +21,7 @@ def unpadded(reader: FieldReader) -> dict[str, Any]:
     Nested fields have no padding, and neither has a file without `attention_mask`, as
     far as anyone can tell.
     """
-    real = _real_positions(reader)
+    real = real_positions(reader)
     return {
         "lengths": _lengths(reader, real),
         **_prompts(reader, real),
@@ -29,7 +29,7 @@ def unpadded(reader: FieldReader) -> dict[str, Any]:
     }
 
 
-def _real_positions(reader: FieldReader) -> list[Tensor] | None:
+def real_positions(reader: FieldReader) -> list[Tensor] | None:
     """Return which positions of prompt and response are real, for each sample."""
     found = reader.rows("attention_mask") if reader.responses.is_padded else None
     if found is None:
@@ -58,7 +58,7 @@ def _end(real: Tensor) -> int:
 
 
 def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor]:
-    found = reader.rows("prompts") or reader.rows("prompt_ids")
+    found = reader.prompts
     if found is None:
         return {}
     if real is not None:
