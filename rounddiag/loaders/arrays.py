@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.pickle_machine import PickleMachine
-from rounddiag.loaders.stored_fields import batch_from_stored
+from rounddiag.loaders.stored_fields import stored_table
+from rounddiag.loaders.table import Table, batch_from_table
+from rounddiag.loaders.table_values import table_of_lines
 from rounddiag.loaders.tensor_nodes import integers, stored
 from rounddiag.loaders.tensors import DTYPES, StoredTensor, contiguous
 
@@ -39,8 +42,24 @@ _SAFETENSORS = {
 }
 
 
-def read_tensors(root: Mapping[Any, object], source: Source) -> Batch:
-    """Build a batch from a dictionary of tensors, arrays, lists and plain values."""
+def read_tensors(
+    root: Table | JsonLines | Mapping[Any, object], source: Source
+) -> Batch:
+    """Build a batch from what a file holds under verl's names or ours."""
+    return batch_from_table(table_of(root, source), source)
+
+
+def table_of(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
+    """Return what a file holds by name as a table."""
+    if isinstance(root, Table):
+        return root
+    return (
+        table_of_lines(root) if isinstance(root, JsonLines) else _stored(root, source)
+    )
+
+
+def _stored(root: Mapping[Any, object], source: Source) -> Table:
+    """Divide a dictionary of tensors, arrays, lists and plain values."""
     fields: dict[str, Value] = {}
     columns: dict[str, Any] = {}
     info: dict[str, object] = {}
@@ -54,7 +73,7 @@ def read_tensors(root: Mapping[Any, object], source: Source) -> Batch:
             columns[str(key)] = array.read()
         else:
             info[str(key)] = array.read().item()
-    return batch_from_stored(fields, columns, info, source)
+    return stored_table(fields, columns, info, source)
 
 
 def _field(value: object, source: Source) -> Value | None:
@@ -142,4 +161,20 @@ TENSORS = Format(
     keys=("rollout_log_probs", "old_log_probs"),
     read=read_tensors,
     verified="written by torch, numpy and safetensors",
+)
+TABLE = Format(
+    name="a table under verl's names, or under any with `columns=`",
+    framework="any",
+    files=("*.jsonl", "*.feather"),
+    keys=TENSORS.keys,
+    read=read_tensors,
+    verified="written by pyarrow and pandas",
+)
+DATASET = Format(
+    name="a data set's folder under verl's names, or under any with `columns=`",
+    framework="Hugging Face datasets",
+    files=("data-*-of-*.arrow",),
+    keys=TENSORS.keys,
+    read=read_tensors,
+    in_parts=True,
 )

@@ -11,6 +11,7 @@ from rounddiag.loaders.inert import Node
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.own_file import parquet_root
 from rounddiag.loaders.pickle_machine import PickleMachine
+from rounddiag.loaders.table import Table
 from rounddiag.loaders.tensordict import read_tensordict
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
 
@@ -42,7 +43,7 @@ def read_root(source: Source) -> object:
     -------
     object
         A dictionary, list or `Node` of a pickle or torch file; a mapping of stored
-        tensors; the names in a Parquet file; `JsonLines`; or `Unknown`.
+        tensors; the names in our own Parquet; a `Table`; `JsonLines`; or `Unknown`.
 
     Raises
     ------
@@ -50,12 +51,9 @@ def read_root(source: Source) -> object:
         If the file is damaged, or a pickle would call anything that is not known.
     """
     head = source.whole().part(0, min(16, source.size)).read()
-    if head.startswith(b"PK\x03\x04"):
-        return _zip(source)
-    if head.startswith(b"\x80"):
-        return _opened(_pickle(source), source)
-    if head.startswith(b"PAR1"):
-        return parquet_root(source)
+    for start, read in _READERS:
+        if head.startswith(start):
+            return read(source)
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.lstrip().startswith(b"{"):
@@ -68,6 +66,8 @@ def names_of(root: object) -> list[str]:
     match root:
         case JsonLines():
             return list(root.first)
+        case Table():
+            return root.names
         case Mapping():
             return [str(key) for key in root]
         case Node(name):
@@ -82,11 +82,21 @@ def looks_like(root: object) -> str:
             return root.looks_like
         case JsonLines():
             return f"JSON lines of {shown(root.first)}"
+        case Table():
+            return f"a table of {shown(root.names)}"
         case Mapping():
             return f"a dictionary of {shown(root)}"
         case Node(name):
             return f"a pickle of {name:.80}"
     return f"a pickle of {type(root).__name__}"
+
+
+def _parquet(source: Source) -> object:
+    """Return the names in our own file; a table of any other."""
+    from rounddiag.loaders.arrow import parquet_table
+
+    names = parquet_root(source)
+    return names if "rounddiag" in names else parquet_table(source)
 
 
 def _zip(source: Source) -> object:
@@ -96,6 +106,12 @@ def _zip(source: Source) -> object:
     if entries and all(name.endswith(".npy") for name in entries):
         return npz_root(entries)
     return Unknown(f"a zip of {shown(entries)}")
+
+
+def _arrow(source: Source) -> object:
+    from rounddiag.loaders.arrow import arrow_table
+
+    return arrow_table(source)
 
 
 def _opened(root: object, source: Source) -> object:
@@ -109,10 +125,19 @@ def _pickle(source: Source) -> object:
     span = source.whole()
     with span.open() as stream:
         root = PickleMachine(span, stream).run()
-    return read_torch(span) if root == LEGACY_MAGIC else root
+    return _opened(read_torch(span) if root == LEGACY_MAGIC else root, source)
 
 
 def _looks_like(head: bytes) -> str:
     known = [what for start, what in _OTHERS if head.startswith(start)]
     other = f"bytes that start with {head[:8]!r}" if head else "an empty file"
     return known[0] if known else other
+
+
+_READERS = (
+    (b"PK\x03\x04", _zip),
+    (b"\x80", _pickle),
+    (b"PAR1", _parquet),
+    (b"ARROW1", _arrow),
+    (b"\xff\xff\xff\xff", _arrow),  # the stream form
+)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.content import looks_like, names_of, read_root
+from rounddiag.loaders.in_memory import in_memory
 from rounddiag.loaders.places import files_of
 from rounddiag.loaders.registry import closest, find_format
+from rounddiag.loaders.renaming import renamed
 from rounddiag.loaders.source import Source
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from rounddiag.batch import Batch
 
@@ -27,7 +29,11 @@ _UNFORESEEN = (
 )
 
 
-def load(path: str | os.PathLike[str]) -> Batch:
+def load(
+    path: str | os.PathLike[str] | Any,  # noqa: ANN401 frames and data sets need not be installed
+    *,
+    columns: Mapping[str, str] | None = None,
+) -> Batch:
     """Open a saved batch; the format is found from the content, not from the name.
 
     Nothing in the file is executed, and no framework needs to be installed. Pixel
@@ -36,8 +42,12 @@ def load(path: str | os.PathLike[str]) -> Batch:
 
     Parameters
     ----------
-    path : path-like
-        A file, a folder that holds one step, or a glob.
+    path : path-like, or mapping, frame or data set
+        A file, a folder that holds one step, or a glob; or the columns themselves, with
+        a row a sample.
+    columns : mapping of str to str, optional
+        Our name of a field, and the name that a table has for it: `{"old_log_probs":
+        "my_name"}`.
 
     Returns
     -------
@@ -54,15 +64,18 @@ def load(path: str | os.PathLike[str]) -> Batch:
     >>> rd.load("sample_data/image_window_verl.pkl").meta["mask_source"]
     'response_mask'
     """
+    if not isinstance(path, str | os.PathLike):
+        table, source = in_memory(path)
+        return _guarded(lambda: _batch(table, source, columns), source)
     (file,) = files_of(path)
-    return _read(file)
-
-
-def _read(file: Path) -> Batch:
-    """Read one file."""
     source = Source.of_file(file)
+    return _guarded(lambda: _batch(read_root(source), source, columns), source)
+
+
+def _guarded(read: Callable[[], Batch], source: Source) -> Batch:
+    """Let nothing but a LoadError out."""
     try:
-        return _open(source)
+        return read()
     except LoadError:
         raise
     except _UNFORESEEN as error:
@@ -70,8 +83,9 @@ def _read(file: Path) -> Batch:
         raise source.damaged(found=found) from error
 
 
-def _open(source: Source) -> Batch:
-    root = read_root(source)
+def _batch(root: object, source: Source, columns: Mapping[str, str] | None) -> Batch:
+    if columns:
+        root = renamed(root, columns, source)
     form = find_format(names_of(root))
     if form is None:
         raise _unknown(source, root)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.arrays import TENSORS
+from rounddiag.loaders.arrays import DATASET, TABLE, TENSORS
+from rounddiag.loaders.nemo_rl import NEMO_RL
 from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
+from rounddiag.loaders.prime_rl import PRIME_RL
+from rounddiag.loaders.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.verl import DATA_PROTO, PAYLOAD
 
 if TYPE_CHECKING:
@@ -22,7 +25,13 @@ FORMATS: tuple[Format, ...] = (
     OWN_OF_RANKS,
     DATA_PROTO,
     PAYLOAD,
+    NEMO_RL,
+    PRIME_RL,
+    SKYRL,
+    SKYRL_0_1,
     TENSORS,
+    TABLE,
+    DATASET,
 )
 
 
@@ -36,7 +45,8 @@ def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
 
     Close is half of the keys; the closest come first, three at most.
     """
-    lacking = [(form, form.missing(names)) for form in FORMATS]
+    told_apart = {form.keys: form for form in reversed(FORMATS)}.values()
+    lacking = [(form, form.missing(names)) for form in reversed(told_apart)]
     near = [(form, gone) for form, gone in lacking if 2 * len(gone) <= len(form.keys)]
     return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
 

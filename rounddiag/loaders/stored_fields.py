@@ -9,6 +9,7 @@ from rounddiag.loaders.fields import batch_from_fields
 from rounddiag.loaders.numpy_nodes import StoredArray, scalar_value, stored_array
 from rounddiag.loaders.ragged import Ragged, compact
 from rounddiag.loaders.screens import with_screenshots
+from rounddiag.loaders.table import Table
 from rounddiag.loaders.tensor_nodes import StoredJagged
 from rounddiag.loaders.tensors import StoredTensor
 
@@ -53,22 +54,36 @@ def batch_from_stored(
     keys: list[str] | None = None,
 ) -> Batch:
     """Build a batch, with its images, from rows and columns that are in a file."""
-    single = {k: v for k, v in fields.items() if _is_single(v)}
-    values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
-    rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
-    everything = {**columns, **values}
-    facts = {str(k): scalar_value(v) for k, v in info.items()}
+    table = stored_table(fields, columns, info, source)
     batch = batch_from_fields(
-        StoredFields(rows),
+        table.fields,
         source=source.path,
-        columns=everything,
-        info={**facts, **{k: v.read().item() for k, v in single.items()}},
+        columns=table.columns,
+        info=table.info,
         sample_ids=keys,
     )
-    inputs = everything.get("multi_modal_inputs")
+    inputs = table.columns.get("multi_modal_inputs")
     if inputs is None:
         return batch
     return with_screenshots(batch, inputs, source)
+
+
+def stored_table(
+    fields: Mapping[str, Value],
+    columns: Mapping[str, Any],
+    info: Mapping[Any, Any],
+    source: Source,
+) -> Table:
+    """Divide what is in a file: rows, one value a sample, one value for all."""
+    single = {k: v for k, v in fields.items() if _is_single(v)}
+    values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
+    rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
+    facts = {str(k): scalar_value(v) for k, v in info.items()}
+    return Table(
+        fields=StoredFields(rows),
+        columns={**columns, **values},
+        info={**facts, **{k: v.read().item() for k, v in single.items()}},
+    )
 
 
 def _is_single(value: Value) -> TypeGuard[StoredTensor]:

@@ -1,0 +1,126 @@
+"""A batch as a table: what is per token, what is per sample, what is for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.loaders.pictures import encoded_screenshots
+from rounddiag.loaders.screens import with_screenshots
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The columns of a table, divided as `batch_from_fields` wants them.
+
+    Attributes
+    ----------
+    fields : mapping of str to rows
+        What has several values a sample; it may read from a file when looked up.
+    columns : mapping of str to sequence
+        What has one value a sample.
+    info : mapping of str to object
+        What has one value for all.
+    """
+
+    fields: Mapping[str, Any]
+    columns: Mapping[str, Any]
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [*self.fields, *self.columns, *self.info]
+
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """Return the same columns, some of them under other names."""
+        parts = (self.fields, self.columns, self.info)
+        fields, columns, info = (Renamed(part, names) for part in parts)
+        return Table(fields=fields, columns=columns, info=info)
+
+
+class Renamed(Mapping[str, Any]):
+    """A mapping, some of whose keys go by other names; values are left alone.
+
+    Parameters
+    ----------
+    held : mapping
+    names : mapping of str to str
+        New names, and the keys that they stand for. What had a new name is hidden.
+
+    Examples
+    --------
+    >>> dict(Renamed({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
+    {'c': 3, 'b': 1}
+    """
+
+    def __init__(self, held: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self._held, keys = held, [*held]
+        taken = {*names, *names.values()}
+        self._keys = {key: key for key in keys if key not in taken}
+        self._keys |= {new: old for new, old in names.items() if old in keys}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it was
+        return self._held[self._keys[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def batch_from_table(table: Table, source: Source) -> Batch:
+    """Build a batch from columns under verl's names or ours.
+
+    What a batch has no place for is named in `meta["left_out"]`.
+
+    Raises
+    ------
+    LoadError
+        If a required column is missing or the columns do not fit together.
+    """
+    fields, columns = _Watched(table.fields), dict(table.columns)
+    groups, ids = columns.pop("group_ids", None), columns.pop("sample_ids", None)
+    pictures = columns.pop("images", None)
+    batch = batch_from_fields(
+        fields,
+        source=source.path,
+        columns=columns if groups is None else {**columns, "uid": groups},
+        info=table.info,
+        sample_ids=None if ids is None else [str(name) for name in ids],
+    )
+    inputs = columns.pop("multi_modal_inputs", None)
+    if pictures is not None:
+        batch = replace(batch, images=encoded_screenshots(pictures))
+    elif inputs is not None:
+        batch = with_screenshots(batch, inputs, source)
+    carried = {*fields.looked_up, *batch.sample_columns, "uid", "rewards"}
+    left_out = [name for name in (*fields, *columns) if name not in carried]
+    facts = {"left_out": left_out} if left_out else {}
+    return replace(batch, meta={**batch.meta, **facts})
+
+
+class _Watched(Mapping[str, Any]):
+    """A mapping that remembers what was looked up."""
+
+    def __init__(self, held: Mapping[str, Any]) -> None:
+        self._held = held
+        self.looked_up: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it is
+        value = self._held[name]
+        self.looked_up.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
