@@ -62,6 +62,7 @@ CALLED = frozenset(
         "numpy.core.multiarray.scalar",
         "numpy.core.numeric._frombuffer",
         "numpy.dtype",
+        "skyrl.backends.skyrl_train.training_batch._rebuild_tensor_batch",
         "tensordict._reductions._make_td",
         "tensordict._reductions._rebuild_tensordict_files_consolidated",
         "torch._tensor._rebuild_from_type_v2",

@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
+from types import NoneType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rounddiag.loaders.source import Source
 
+Array = np.ndarray[Any, Any]
+# Bytes that Python needs at most for what follows each of these marks, while one line
+# is text and not yet arrays: a number, a list, an object, half of a string.
+_COSTS = {b",": 42, b"[": 250, b"{": 350, b'"': 30}
+_SPARE = 150 << 20
+_NUMBERS = {bool, int, float, NoneType}
+_INTEGERS = [np.iinfo(f"int{bits}") for bits in (8, 16, 32, 64)]
+_MAX_ROWS = 16  # a list of more lists is no row of tokens
+
+
+class Record(dict[str, Any]):
+    """One record of a file of JSON lines; its lists of numbers are arrays.
+
+    Attributes
+    ----------
+    line : int
+        Where it stands, from 1.
+    source : Source
+        The file.
+    """
+
+    def __init__(self, values: dict[str, Any], *, line: int, source: Source) -> None:
+        super().__init__(values)
+        self.line, self.source = line, source
+
+    def row(self, name: str, size: int | None = None) -> Array:
+        """Return a field of one number a token.
+
+        Raises
+        ------
+        LoadError
+            If it is not there, is something else, or has not `size` numbers.
+        """
+        value = self.get(name)
+        is_row = isinstance(value, np.ndarray)
+        if is_row and size in {None, len(value)}:
+            return value
+        kind = f"{len(value)} numbers" if is_row else type(value).__name__
+        found = kind if name in self else "no such field"
+        numbers = "a list of numbers" if size is None else f"a list of {size} numbers"
+        raise self.source.error(
+            expected=f"{numbers} in `{name}` of line {self.line}",
+            found=found,
+            advice="Every line must have one number a token in it.",
+        )
+
 
 class JsonLines:
     """The records of a file, read one line at a time.
+
+    A line may have no more values than fit in memory of the file's size and 150 MB.
 
     Parameters
     ----------
@@ -21,27 +74,98 @@ class JsonLines:
 
     Attributes
     ----------
-    first : dict
+    first : Record
         The first record, which tells the format; empty where there is none.
     """
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.first: dict[str, Any] = next(iter(self), {})
+        empty = Record({}, line=0, source=source)
+        self.first = next(iter(self), empty)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        with io.BufferedReader(self.source.open()) as stream:
+    def __iter__(self) -> Iterator[Record]:
+        whole = self.source.size
+        with (
+            io.BufferedReader(self.source.open()) as stream,
+            tqdm(total=whole, unit="B", unit_scale=True, leave=False, delay=1) as bar,
+        ):
             for number, line in enumerate(stream, 1):
+                bar.update(len(line))
                 if not line.isspace():
-                    yield self._record(number, line)
+                    yield self._record(number, line.removeprefix(codecs.BOM_UTF8))
 
-    def _record(self, number: int, line: bytes) -> dict[str, Any]:
+    def _record(self, number: int, line: bytes) -> Record:
+        self._check_cost(number, line)
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode(), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             found = f"no JSON in line {number}: {error!s:.80}"
             raise self.source.damaged(found=found) from error
         if not isinstance(record, dict):
-            found = f"{type(record).__name__} in line {number}, where a record must be"
+            kind = "a list" if isinstance(record, list) else "a single value"
+            found = f"{kind} in line {number}, where a record must be"
             raise self.source.damaged(found=found)
-        return record
+        return Record(record, line=number, source=self.source)
+
+    def _check_cost(self, number: int, line: bytes) -> None:
+        """Refuse a line of a few bytes a value that would fill the memory."""
+        cost = sum(line.count(mark) * size for mark, size in _COSTS.items())
+        if not line.isascii():  # one such character makes all of them as wide
+            cost += 3 * len(line)
+        if cost > self.source.size + _SPARE:
+            found = f"line {number}, whose values need {cost >> 20} MB of memory"
+            raise self.source.damaged(found=found)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = {name: compact(value) for name, value in pairs}
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        msg = f"`{twice:.40}` twice"
+        raise ValueError(msg)
+    return found
+
+
+def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
+    """Return lists of numbers as arrays of the smallest dtype that holds them exactly.
+
+    Examples
+    --------
+    >>> compact([[1, 2], [0.5, None]])
+    [array([1, 2], dtype=int8), array([0.5, nan], dtype=float32)]
+    >>> compact(["a", "b"])
+    ['a', 'b']
+    """
+    if not isinstance(value, list):
+        return value
+    kinds = set(map(type, value))
+    if kinds <= _NUMBERS:
+        return _array(value, kinds)
+    if kinds == {list} and len(value) <= _MAX_ROWS:
+        return [compact(row) for row in value]
+    return value
+
+
+def _array(values: list[Any], kinds: set[type]) -> Array | list[Any]:
+    """Return numbers as an array, null as NaN; as they are where they do not fit."""
+    try:
+        if kinds & {float, NoneType}:
+            return _smaller(np.array(values, dtype=np.float64))
+        if int in kinds:
+            return _smallest(np.array(values, dtype=np.int64))
+    except OverflowError:
+        return values
+    return np.array(values, dtype=bool)
+
+
+def _smaller(wide: Array) -> Array:
+    with np.errstate(over="ignore"):
+        small = wide.astype(np.float32)
+    return small if np.array_equal(small, wide, equal_nan=True) else wide
+
+
+def _smallest(wide: Array) -> Array:
+    low, high = int(wide.min()), int(wide.max())
+    fitting = (k for k in _INTEGERS if k.min <= low and high <= k.max)
+    return wide.astype(next(fitting).dtype)
