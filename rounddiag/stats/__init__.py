@@ -1,5 +1,15 @@
 """What a round's number is worth: frames to frames, no torch and no pictures."""
 
+from rounddiag.stats.cohorts import cohorts, survivors
+from rounddiag.stats.conditional import conditional, standardised
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary, worst_round
 
-__all__ = ["FEW_SAMPLES", "round_summary", "worst_round"]
+__all__ = [
+    "FEW_SAMPLES",
+    "cohorts",
+    "conditional",
+    "round_summary",
+    "standardised",
+    "survivors",
+    "worst_round",
+]

@@ -1,0 +1,48 @@
+"""Means of cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rounddiag.stats.cells import cell_means
+from rounddiag.stats.resampling import Resampling
+
+SAMPLE = np.array([0, 0, 1, 1, 2])
+CELL = np.array([0, 3, 0, 0, 3])
+
+
+def test_each_cell_has_its_mean_and_counts() -> None:
+    found = cell_means(np.array([1.0, 8.0, 2.0, 6.0, 4.0]), CELL, SAMPLE)
+
+    assert found["cell"].tolist() == [0, 3]
+    assert found["num_samples"].tolist() == [2, 2]
+    assert found["num_tokens"].tolist() == [3, 2]
+    assert found["num_nonfinite"].tolist() == [0, 0]
+    assert found["mean"].tolist() == [3.0, 6.0]
+    assert np.isnan(found["ci_low"]).all()
+
+
+def test_what_is_not_finite_is_left_out_and_counted() -> None:
+    values = np.array([1.0, np.nan, 2.0, np.inf, np.nan])
+    found = cell_means(values, CELL, SAMPLE)
+
+    assert found["num_tokens"].tolist() == [3, 2]
+    assert found["num_nonfinite"].tolist() == [1, 2]
+    assert found["mean"].tolist() == pytest.approx([1.5, np.nan], nan_ok=True)
+
+
+def test_the_interval_is_of_clusters_of_samples() -> None:
+    sample = np.repeat(np.arange(24), 3)
+    values = np.arange(72.0)
+    pairs = np.arange(24) // 2
+    found = cell_means(values, np.zeros(72, dtype=int), sample, pairs)
+
+    totals = values.reshape(12, 6).sum(1)
+    expected = Resampling(12).ratio_interval(totals, np.full(12, 6.0))
+    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
+
+
+def test_no_tokens_are_no_cells() -> None:
+    nothing = np.empty(0, dtype=np.int64)
+    assert len(cell_means(np.empty(0), nothing, nothing)) == 0

@@ -1,0 +1,110 @@
+"""Mismatch by the probability that tokens were sampled with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rounddiag as rd
+from rounddiag.errors import FrameError
+from rounddiag.stats import conditional, standardised
+from rounddiag.stats.conditional import PROB_EDGES
+
+LIKELY, RARE = np.log(0.8), np.log(0.02)
+FRAME = pd.DataFrame(
+    {
+        "sample": [0, 0, 0, 1, 1, 1],
+        "round": [0, 0, 1, 0, 1, 1],
+        "diff": [0.1, -0.5, 0.7, 0.3, -0.9, np.nan],
+        "rollout_log_prob": [LIKELY, RARE, RARE, LIKELY, RARE, LIKELY],
+    }
+)
+
+
+def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
+    found = conditional(FRAME)
+
+    assert found["rounds"].tolist() == ["0", "0", "1", "1"]
+    assert found["prob_low"].tolist() == [0.01, 0.75, 0.01, 0.75]
+    assert found["prob_high"].tolist() == [0.05, 0.9, 0.05, 0.9]
+    assert found["prob"].tolist() == pytest.approx([0.02, 0.8, 0.02, 0.8])
+    assert found["num_tokens"].tolist() == [1, 2, 2, 1]
+    assert found["num_samples"].tolist() == [1, 2, 2, 1]
+    assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
+    assert found["mean_abs_diff"].tolist() == pytest.approx(
+        [0.5, 0.2, 0.8, np.nan], nan_ok=True
+    )
+
+
+def test_the_envelope_is_scaled_to_the_first_round() -> None:
+    found = conditional(FRAME)
+
+    scale = (0.1 + 0.5 + 0.3) / (0.2 + 0.98 + 0.2)
+    assert found["envelope"].tolist() == pytest.approx(
+        [scale * 0.98, scale * 0.2, scale * 0.98, scale * 0.2]
+    )
+
+
+def test_rounds_are_weighted_to_the_same_probabilities() -> None:
+    found = standardised(FRAME)
+
+    # Of the five finite tokens two are likely and three are rare.
+    assert found["mean_abs_diff"].tolist() == pytest.approx([0.3, 0.8])
+    assert found["standardised"].tolist() == pytest.approx([0.4 * 0.2 + 0.6 * 0.5, 0.8])
+    assert found["covered"].tolist() == pytest.approx([1.0, 0.6])
+
+
+def test_a_difference_that_is_all_of_probability_is_gone() -> None:
+    generator = np.random.default_rng(0)
+    later = np.arange(20_000) % 2
+    prob = np.where(generator.random(20_000) < np.where(later, 0.2, 0.8), 0.8, 0.02)
+    frame = pd.DataFrame(
+        {
+            "sample": np.arange(20_000) % 50,
+            "round": later,
+            "diff": np.where(prob > 0.5, 0.1, 0.5),
+            "rollout_log_prob": np.log(prob),
+        }
+    )
+    found = standardised(frame)
+
+    assert found["mean_abs_diff"][1] > 2 * found["mean_abs_diff"][0]
+    assert found["standardised"].tolist() == pytest.approx([0.3, 0.3], rel=0.05)
+
+
+def test_what_is_no_probability_has_a_row_of_its_own() -> None:
+    frame = FRAME.assign(rollout_log_prob=[0.5, np.nan, LIKELY, 0.0, -np.inf, LIKELY])
+    found = conditional(frame)
+
+    assert found["num_tokens"].sum() == 6
+    first = found[found["rounds"] == "0"]
+    assert first["prob_high"].tolist() == pytest.approx([1.0, np.nan], nan_ok=True)
+    assert first["num_tokens"].tolist() == [1, 2]
+
+
+def test_the_edges_can_be_chosen() -> None:
+    found = conditional(FRAME, edges=[0, 0.5, 1])
+
+    assert found["prob_high"].tolist() == [0.5, 1, 0.5, 1]
+    assert list(PROB_EDGES) == sorted(PROB_EDGES)
+
+
+def test_a_round_of_nothing_finite_has_no_mean() -> None:
+    found = standardised(FRAME.assign(diff=[0.1, 0.5, np.nan, 0.3, np.nan, np.nan]))
+
+    assert found["round"].tolist() == [0, 1]
+    assert np.isnan(found["standardised"][1])
+    assert found["covered"].tolist() == [1.0, 0.0]
+
+
+def test_an_empty_batch_has_no_rows() -> None:
+    nothing = rd.load("sample_data/healthy.parquet")[:0]
+
+    assert len(conditional(nothing)) == 0
+    assert len(standardised(nothing)) == 0
+
+
+def test_a_frame_without_probabilities_is_an_error() -> None:
+    with pytest.raises(FrameError, match="without \\['rollout_log_prob'\\]"):
+        conditional(FRAME.drop(columns="rollout_log_prob"))
