@@ -34,6 +34,17 @@ def write(path: Path, footer: bytes | None = None, **changes: pa.Array | None) -
     return path
 
 
+def write_table(path: Path, columns: dict[pa.Field, pa.Array]) -> Path:
+    """Write columns with fields of their own in place of those of the same name."""
+    given = {field.name: (field, array) for field, array in columns.items()}
+    known = {name: (pa.field(name, a.type), a) for name, a in COLUMNS.items()}
+    fields, arrays = zip(*{**known, **given}.values(), strict=True)
+    metadata = {"rounddiag": json.dumps(FOOTER)}
+    schema = pa.schema(fields, metadata=metadata)
+    pq.write_table(pa.Table.from_arrays(list(arrays), schema=schema), path)
+    return path
+
+
 def expect(path: Path, message: str) -> None:
     with pytest.raises(LoadError, match=f"^{re.escape(f'{path}: {message}')}$"):
         load_parquet(path)
