@@ -1,0 +1,114 @@
+"""Files of the first layout still open; marks that lie are refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.loaders.parquet import load_parquet, save
+from tests.loaders.parquet.conftest import png
+from tests.loaders.parquet.tables import COLUMNS, expect, write_table
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+
+FIRST = Path("tests/data/rounddiag-0.1.0_layout-1.parquet")
+RESAVE = "Save the batch with `rounddiag.save`."
+
+
+def test_the_first_layout_opens() -> None:
+    batch = load_parquet(FIRST)
+    assert (batch.num_samples, batch.num_rounds, batch.step) == (3, 4, 40)
+    assert batch.response_ids.dtype == torch.int32
+    assert batch.advantages is not None
+    assert batch.advantages.tolist() == [-1.5] * 5
+    assert batch.position_ids is not None
+    assert [tuple(row.shape) for row in batch.position_ids] == [(4, 5), (4, 0), (5,)]
+    assert batch.sample_columns["status"].tolist() == ["done", "", "cut off"]
+    assert batch.sample_columns["mixed"].tolist() == [{"a": [1, None]}, 2.5, "text"]
+    assert batch.round_columns["request"].tolist() == ["a", "b", "c"]
+    assert batch.meta["source"] == str(FIRST)
+
+
+def test_screenshots_of_the_first_layout_have_rounds_and_no_positions() -> None:
+    images = load_parquet(FIRST).images
+    assert images is not None
+    places = [[(shot.round, shot.position) for shot in row] for row in images]
+    assert places == [[(0, None), (None, None)], [], [(0, None)]]
+    assert images[0][1].png() == png("blue")
+
+
+def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
+    save(load_parquet(FIRST), tmp_path / "second.parquet")
+    again = load_parquet(tmp_path / "second.parquet")
+    assert again.images is not None
+    assert again.images[0][0].png() == png("red")
+    assert again.meta["original_source"] == str(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("healthy", "67d89a38a6d2b03fb00900de43f326f70d465f9e357118b220041b05766c0aa3"),
+        ("stale", "12a9625830d028e2146b904d8b00011c7007c960ba6fe89a49f49325d69f1fdf"),
+    ],
+)
+def test_the_sample_data_open_unchanged(name: str, digest: str) -> None:
+    path = Path(f"sample_data/{name}.parquet")
+    batch = rd.load(path)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert batch.images is not None
+    assert batch.images[0][0].size == (448, 336)
+
+
+@pytest.mark.parametrize("mark", ["float7", "\u00fc", "", "O", "numpy.int64"])
+def test_a_tensor_of_no_dtype(tmp_path: Path, mark: str) -> None:
+    ids = COLUMNS["response_ids"]
+    field = pa.field("response_ids", ids.type, metadata={"rounddiag.dtype": mark})
+    path = write_table(tmp_path / "odd.parquet", {field: ids})
+    found = repr(mark.encode())
+    expect(
+        path,
+        "`response_ids`: expected the name of a dtype in the column's metadata;"
+        f" found {found}. {RESAVE}",
+    )
+
+
+@pytest.mark.parametrize("mark", ["O", "V9", "nothing", "<U-1", "(9,9)i4", "i4,f8", ""])
+def test_an_array_of_no_dtype(tmp_path: Path, mark: str) -> None:
+    field = pa.field("sample:x", pa.int64(), metadata={"rounddiag.dtype": mark})
+    path = write_table(tmp_path / "odd.parquet", {field: pa.array([1])})
+    expect(
+        path,
+        "`sample:x`: expected the name of a dtype in the column's metadata;"
+        f" found {mark.encode()!r}. {RESAVE}",
+    )
+
+
+def test_texts_of_absurd_width_stay_objects(tmp_path: Path) -> None:
+    marks = {"rounddiag": "objects", "rounddiag.dtype": "<U100000000"}
+    field = pa.field("sample:x", pa.string(), metadata=marks)
+    path = write_table(tmp_path / "wide.parquet", {field: pa.array(["a"])})
+    column = load_parquet(path).sample_columns["x"]
+    assert column.dtype == np.dtype(object)
+    assert column.tolist() == ["a"]
+
+
+def test_numbers_of_pictures_must_agree(full: Batch, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "batch.parquet"
+    save(full, path)
+    table = pq.read_table(path)
+    index = table.column_names.index("screenshot_rounds")
+    rounds = pa.array([[0], [], [0]], table.schema.field(index).type)
+    pq.write_table(table.set_column(index, table.schema.field(index), rounds), path)
+    with pytest.raises(rd.errors.LoadError, match="expected a whole Parquet file as"):
+        load_parquet(path)
