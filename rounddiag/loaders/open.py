@@ -1,53 +1,65 @@
-"""Find the format of a file from what it holds, and read it as a Batch."""
+"""Open what a training step saved."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.checks import checked
 from rounddiag.errors import LoadError
-from rounddiag.loaders.content import looks_like, names_of, read_root
-from rounddiag.loaders.in_memory import in_memory
+from rounddiag.loaders.dividing import divide_after, with_holes
+from rounddiag.loaders.joining import join_rows
 from rounddiag.loaders.places import files_of
-from rounddiag.loaders.registry import closest, find_format
-from rounddiag.loaders.renaming import renamed
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.several import read_files
+from rounddiag.loaders.single import read_table
+from rounddiag.loaders.trajectories import with_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from rounddiag.batch import Batch
-
-# A file that is wrong in a new way is still a LoadError, with its cause.
-_UNFORESEEN = (
-    ArithmeticError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def load(
     path: str | os.PathLike[str] | Any,  # noqa: ANN401 frames and data sets need not be installed
     *,
     columns: Mapping[str, str] | None = None,
+    sample_by: str | Sequence[str] | None = None,
+    order_by: str | None = None,
+    stop_tokens: Collection[int] = (),
+    fill_holes: bool = False,
+    tokenizer: object | None = None,
 ) -> Batch:
     """Open a saved batch; the format is found from the content, not from the name.
 
     Nothing in the file is executed, and no framework needs to be installed. Pixel
     values stay in the file until a screenshot is asked for. `rounddiag.formats()`
-    lists what can be opened.
+    lists what can be opened. What the cheap contracts of `rounddiag.check` say is in
+    `meta["checks"]`.
 
     Parameters
     ----------
     path : path-like, or mapping, frame or data set
-        A file, a folder that holds one step, or a glob; or the columns themselves, with
-        a row a sample.
+        A file, a folder or a glob that holds one step, whose files are joined end to
+        end; or the columns themselves, with a row a sample.
     columns : mapping of str to str, optional
         Our name of a field, and the name that a table has for it: `{"old_log_probs":
         "my_name"}`.
+    sample_by : str or sequence of str, optional
+        Columns that name a trajectory, where each step of one is a row: its rows are
+        joined into one sample. Later prompts become observations, rounds count on, and
+        the round column `row` says where each was.
+    order_by : str, optional
+        The column that counts the steps of a trajectory. Left out, it is a known one,
+        else the rows stay in the order of the file.
+    stop_tokens : collection of int
+        Token ids that end a round, where no observation stands between two.
+    fill_holes : bool
+        Whether to put 1 into the holes that a rejection of single tokens left in the
+        mask. They are counted in `meta["holes"]` either way.
+    tokenizer : object, optional
+        Takes the place of the one that was found with the file, if any.
 
     Returns
     -------
@@ -56,7 +68,8 @@ def load(
     Raises
     ------
     LoadError
-        If the file is of another kind, is damaged, or lacks what a batch needs.
+        If the file is of another kind, is damaged, or lacks what a batch needs, the
+        files are of several steps, or a column is not there.
 
     Examples
     --------
@@ -64,42 +77,24 @@ def load(
     >>> rd.load("sample_data/image_window_verl.pkl").meta["mask_source"]
     'response_mask'
     """
-    if not isinstance(path, str | os.PathLike):
-        table, source = in_memory(path)
-        return _guarded(lambda: _batch(table, source, columns), source)
-    (file,) = files_of(path)
-    source = Source.of_file(file)
-    return _guarded(lambda: _batch(read_root(source), source, columns), source)
-
-
-def _guarded(read: Callable[[], Batch], source: Source) -> Batch:
-    """Let nothing but a LoadError out."""
-    try:
-        return read()
-    except LoadError:
-        raise
-    except _UNFORESEEN as error:
-        found = f"what rounddiag did not foresee: {type(error).__name__}: {error!s:.80}"
-        raise source.damaged(found=found) from error
-
-
-def _batch(root: object, source: Source, columns: Mapping[str, str] | None) -> Batch:
-    if columns:
-        root = renamed(root, columns, source)
-    form = find_format(names_of(root))
-    if form is None:
-        raise _unknown(source, root)
-    return form.read(root, source)
-
-
-def _unknown(source: Source, root: object) -> LoadError:
-    near = [
-        f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
-        for form, missing in closest(names_of(root))
-    ]
-    close = f"It comes close to: {'; '.join(near)}. " if near else ""
-    return source.error(
-        expected="a saved batch",
-        found=looks_like(root),
-        advice=f"{close}`rounddiag.formats()` lists what can be opened.",
-    )
+    if isinstance(path, str | os.PathLike):
+        batch = read_files(files_of(path), path, columns)
+    else:
+        batch = read_table(path, columns)
+    batch = with_holes(batch, fill=fill_holes)
+    if sample_by:
+        batch = join_rows(batch, sample_by, order_by)
+    elif order_by is not None:
+        raise LoadError.build(
+            key="order_by",
+            expected="it together with `sample_by`",
+            found="it alone",
+            advice="Name the columns that name a trajectory in `sample_by`.",
+        )
+    else:
+        batch = with_hint(batch)
+    if stop_tokens:
+        batch = divide_after(batch, stop_tokens)
+    if tokenizer is not None:
+        batch = replace(batch, tokenizer=tokenizer)
+    return checked(batch)

@@ -86,7 +86,7 @@ def test_a_data_proto_says_where_its_numbers_come_from(path: Path) -> None:
     batch = load(path)
 
     assert batch.step == 7
-    assert batch.meta == {
+    assert {k: v for k, v in batch.meta.items() if k != "checks"} == {
         "source": str(path),
         "mask_source": "response_mask",
         "input_ids": "equal",

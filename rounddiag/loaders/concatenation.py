@@ -1,0 +1,152 @@
+"""Batches of one step as one batch, end to end: the files of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.batch.layout import PER_SAMPLE, offsets_of
+from rounddiag.errors import LoadError
+from rounddiag.loaders.copies import without_copies
+from rounddiag.loaders.end_to_end import (
+    per_sample,
+    per_token,
+    prompts,
+    round_columns,
+    sample_columns,
+)
+from rounddiag.loaders.fields import not_measurable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Entries of `meta` that are not told file by file.
+_COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
+
+
+def concatenate(batches: Iterable[Batch]) -> Batch:
+    """Join batches of one step end to end.
+
+    What only some of them have is left out and named in `meta["left_out"]`; but where
+    it is one value a sample, the others get NaN or None, and where it is images, none.
+    A sample that an earlier batch has too, under the same name and with the very same
+    numbers, is left out and counted in `meta["num_dropped_rows"]`: tensor-parallel
+    ranks write copies. What `meta` says otherwise in each is listed with its source.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+        At least one. They are taken one by one, up to the first of another step.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        If they are not all of the same step.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> concatenate([batch[:2], batch[2:3]])
+    Batch(num_samples=3, num_rounds=6, num_tokens=82)
+    """
+    every = _of_one_step(batches)
+    parts = without_copies(every)
+    num_copies = sum(map(len, every)) - sum(map(len, parts))
+    # A rank without samples lacks nothing; its file only has no field to show.
+    parts = _divided_alike([part for part in parts if len(part)] or parts[:1])
+    tokens = per_token([part.per_token for part in parts])
+    fields = {**tokens, **prompts(parts), **per_sample(parts)}
+    scores = per_token([part.scores for part in parts])
+    kept = {name for name, value in fields.items() if value is not None} | scores.keys()
+    lost = [name for part in parts for name in _names(part) if name not in kept]
+    return Batch(
+        **fields,
+        offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
+        lengths=torch.cat([part.lengths for part in parts]),
+        scores=scores,
+        step=_step(parts),
+        tokenizer=_tokenizer(parts),
+        sample_columns=sample_columns(parts),
+        round_columns=round_columns(parts),
+        meta={
+            "source": ", ".join(map(_name, every)),
+            **_meta(every, num_copies, lost),
+            **not_measurable(tokens),
+        },
+    )
+
+
+def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
+    parts: list[Batch] = []
+    for batch in batches:
+        parts.append(batch)
+        steps = {part.step: part for part in parts if part.step is not None}
+        if len(steps) > 1:
+            told = [f"step {step} in {_name(part)}" for step, part in steps.items()]
+            raise LoadError.build(
+                expected="the files of one step",
+                found=" and ".join(told),
+                advice="Pass the folder or the glob of one step.",
+            )
+    return parts
+
+
+def _divided_alike(parts: list[Batch]) -> list[Batch]:
+    """Give `round_ids` that divide nothing to those that have none, if others do."""
+    if all(part.round_ids is None for part in parts):
+        return parts
+    return [
+        replace(part, round_ids=torch.zeros_like(part.response_ids))
+        if part.round_ids is None
+        else part
+        for part in parts
+    ]
+
+
+def _name(part: Batch) -> str:
+    return str(part.meta.get("source", "a batch"))
+
+
+def _step(parts: Sequence[Batch]) -> int | None:
+    return next((part.step for part in parts if part.step is not None), None)
+
+
+def _tokenizer(parts: Sequence[Batch]) -> object | None:
+    """Return the one that all of them have, where they have any."""
+    found = [part.tokenizer for part in parts if part.tokenizer is not None]
+    is_one = all(tokenizer == found[0] for tokenizer in found)
+    return found[0] if found and is_one else None
+
+
+def _names(part: Batch) -> list[str]:
+    """Return the optional fields that a batch has."""
+    optional = ("prompt_ids", "rewards", *PER_SAMPLE)
+    here = [name for name in optional if getattr(part, name) is not None]
+    return [*part.per_token, *part.scores, *here]
+
+
+def _meta(parts: Sequence[Batch], num_copies: int, lost: list[str]) -> dict[str, Any]:
+    names = dict.fromkeys(name for part in parts for name in part.meta)
+    told = {name: _told(parts, name) for name in names if name not in _COUNTED}
+    num_dropped = [n for part in parts if (n := part.meta.get("num_dropped_rows"))]
+    if num_copies or num_dropped:
+        told["num_dropped_rows"] = sum(num_dropped) + num_copies
+    lost += [name for part in parts for name in part.meta.get("left_out", ())]
+    return {**told, "left_out": sorted({*lost})} if lost else told
+
+
+def _told(parts: Sequence[Batch], name: str) -> object:
+    """Return what all say alike, or what each says, behind its source."""
+    here = [part for part in parts if name in part.meta]
+    first = here[0].meta[name]
+    if len(here) == len(parts) and all(part.meta[name] == first for part in here):
+        return first
+    return [f"{_name(part)}: {part.meta[name]}" for part in here]
