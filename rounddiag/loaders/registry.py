@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import DATASET, TABLE, TENSORS
+from rounddiag.loaders.hooks import OPENRLHF, TRL
 from rounddiag.loaders.nemo_rl import NEMO_RL
 from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.prime_rl import PRIME_RL
@@ -29,6 +30,8 @@ FORMATS: tuple[Format, ...] = (
     PRIME_RL,
     SKYRL,
     SKYRL_0_1,
+    TRL,
+    OPENRLHF,
     TENSORS,
     TABLE,
     DATASET,

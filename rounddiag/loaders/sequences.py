@@ -49,7 +49,7 @@ def divided(
     LoadError
         If the fields are missing or do not fit.
     """
-    sequences = _Sequences(held, source, tokens)
+    sequences = RowReader(held, source, tokens)
     mask, real = sequences.required(written), sequences.real()
     spans = [_span(*rows) for rows in zip(mask, real, strict=True)]
     before = [keep[:start] for keep, (start, _) in zip(real, spans, strict=True)]
@@ -81,8 +81,18 @@ def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     return max(1, int(places[0]) if len(places) else stop), stop
 
 
-class _Sequences:
-    """Looks up fields, each as rows as long as those of the tokens."""
+class RowReader:
+    """Looks up fields, each as rows as long as those of the tokens.
+
+    Parameters
+    ----------
+    held : mapping of str to rows
+        It may read from a file when looked up.
+    source : path-like
+        Named in messages.
+    tokens : str
+        The field of token ids.
+    """
 
     def __init__(self, held: Mapping[str, Any], source: object, tokens: str) -> None:
         self._held, self._source, self._key = held, source, tokens
@@ -91,6 +101,7 @@ class _Sequences:
         self.tokens = self._rows(tokens)
 
     def required(self, name: str) -> list[Tensor]:
+        """Return a field that has to be there."""
         found = self.field(name)
         return self._rows(name) if found is None else found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,17 @@ from rounddiag.loaders.screens import with_screenshots
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
+
+
+# What becomes a field of the Batch, or is told in its `meta`.
+_CARRIED = (
+    "uid",
+    "rewards",
+    "global_steps",
+    "global_step",
+    "step",
+    "old_log_probs_source",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +38,14 @@ class Table:
         What has one value a sample.
     info : mapping of str to object
         What has one value for all.
+    left_out : sequence of str
+        Columns that there is no place for.
     """
 
     fields: Mapping[str, Any]
     columns: Mapping[str, Any]
     info: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +100,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     LoadError
         If a required column is missing or the columns do not fit together.
     """
-    fields, columns = _Watched(table.fields), dict(table.columns)
+    fields, columns = Watched(table.fields), dict(table.columns)
     groups, ids = columns.pop("group_ids", None), columns.pop("sample_ids", None)
     pictures = columns.pop("images", None)
     batch = batch_from_fields(
@@ -101,22 +115,27 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         batch = replace(batch, images=encoded_screenshots(pictures))
     elif inputs is not None:
         batch = with_screenshots(batch, inputs, source)
-    carried = {*fields.looked_up, *batch.sample_columns, "uid", "rewards"}
-    left_out = [name for name in (*fields, *columns) if name not in carried]
-    facts = {"left_out": left_out} if left_out else {}
-    return replace(batch, meta={**batch.meta, **facts})
+    carried = {*batch.sample_columns, *batch.meta["sampling"], *_CARRIED}
+    others = [name for name in (*columns, *table.info) if name not in carried]
+    left_out = sorted([*table.left_out, *fields.left_out, *others])
+    told = {"left_out": left_out} if left_out else {}
+    return replace(batch, meta={**batch.meta, **told})
 
 
-class _Watched(Mapping[str, Any]):
+class Watched(Mapping[str, Any]):
     """A mapping that remembers what was looked up."""
 
     def __init__(self, held: Mapping[str, Any]) -> None:
-        self._held = held
-        self.looked_up: set[str] = set()
+        self._held, self._looked_up = held, set[str]()
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names that were not looked up."""
+        return [name for name in self._held if name not in self._looked_up]
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it is
         value = self._held[name]
-        self.looked_up.add(name)
+        self._looked_up.add(name)
         return value
 
     def __iter__(self) -> Iterator[str]:
