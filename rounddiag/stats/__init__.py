@@ -3,6 +3,7 @@
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.conditional import conditional, standardised
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary, worst_round
+from rounddiag.stats.truncation import truncation
 
 __all__ = [
     "FEW_SAMPLES",
@@ -11,5 +12,6 @@ __all__ = [
     "round_summary",
     "standardised",
     "survivors",
+    "truncation",
     "worst_round",
 ]
