@@ -1,5 +1,7 @@
-"""Save a batch from inside a training loop: torch, numpy and pyarrow are enough."""
+"""Save batches from inside a training loop: torch, numpy and pyarrow are enough."""
 
+from rounddiag.capture.recorder import Recorder
+from rounddiag.capture.rounds import round_record
 from rounddiag.capture.saving import save_batch
 
-__all__ = ["save_batch"]
+__all__ = ["Recorder", "round_record", "save_batch"]

@@ -13,6 +13,7 @@ from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import host_array
 
 _INPUTS = "multi_modal_inputs"
+_RECORDS, _ROLLOUT_IDS = "round_records", "rollout_ids"
 # How verl, whose classes these are, comes by `old_log_probs`.
 _VERL = {"old_log_probs_source": "a pass of its own"}
 
@@ -28,8 +29,8 @@ class HostFields(Mapping[str, Any]):
         if isinstance(value, torch.Tensor):
             return value.detach().cpu()
         if isinstance(value, np.ndarray) and value.dtype != object:
-            return torch.as_tensor(value)
-        return [torch.as_tensor(row).detach().cpu() for row in value]
+            return _from_array(value)
+        return [_row(row) for row in value]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -38,13 +39,22 @@ class HostFields(Mapping[str, Any]):
         return len(self._fields)
 
 
+def _row(row: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
+    return _from_array(row) if isinstance(row, np.ndarray) else row.detach().cpu()
+
+
+def _from_array(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    # Ray's object store gives arrays that cannot be written to; torch warns of those.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a trainer holds, divided as `batch_from_fields` wants it.
 
     Attributes
     ----------
-    fields : HostFields
+    fields : mapping of str to rows
         Rows of tensors.
     columns : dict of str to sequence
         One value a sample.
@@ -54,17 +64,32 @@ class Parts:
         What the model's processor made of the pictures, one a sample; may be empty.
     source : str
         What it was, for messages.
+    round_records : sequence, optional
+        A list of dictionaries a sample, one a generation: see `round_record`.
+    rollout_ids : tuple of Tensor, optional
+        The sampler's own ids of each response, copied.
+    sample_ids : sequence of str, optional
+        A name for each sample.
     """
 
-    fields: HostFields
+    fields: Mapping[str, Any]
     columns: dict[str, Any]
     info: dict[str, Any]
     inputs: Sequence[Any]
     source: str
+    round_records: Sequence[Any] | None = None
+    rollout_ids: tuple[torch.Tensor, ...] | None = None
+    sample_ids: Sequence[str] | None = None
 
 
-def parts_of(data: Any) -> Parts:  # noqa: ANN401 verl's classes need not be there
+def parts_of(data: Any, **more: Any) -> Parts:  # noqa: ANN401 verl's classes need not be there
     """Divide a DataProto, a TensorDict or a mapping.
+
+    Parameters
+    ----------
+    data : DataProto, TensorDict or mapping
+    **more
+        Fields that it does not have itself.
 
     Raises
     ------
@@ -84,7 +109,9 @@ def parts_of(data: Any) -> Parts:  # noqa: ANN401 verl's classes need not be the
             found=f"a {source}",
             advice="Pass the batch as the trainer has it.",
         )
+    values.update(more)
     inputs = values.pop(_INPUTS, ())
+    records, rollout_ids = _records(values), values.pop(_ROLLOUT_IDS, None)
     scalars = {k: v for k, v in values.items() if isinstance(v, str | int | float)}
     rows = {k: v for k, v in values.items() if _is_rows(v)}
     others = {k: v for k, v in values.items() if k not in {*scalars, *rows}}
@@ -94,7 +121,25 @@ def parts_of(data: Any) -> Parts:  # noqa: ANN401 verl's classes need not be the
         info={**scalars, **info},
         inputs=inputs,
         source=source,
+        round_records=records,
+        rollout_ids=None if rollout_ids is None else tuple(map(_ids, rollout_ids)),
     )
+
+
+def _records(values: dict[str, Any]) -> list[Any] | None:
+    """Take the records out: a field of their own (V0), or in `extra_fields` (V1)."""
+    if _RECORDS in values:
+        return list(values.pop(_RECORDS))
+    rows = values.get("extra_fields")
+    if rows is None or not any(isinstance(r, dict) and _RECORDS in r for r in rows):
+        return None
+    return [row.get(_RECORDS) for row in rows]
+
+
+def _ids(row: Any) -> torch.Tensor:  # noqa: ANN401 a list, an array or a tensor
+    if isinstance(row, torch.Tensor):
+        return row.detach().to("cpu", torch.int64, copy=True)
+    return torch.from_numpy(np.array(row, dtype=np.int64))
 
 
 def _items(data: Any) -> dict[str, Any]:  # noqa: ANN401 as above

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.capture.assembling import batch_of
 from rounddiag.capture.fields import parts_of
-from rounddiag.capture.screenshots import first_screenshots
-from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.capture.screenshots import pictures_of, small_screenshots
 from rounddiag.loaders.parquet import save
 
 if TYPE_CHECKING:
@@ -64,12 +63,6 @@ def save_batch(
     40
     """
     parts = parts_of(data)
-    info = parts.info if step is None else {**parts.info, "global_steps": step}
-    try:
-        batch = batch_from_fields(
-            parts.fields, source=parts.source, columns=parts.columns, info=info
-        )
-    except LoadError as error:
-        raise BatchError(str(error)) from error
-    shown = first_screenshots(batch, parts.inputs[:images])
-    save(replace(batch, images=shown), path)
+    batch = batch_of(parts, step)
+    pictures = dict(enumerate(map(pictures_of, parts.inputs[:images])))
+    save(replace(batch, images=small_screenshots(batch, pictures)), path)

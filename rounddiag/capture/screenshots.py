@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,37 +13,95 @@ from rounddiag.loaders.image_tokens import image_places
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
 
     from rounddiag.batch import Batch
     from rounddiag.loaders.image_tokens import Place
     from rounddiag.vision import PatchScreenshot
 
+    Pictures = tuple[PatchScreenshot, ...]
+
 MAX_SIDE = 768  # pixels: layout and headlines can be read, 8 pictures are half a MB
 _QUALITY = 85  # of the JPEG
+_COLOURS, _FRAMES = 3, 2  # in a patch; a picture's two frames are equal
 
 
-def first_screenshots(
-    batch: Batch, inputs: Sequence[Any]
+def pictures_of(row: Any) -> Pictures:  # noqa: ANN401 a dictionary, or a class of transformers
+    """Return the pictures of a sample, which still read from the trainer's pixels.
+
+    Parameters
+    ----------
+    row : mapping
+        verl's `multi_modal_inputs` of the sample.
+
+    Returns
+    -------
+    tuple of PatchScreenshot
+        None of them where `pixel_values` are not as Qwen2-VL and its successors have
+        them.
+    """
+    pixels, grid = (_tensor(row, name) for name in ("pixel_values", "image_grid_thw"))
+    if pixels is None or grid is None:
+        return ()
+    grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
+    return patch_screenshots(partial(_rows, pixels), pixels.shape, grids) or ()
+
+
+def held_pictures(row: Any, room: int) -> Pictures | None:  # noqa: ANN401 as above
+    """Return copies of the pictures of a sample: one frame of each, in bfloat16.
+
+    Parameters
+    ----------
+    row : mapping
+        verl's `multi_modal_inputs` of the sample.
+    room : int
+        How many bytes the copies may have.
+
+    Returns
+    -------
+    tuple of PatchScreenshot, or None
+        None where there is not enough room.
+    """
+    pictures = pictures_of(row)
+    if sum(map(num_held_bytes, pictures)) > room:
+        return None
+    return tuple(
+        replace(shot, patches=partial(_both_frames, _one_frame(shot.patches())))
+        for shot in pictures
+    )
+
+
+def num_held_bytes(picture: PatchScreenshot) -> int:
+    """Return how many bytes `held_pictures` needs for a picture."""
+    width, height = picture.size
+    frames = picture.grid_thw[0]
+    return frames * width * height * _COLOURS * torch.bfloat16.itemsize
+
+
+def small_screenshots(
+    batch: Batch, pictures: Mapping[int, Sequence[PatchScreenshot]]
 ) -> tuple[tuple[EncodedScreenshot, ...], ...] | None:
-    """Return what the first samples were shown, as small JPEGs.
+    """Return what some samples were shown, as small JPEGs.
 
     Parameters
     ----------
     batch : Batch
-    inputs : sequence of mapping
-        verl's `multi_modal_inputs` of as many samples as are wanted.
+    pictures : mapping of int to sequence of PatchScreenshot
+        The pictures of the samples that are wanted, from the first on.
 
     Returns
     -------
     tuple of tuple of EncodedScreenshot, one per sample of the batch, or None
-        None without inputs or without Pillow. A sample whose `pixel_values` are not
-        as Qwen2-VL and its successors have them gets no screenshot.
+        None without samples or without Pillow.
     """
-    if len(inputs) == 0 or not _has_pillow():
+    if len(pictures) == 0 or not _has_pillow():
         return None
-    first = [_of_sample(batch, sample, row) for sample, row in enumerate(inputs)]
-    return (*first, *[()] * (batch.num_samples - len(first)))
+    return tuple(
+        _of_sample(batch, sample, pictures.get(sample, ()))
+        for sample in range(batch.num_samples)
+    )
 
 
 def _has_pillow() -> bool:
@@ -53,23 +112,29 @@ def _has_pillow() -> bool:
     return True
 
 
-def _of_sample(batch: Batch, sample: int, row: Any) -> tuple[EncodedScreenshot, ...]:  # noqa: ANN401 a dictionary, or a class of transformers
-    pixels, grid = (_get(row, name) for name in ("pixel_values", "image_grid_thw"))
-    if pixels is None or grid is None:
-        return ()
-    grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
-    shots = patch_screenshots(partial(_rows, pixels), pixels.shape, grids) or ()
-    places = image_places(batch, sample, [shot.num_image_tokens for shot in shots])
-    return tuple(map(_small, shots, places))
+def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
+    value = row[name] if hasattr(row, "keys") and name in row.keys() else None  # noqa: SIM118 BatchFeature
+    return value if isinstance(value, torch.Tensor) else None
 
 
-def _rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+def _rows(pixels: Tensor, start: int, stop: int) -> Tensor:
     return pixels[start:stop].detach().cpu()
 
 
-def _get(row: Any, name: str) -> torch.Tensor | None:  # noqa: ANN401 as above
-    value = row[name] if hasattr(row, "keys") and name in row.keys() else None  # noqa: SIM118 BatchFeature
-    return value if isinstance(value, torch.Tensor) else None
+def _one_frame(patches: Tensor) -> Tensor:
+    frames = patches.reshape(len(patches), _COLOURS, _FRAMES, -1)
+    return frames[:, :, 0].to(torch.bfloat16, copy=True)
+
+
+def _both_frames(frame: Tensor) -> Tensor:
+    return frame[:, :, None].expand(-1, -1, _FRAMES, -1).flatten(1)
+
+
+def _of_sample(
+    batch: Batch, sample: int, pictures: Sequence[PatchScreenshot]
+) -> tuple[EncodedScreenshot, ...]:
+    places = image_places(batch, sample, [shot.num_image_tokens for shot in pictures])
+    return tuple(map(_small, pictures, places))
 
 
 def _small(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:

@@ -1,0 +1,81 @@
+"""Copies of what a trainer holds: nothing that it changes or frees later is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.loaders.columns import plain_columns
+from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.parquet.columns import host_array
+
+if TYPE_CHECKING:
+    from rounddiag.capture.fields import Parts
+    from rounddiag.loaders.ragged import Ragged
+
+WEIGHTS = "rollout_is_weights"
+# One value a token each. The position ids of a vision model have four, and would cost
+# as much as the rest: `save_batch` keeps them.
+_TAKEN = {
+    *("responses", "response_ids", "prompts", "prompt_ids", "round_ids"),
+    *("rollout_log_probs", "old_log_probs", "entropys", "entropy", "advantages"),
+    *("response_mask", "loss_mask", "attention_mask"),
+    *("token_level_scores", "rm_scores", WEIGHTS),
+}
+_SCORE = re.compile(r".+_log_?probs?")
+
+
+def held(parts: Parts, *, without: Collection[str] = ()) -> Parts:
+    """Copy what a file of every sample needs to host memory.
+
+    Parameters
+    ----------
+    parts : Parts
+    without : collection of str
+        Fields that are held already.
+
+    Raises
+    ------
+    LoadError
+        If a field has no rows, or the responses are missing.
+    """
+    reader = FieldReader(parts.fields, parts.source)
+    names = [name for name in reader.names if _is_taken(name) and name not in without]
+    rows = {name: reader.rows(name) for name in names}
+    columns = plain_columns(parts.columns, reader.num_samples)
+    return replace(
+        parts,
+        fields={name: _copy(row) for name, row in rows.items() if row is not None},
+        columns={name: values.copy() for name, values in columns.items()},
+        info={k: v for k, v in parts.info.items() if isinstance(v, str | int | float)},
+        inputs=(),
+        round_records=_copied_records(parts.round_records),
+    )
+
+
+def _is_taken(name: str) -> bool:
+    return name in _TAKEN or _SCORE.fullmatch(name) is not None
+
+
+def _copy(found: Ragged) -> Ragged:
+    values = torch.from_numpy(host_array(found.values))
+    # What is on the host already, in the type that a file has, is still the trainer's.
+    is_shared = values.data_ptr() == found.values.data_ptr()
+    return replace(
+        found,
+        values=values.clone() if is_shared else values,
+        offsets=found.offsets.to("cpu", copy=True),
+    )
+
+
+def _copied_records(records: Any) -> list[Any] | None:  # noqa: ANN401 checked when the columns are made
+    if records is None:
+        return None
+    return [
+        [dict(r) if isinstance(r, Mapping) else r for r in listed or ()]
+        for listed in records
+    ]
