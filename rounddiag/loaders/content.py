@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ def read_root(source: Source) -> object:
             return read(source)
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
-    if head.lstrip().startswith(b"{"):
+    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return JsonLines(source)
     return Unknown(_looks_like(head))
 
