@@ -9,7 +9,6 @@ trainer held.
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +25,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.utils.tensordict_utils import get_tensordict, list_of_dict_to_tensordict
 
 from rounddiag.loaders import load
+from tests.interop.readme import README, blocks
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -41,11 +41,6 @@ FIELDS = {
     "prompt_ids": "prompts",
 }
 TRAINER = SimpleNamespace(global_steps=40)
-
-
-def blocks(page: Path) -> list[str]:
-    """The recipes of a page."""
-    return re.findall(r"^```py\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def run(code: str, folder: Path, **names: object) -> Batch:
@@ -178,10 +173,8 @@ def queued(rows: list[dict[str, Any]]) -> tq.KVBatchMeta:
 
 
 def main() -> None:
-    page = (
-        Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parents[2] / "README.md"
-    )
-    v0, v1, without = blocks(page)
+    page = Path(sys.argv[1]) if sys.argv[1:] else README
+    v0, v1, without = blocks(page, "Save a batch in verl")
     torch.manual_seed(0)
     rows = [trajectory(sample) for sample in range(SAMPLES)]
     check_places()

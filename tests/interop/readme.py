@@ -1,0 +1,18 @@
+"""The recipes of README.md, as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def blocks(page: Path, heading: str) -> list[str]:
+    """Return the blocks marked `py` under a heading of a page."""
+    (section,) = re.findall(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)",
+        page.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    return re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
