@@ -2,6 +2,7 @@
 
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.conditional import conditional, standardised
+from rounddiag.stats.samples import correlations, groups
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary, worst_round
 from rounddiag.stats.truncation import truncation
 
@@ -9,6 +10,8 @@ __all__ = [
     "FEW_SAMPLES",
     "cohorts",
     "conditional",
+    "correlations",
+    "groups",
     "round_summary",
     "standardised",
     "survivors",

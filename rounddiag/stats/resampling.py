@@ -35,6 +35,12 @@ class Resampling:
     seed : int
         The same seed gives the same draws.
 
+    Attributes
+    ----------
+    num_clusters : int
+    weights : ndarray of float, shape (NUM_DRAWS, num_clusters)
+        How often each draw has each cluster.
+
     References
     ----------
     P. Hall, "The Bootstrap and Edgeworth Expansion", 1992, section 3.5 (symmetric
@@ -54,7 +60,7 @@ class Resampling:
         generator = np.random.default_rng(seed)
         shares = np.full(max(num_clusters, 1), 1 / max(num_clusters, 1))
         drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS)
-        self._weights = drawn.astype(np.float64)
+        self.weights = drawn.astype(np.float64)
 
     def ratio_interval(
         self, totals: Array, counts: Array, confidence: float = 0.95
@@ -89,7 +95,7 @@ class Resampling:
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
         """Return each draw's mean and its relative standard error."""
-        weights = self._weights
+        weights = self.weights
         columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
         total, count, tt, tc, cc, num = (weights @ np.stack(columns, axis=1)).T
         with np.errstate(divide="ignore", invalid="ignore"):
