@@ -46,6 +46,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
     """Return the samples of these rows, renumbered from 0.
 
     The column `original_sample` keeps which sample of the first batch each one was.
+    What checks found in that batch is left out: it names samples by their old numbers.
     """
     index = rows.tolist()
     flat: dict[str, Any] = {
@@ -72,6 +73,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
         },
         sample_columns=_sample_columns(batch, rows.numpy()),
         round_columns=_round_columns(batch.round_columns, rows.numpy()),
+        meta={name: value for name, value in batch.meta.items() if name != "checks"},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_at
+from rounddiag.checks.places import fault_at, need_tokens
 from rounddiag.checks.sequences import mask_runs
 from rounddiag.checks.tokenizer import decoded
 
@@ -33,6 +32,7 @@ _INSIDE = 8  # tokens of a run in which a header is looked for
 
 
 def _wrong_starts(batch: Batch) -> Fault | None:
+    need_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
     runs = mask_runs(batch)
@@ -48,11 +48,10 @@ def _wrong_starts(batch: Batch) -> Fault | None:
         raise UntestableError(field="tokenizer", why=why)
     # Where nothing is known to stand before a round, nothing is wrong.
     wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
-    fault = fault_at(
-        batch, runs.start[wrong], "that begin a run of the mask and follow no header"
-    )
-    return fault and replace(
-        fault, detail=f"{fault.detail}; the first follows {texts[wrong[0]]}"
+    what = "at the start of a run of the mask, without a header before it"
+    fault = fault_at(batch, runs.start[wrong], what)
+    return fault and Fault(
+        f"{fault.detail}; the first follows {texts[wrong[0]]}", fault.samples
     )
 
 

@@ -87,10 +87,16 @@ def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
     first, stop = max(place.position - _AROUND, 0), place.position + _AROUND
     parts = (own[first : place.position], own[place.position : stop])
     shown = [*parts, rollout[place.position : stop]]
-    before, here, there = (
-        "|".join(decoded(ids.tolist(), tokenizer)) or "nothing" for ids in shown
-    )
+    before, here, there = (_text(ids.tolist(), tokenizer) for ids in shown)
     return f"after {before}: {here} here, {there} there"
+
+
+def _text(ids: list[int], tokenizer: object | None) -> str:
+    try:
+        texts = decoded(ids, tokenizer)
+    except UntestableError:  # then the ids themselves have to do
+        texts = decoded(ids, None)
+    return "|".join(texts) or "nothing"
 
 
 INPUT_IDS = Contract("prompt and response are `input_ids`", "input_ids", _as_input_ids)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_at, fault_in, samples_of
+from rounddiag.checks.places import fault_at, fault_in, need_tokens, samples_of
 from rounddiag.checks.sequences import mask_runs
 from rounddiag.checks.tokenizer import special_ids
 
@@ -27,7 +27,7 @@ _ENDS = (
 
 def _wrong_ends(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
-    what = "that end a run of the mask and no turn"
+    what = "at the end of a run of the mask, and not of a turn"
     return fault_at(batch, last[~ends_turn & ~ends_response], what)
 
 
@@ -39,6 +39,7 @@ def _cut(batch: Batch) -> Fault | None:
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, which end a turn, and which end a response."""
+    need_tokens(batch)
     ids = list(special_ids(batch.tokenizer, _ENDS).values())
     wanted = torch.tensor(ids, device=batch.response_ids.device)
     if not torch.isin(batch.response_ids, wanted).any():

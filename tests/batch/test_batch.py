@@ -216,3 +216,22 @@ def test_an_unknown_score_lists_the_known() -> None:
     batch = hand_batch(scores={"ref": torch.zeros(3, 6)})
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         batch.log_probs("rf")
+
+
+def test_failed_checks_are_shown_first_and_counted() -> None:
+    found = [
+        {"name": "it holds", "status": "passed", "detail": ""},
+        {"name": "it breaks", "status": "failed", "detail": "<b>1 token</b>"},
+    ]
+    batch = hand_batch(meta={"checks": found})
+    assert repr(batch) == (
+        "Batch(num_samples=3, num_rounds=5, num_tokens=8, failed_checks=1)"
+    )
+    html = batch._repr_html_()
+    assert html.index("it breaks: &lt;b&gt;1 token&lt;/b&gt;") < html.index("samples")
+    assert "it holds" not in html
+
+
+def test_nothing_is_shown_where_all_checks_passed() -> None:
+    found = [{"name": "it holds", "status": "passed", "detail": ""}]
+    assert repr(hand_batch(meta={"checks": found})) == repr(hand_batch())

@@ -1,0 +1,134 @@
+"""All checks together: on real files, on odd batches, and the cheap ones alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag.checks import check, checked
+from rounddiag.loaders import load
+from tests.batches import hand_batch, masks, padded
+from tests.checks.chats import EMPTY, Broken, Chat, chat, picture, prompts, scored
+
+if TYPE_CHECKING:
+    from rounddiag import Batch
+
+SAMPLES = Path(__file__).parents[2] / "sample_data"
+NAN = float("nan")
+EVERYTHING: dict[str, Any] = {
+    "tokenizer": Broken(),
+    "images": ((picture(1, 2, 2, position=0),),),
+    "position_ids": (torch.zeros(4, 2),),
+    "rollout_ids": (torch.tensor([5]),),
+    **prompts([1]),
+}
+ODD = {
+    "empty": EMPTY,
+    "one token": chat([[7]], [[1]]),
+    "all NaN": scored([[NAN, NAN]], [[NAN, NAN]]),
+    "no generated token": chat([[7, 8]], [[0, 0]], **EVERYTHING),
+    "empty response": chat([[]], [[]], **{**EVERYTHING, "position_ids": None}),
+    "a tokenizer that fails": chat([[7]], [[1]], **EVERYTHING),
+    "ids that are no ids": chat([[-1, 2**62]], [[1, 1]], tokenizer=Chat()),
+}
+
+
+def failed(batch: Batch, *, cheap: bool = False) -> list[str]:
+    return [one.name for one in check(batch, cheap=cheap).failed]
+
+
+@pytest.mark.parametrize("name", ["healthy", "image_window", "stale"])
+def test_the_sample_data_breaks_no_contract(name: str) -> None:
+    found = check(load(SAMPLES / f"{name}.parquet"))
+    assert found.failed == ()
+    assert len(found.passed) > 10
+
+
+def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
+    batch = load(SAMPLES / "image_window_verl.pkl")
+    found = check(replace(batch, tokenizer=SAMPLES / "tokenizer.json"))
+    assert found.failed == ()
+    assert [one.field for one in found.not_testable] == [
+        "rollout_ids",
+        "min_global_steps",
+        "rollout_ids",
+    ]
+
+
+def test_the_cheap_ones_are_part_of_all() -> None:
+    few, every = check(hand_batch(), cheap=True), check(hand_batch())
+    assert {one.name for one in few} < {one.name for one in every}
+    assert len({one.name for one in every}) == len(every) == 21
+
+
+@pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
+def test_odd_batches_are_survived(batch: Batch) -> None:
+    for found in (check(batch), check(batch, cheap=True)):
+        assert all(one.status == "passed" or one.detail for one in found)
+        assert "\n" not in "".join(one.name + one.detail for one in found)
+
+
+def test_the_cheap_ones_ask_no_tokenizer() -> None:
+    batch = chat([[7]], [[1]], **EVERYTHING)
+    assert "tokenizer" not in {one.field for one in check(batch, cheap=True)}
+
+
+@given(masks(), st.data())
+def test_the_samples_that_are_named_are_those_that_break(
+    mask: list[list[int]], data: st.DataObject
+) -> None:
+    shape = (len(mask), len(mask[0]) if mask else 0)
+    numbers = st.sampled_from([0.0, -1.0, -2.5, 1.0, NAN, float("inf")])
+    size = shape[0] * shape[1]
+    old, rollout = (
+        torch.tensor(data.draw(st.lists(numbers, min_size=size, max_size=size)))
+        for _ in range(2)
+    )
+    batch = padded(
+        torch.tensor(mask).reshape(shape), old.reshape(shape), rollout.reshape(shape)
+    )
+    named = {one.name: one.samples for one in check(batch, cheap=True)}
+    written = torch.tensor(mask).reshape(shape) != 0
+    above = ((old > 0) | (rollout > 0)).reshape(shape) & written
+    infinite = ~(old.isfinite() & rollout.isfinite()).reshape(shape) & written
+    assert named["log-probs are not above 0"] == rows_with(above)
+    assert named["log-probs are finite"] == rows_with(infinite)
+
+
+def rows_with(flags: torch.Tensor) -> tuple[int, ...]:
+    return tuple(sample for sample, row in enumerate(flags) if row.any())
+
+
+def test_samples_that_are_named_exist_and_break_the_contract_alone() -> None:
+    rollout = [[-1.0, -2.0], [1.0, -2.0], [-1.0, 3.0]]
+    batch = scored(rollout, [[-1.5, -2.0]] * 3)
+    (only,) = check(batch, cheap=True).failed
+    assert only.samples == (1, 2)
+    assert failed(batch[:1]) == []
+    assert failed(batch[1:]) == [only.name]
+
+
+def test_a_checked_batch_carries_what_was_found() -> None:
+    batch = checked(scored([[-1.0]], [[0.5]]))
+    found = [one for one in batch.meta["checks"] if one["status"] == "failed"]
+    assert found == [
+        {
+            "name": "log-probs are not above 0",
+            "status": "failed",
+            "detail": "1 token whose old log-prob is above 0, in 1 sample: sample 0"
+            " round 0 position 0",
+        }
+    ]
+    assert batch.meta["checks"] == check(batch, cheap=True).as_plain()
+    assert "checks" not in batch[0].meta
+
+
+def test_results_are_the_same_on_every_device(device: torch.device) -> None:
+    batch = scored([[-1.0, 0.0, NAN]] * 2, [[0.5, -2.0, -1.0]] * 2)
+    assert repr(check(batch.to(device))) == repr(check(batch))

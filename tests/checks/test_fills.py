@@ -1,0 +1,78 @@
+"""One value at many tokens: a fill, or a model that is sure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.checks.fills import FILLS
+from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VARIED = [-1 - number / 8 for number in range(32)]
+
+
+def found(row: Sequence[float]) -> tuple[str, str, tuple[int, ...]]:
+    """Check one sample by the sampler, beside a varied one by the trainer."""
+    return came_to(FILLS, scored([row], [VARIED[: len(row)]]))
+
+
+def test_varied_log_probs_pass() -> None:
+    assert found(VARIED[1:]) == PASSED
+
+
+def test_one_value_everywhere_is_a_fill() -> None:
+    assert found([-10.0] * 8) == (
+        "failed",
+        "1 sample with one rollout log-prob at many tokens: sample 0 has -10 at 100% of"
+        " them",
+        (0,),
+    )
+
+
+def test_a_quarter_of_the_tokens_is_enough() -> None:
+    assert found([*VARIED[:24], *[-1.0625] * 8])[1].endswith(
+        "has -1.0625 at 25% of them"
+    )
+    assert found([*VARIED[:25], *[-1.0625] * 7]) == PASSED
+
+
+def test_few_tokens_may_be_equal() -> None:
+    assert found([-10.0] * 7) == PASSED
+
+
+def test_a_sure_model_repeats_0() -> None:
+    assert found([0.0] * 24 + VARIED[:8]) == PASSED
+    assert found([-1.1920929e-07] * 30 + [-1.0, -2.0]) == PASSED
+
+
+def test_nothing_but_0_is_a_fill() -> None:
+    assert found([0.0] * 8)[1].endswith("sample 0 has 0 at 100% of them")
+
+
+def test_the_samples_of_both_engines_are_named() -> None:
+    rollout = [VARIED[:8], [1.0] * 8, [1.0] * 8]
+    assert came_to(FILLS, scored(rollout, [[-3.0] * 8, VARIED[:8], VARIED[:8]])) == (
+        "failed",
+        "2 samples with one rollout log-prob at many tokens: sample 1 has 1 at 100% of"
+        " them; 1 sample with one old log-prob at many tokens: sample 0 has -3 at 100%"
+        " of them",
+        (0, 1, 2),
+    )
+
+
+def test_a_fill_of_observations_is_no_fill() -> None:
+    mask = [[1] * 8 + [0] * 24]
+    batch = scored([VARIED[:8] + [-1.0625] * 24], [VARIED], masks=mask)
+    assert came_to(FILLS, batch) == PASSED
+
+
+def test_minus_infinity_can_fill_and_nan_is_another_check() -> None:
+    filled = found([float("-inf")] * 9 + VARIED[:8])
+    assert filled[1].endswith("sample 0 has -inf at 53% of them")
+    assert found([float("nan")] * 9 + VARIED[:8]) == PASSED
+
+
+def test_without_a_generated_token_there_is_nothing_to_test() -> None:
+    assert came_to(FILLS, EMPTY) == NO_TOKEN

@@ -1,0 +1,129 @@
+"""Log-probs that no engine computes, and batches that cannot be measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from rounddiag.checks.log_probs import (
+    AT_MOST_ZERO,
+    FINITE,
+    MEASURABLE,
+    ZERO_IN_BOTH,
+)
+from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
+
+if TYPE_CHECKING:
+    from rounddiag.checks.contract import Contract
+
+NAN, INF = float("nan"), float("inf")
+ALL = [AT_MOST_ZERO, FINITE, MEASURABLE, ZERO_IN_BOTH]
+
+
+@pytest.mark.parametrize("contract", ALL)
+def test_usual_log_probs_pass(contract: Contract) -> None:
+    assert came_to(contract, scored([[-1.0, -0.5]], [[-1.5, 0.0]])) == PASSED
+
+
+@pytest.mark.parametrize("contract", ALL)
+def test_without_a_generated_token_there_is_nothing_to_test(contract: Contract) -> None:
+    assert came_to(contract, EMPTY) == NO_TOKEN
+    assert came_to(contract, scored([[1.0]], [[NAN]], masks=[[0]])) == NO_TOKEN
+
+
+@pytest.mark.parametrize("contract", ALL)
+def test_observations_are_not_looked_at(contract: Contract) -> None:
+    batch = scored([[-1.0, 9.0, NAN]], [[-1.5, INF, -9.0]], masks=[[1, 0, 0]])
+    assert came_to(contract, batch) == PASSED
+
+
+def test_values_above_0_are_named_for_each_engine() -> None:
+    rollout = [[-1.0, 0.5, -1.0], [2.0, -1.0, 0.25]]
+    batch = scored(
+        rollout, [[-1.0, -1.0, 0.125], [-1.0] * 3], masks=[[1, 1, 1], [1, 0, 1]]
+    )
+    assert came_to(AT_MOST_ZERO, batch) == (
+        "failed",
+        "3 tokens whose rollout log-prob is above 0, in 2 samples: sample 0 round 0"
+        " position 1, sample 1 round 0 position 0, sample 1 round 1 position 2;"
+        " 1 token whose old log-prob is above 0, in 1 sample: sample 0 round 0"
+        " position 2",
+        (0, 1),
+    )
+
+
+def test_only_the_first_places_are_named() -> None:
+    batch = scored([[1.0] * 1200], [[-1.0] * 1200])
+    assert came_to(AT_MOST_ZERO, batch) == (
+        "failed",
+        "1,200 tokens whose rollout log-prob is above 0, in 1 sample: sample 0 round 0"
+        " position 0, sample 0 round 0 position 1, sample 0 round 0 position 2 and"
+        " 1,197 more",
+        (0,),
+    )
+
+
+def test_what_is_not_finite_is_counted() -> None:
+    batch = scored([[NAN, -INF, -1.0]], [[-1.0, -1.0, NAN]])
+    assert came_to(FINITE, batch) == (
+        "failed",
+        "1 token whose rollout log-prob is NaN, in 1 sample: sample 0 round 0"
+        " position 0; 1 token whose rollout log-prob is infinite, in 1 sample: sample 0"
+        " round 0 position 1; 1 token whose old log-prob is NaN, in 1 sample: sample 0"
+        " round 0 position 2",
+        (0,),
+    )
+
+
+def test_a_0_alone_is_a_fill() -> None:
+    batch = scored([[0.0, -1.0, 0.0]], [[-1.5, 0.0, -1.0]])
+    assert came_to(ZERO_IN_BOTH, batch) == (
+        "failed",
+        "1 token whose rollout log-prob is exactly 0, the other engine's under -1, in 1"
+        " sample: sample 0 round 0 position 0",
+        (0,),
+    )
+    status, detail, _ = came_to(ZERO_IN_BOTH, scored([[-3.0]], [[0.0]]))
+    assert (status, detail[:38]) == ("failed", "1 token whose old log-prob is exactly ")
+
+
+def test_identical_log_probs_measure_nothing() -> None:
+    batch = scored([[-1.0, -2.0]], [[-1.0, -2.0]])
+    assert came_to(MEASURABLE, batch) == (
+        "failed",
+        "`old_log_probs` and `rollout_log_probs` are bit-identical at all 2 generated"
+        " tokens: the trainer took the sampler's numbers (bypass mode)",
+        (),
+    )
+    assert came_to(MEASURABLE, scored([[-1.0, -2.0]], [[-1.0, -2.5]])) == PASSED
+
+
+def test_what_the_loader_knows_of_it_is_told() -> None:
+    meta = {"not_measurable": "the pass was\nskipped"}
+    batch = scored([[-1.0]], [[-2.0]], meta=meta)
+    assert came_to(MEASURABLE, batch) == ("failed", r"the pass was\nskipped", ())
+
+
+def test_tokens_of_another_block_are_found(device: torch.device) -> None:
+    rollout = torch.full((1, 200_000), -1.0)
+    rollout[0, [5, 70_000, 199_999]] = 1.0
+    batch = scored(rollout.tolist(), [[-2.0] * 200_000]).to(device)
+    assert came_to(AT_MOST_ZERO, batch)[1] == (
+        "3 tokens whose rollout log-prob is above 0, in 1 sample: sample 0 round 0"
+        " position 5, sample 0 round 0 position 70000, sample 0 round 0 position 199999"
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_every_precision_is_understood(dtype: torch.dtype) -> None:
+    rows = [torch.tensor([NAN, 1.0], dtype=dtype)]
+    batch = scored([[-1.0, -1.0]], [[-1.0, -2.0]], masks=[[1, 1]])
+    batch = type(batch).from_rows(
+        response_ids=[torch.arange(2)],
+        response_mask=[torch.ones(2)],
+        rollout_log_probs=rows,
+        old_log_probs=[torch.tensor([-1.0, -2.0], dtype=dtype)],
+    )
+    assert [came_to(one, batch)[0] for one in (FINITE, AT_MOST_ZERO)] == ["failed"] * 2

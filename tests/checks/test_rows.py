@@ -1,0 +1,110 @@
+"""Copies of rows, rows of padding and empty responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rounddiag.checks.rows import COPIES, NOT_EMPTY, WRITTEN
+from tests.checks.chats import (
+    EMPTY,
+    NO_TOKEN,
+    PASSED,
+    came_to,
+    chat,
+    prompts,
+    scored,
+    untestable,
+)
+
+RARE = [-9.0, -8.0, -7.0]  # together under -20 nats
+OLD = [-9.5, -8.0, -7.0]
+
+
+def rows(*ids: list[int], **others: Any) -> Any:
+    """Return rows that are alike in all but their ids and what is given."""
+    fields: dict[str, Any] = {
+        "rollout_log_probs": [torch.tensor(RARE)] * len(ids),
+        "old_log_probs": [torch.tensor(OLD)] * len(ids),
+    }
+    return chat(list(ids), [[1, 1, 1]] * len(ids), **{**fields, **others})
+
+
+def test_copies_are_named_with_their_first() -> None:
+    batch = rows([1, 2, 3], [4, 5, 6], [1, 2, 3], [4, 5, 6], [1, 2, 3])
+    assert came_to(COPIES, batch) == (
+        "failed",
+        "3 samples with the prompt, response and log-probs of another: sample 2 is"
+        " sample 0",
+        (2, 3, 4),
+    )
+
+
+def test_another_prompt_is_another_row() -> None:
+    batch = rows([1, 2, 3], [1, 2, 3], **prompts([7], [8]))
+    assert came_to(COPIES, batch) == PASSED
+    same = rows([1, 2, 3], [1, 2, 3], **prompts([7], [7]))
+    assert came_to(COPIES, same)[2] == (1,)
+
+
+def test_another_old_log_prob_is_another_row() -> None:
+    old = [torch.tensor(OLD), torch.tensor([*OLD[:2], -7.5])]
+    assert came_to(COPIES, rows([1, 2, 3], [1, 2, 3], old_log_probs=old)) == PASSED
+
+
+def test_a_likely_response_may_come_twice() -> None:
+    likely = [torch.tensor([-0.5, -0.25, -0.125])] * 2
+    batch = rows([1, 2, 3], [1, 2, 3], rollout_log_probs=likely)
+    assert came_to(COPIES, batch) == PASSED
+
+
+def test_copies_without_numbers_are_copies() -> None:
+    nothing = [torch.full((3,), float("nan"))] * 2
+    batch = rows([1, 2, 3], [1, 2, 3], rollout_log_probs=nothing)
+    assert came_to(COPIES, batch)[2] == (1,)
+
+
+def test_padding_at_the_end_is_no_difference() -> None:
+    def padded(*values: float) -> torch.Tensor:
+        return torch.tensor([[*values, 0.0], [*values, 9.0]])
+
+    batch = type(EMPTY).from_padded(
+        response_ids=torch.tensor([[1, 2, 3, 0], [1, 2, 3, 9]]),
+        response_mask=torch.tensor([[1, 1, 1, 0]] * 2),
+        rollout_log_probs=padded(*RARE),
+        old_log_probs=padded(*OLD),
+        lengths=torch.tensor([3, 3]),
+    )
+    assert came_to(COPIES, batch)[2] == (1,)
+
+
+def test_empty_rows_are_no_copies() -> None:
+    batch = scored([[-9.0] * 3, [], []], [[-8.0] * 3, [], []])
+    assert came_to(COPIES, batch) == PASSED
+    assert came_to(COPIES, EMPTY) == NO_TOKEN
+
+
+def test_rows_in_which_nothing_was_written_are_named() -> None:
+    batch = chat([[1, 2], [1], [3]], [[0, 0], [1], [0]])
+    assert came_to(WRITTEN, batch) == (
+        "failed",
+        "2 samples in which the model wrote nothing, as in padding: samples 0, 2",
+        (0, 2),
+    )
+    assert came_to(NOT_EMPTY, batch) == PASSED
+
+
+def test_empty_responses_are_named() -> None:
+    batch = chat([[], [1]], [[], [1]])
+    assert came_to(NOT_EMPTY, batch) == (
+        "failed",
+        "1 sample without a single response token: sample 0",
+        (0,),
+    )
+    assert came_to(WRITTEN, batch) == PASSED
+
+
+def test_a_batch_of_no_samples_has_no_rows_to_test() -> None:
+    assert came_to(WRITTEN, EMPTY) == untestable("the batch has no sample")
+    assert came_to(NOT_EMPTY, EMPTY) == untestable("the batch has no sample")

@@ -1,0 +1,109 @@
+"""The trainer's token ids beside those of the file and of the sampler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rounddiag.checks.token_ids import IDS, IDS_AS_TEXT, INPUT_IDS, LENGTHS
+from tests.checks.chats import (
+    CLICK,
+    DONE,
+    LINE,
+    PASSED,
+    START,
+    THINK,
+    Broken,
+    Chat,
+    came_to,
+    chat,
+    untestable,
+)
+
+
+def sampled(*rows: list[int], **others: Any) -> Any:
+    """Return two responses, and the ids that the sampler had for them."""
+    return chat(
+        [[THINK, CLICK, DONE], [START]],
+        [[1, 0, 1], [1]],
+        rollout_ids=tuple(torch.tensor(row, dtype=torch.int64) for row in rows),
+        **others,
+    )
+
+
+def told(**meta: str) -> tuple[str, str, tuple[int, ...]]:
+    return came_to(INPUT_IDS, chat([[1]], [[1]], meta=meta))
+
+
+def test_input_ids_are_what_the_loader_saw() -> None:
+    assert told(input_ids="equal") == PASSED
+    differs = "sample 0 has 9, not 1, at position 0"
+    assert told(input_ids=differs) == ("failed", differs, ())
+    assert told() == untestable("needs `input_ids`")
+
+
+@pytest.mark.parametrize("contract", [IDS, IDS_AS_TEXT, LENGTHS])
+def test_equal_ids_pass(contract: Any) -> None:
+    assert came_to(contract, sampled([THINK, CLICK, DONE], [START])) == PASSED
+    assert came_to(contract, chat([[1]], [[1]])) == untestable("needs `rollout_ids`")
+    assert came_to(contract, chat([], [], rollout_ids=())) == PASSED
+
+
+def test_another_length_is_told() -> None:
+    batch = sampled([THINK, CLICK, DONE, LINE], [START])
+    assert came_to(LENGTHS, batch) == (
+        "failed",
+        "1 sample of another length by the sampler: sample 0 has 4 tokens there and 3"
+        " here",
+        (0,),
+    )
+    assert came_to(IDS, batch) == PASSED
+
+
+def test_other_ids_are_shown_with_those_around() -> None:
+    batch = sampled([THINK, CLICK, LINE, DONE], [START])
+    expected = (
+        "1 sample with other ids: sample 0 round 1 position 2, after ⟨13⟩|⟨14⟩: ⟨15⟩"
+        " here, ⟨12⟩|⟨15⟩ there"
+    )
+    assert came_to(IDS, batch) == ("failed", expected, (0,))
+    assert came_to(IDS_AS_TEXT, batch) == ("failed", expected, (0,))
+
+
+def test_other_ids_are_shown_as_text_on_request() -> None:
+    batch = sampled([THINK, CLICK, LINE, DONE], [LINE], tokenizer=Chat())
+    assert came_to(IDS, batch)[1].startswith("2 samples with other ids: sample 0 round")
+    assert came_to(IDS_AS_TEXT, batch)[1] == (
+        "2 samples with other ids: sample 0 round 1 position 2, after <think>|click:"
+        " done here, ↵|done there"
+    )
+
+
+def test_the_first_token_can_differ() -> None:
+    batch = sampled([THINK, CLICK, DONE], [DONE])
+    assert came_to(IDS, batch)[1] == (
+        "1 sample with other ids: sample 1 round 0 position 0, after nothing: ⟨0⟩ here,"
+        " ⟨15⟩ there"
+    )
+
+
+def test_five_tokens_on_each_side_are_shown() -> None:
+    ids = torch.arange(100, 120)
+    batch = chat([ids.tolist()], [[1] * 20], rollout_ids=(ids.clone(),))
+    assert batch.rollout_ids is not None
+    batch.rollout_ids[0][10] = 0
+    assert came_to(IDS, batch)[1] == (
+        "1 sample with other ids: sample 0 round 0 position 10, after"
+        " ⟨105⟩|⟨106⟩|⟨107⟩|⟨108⟩|⟨109⟩: ⟨110⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩ here,"
+        " ⟨0⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩ there"
+    )
+
+
+def test_a_tokenizer_that_fails_leaves_the_ids() -> None:
+    batch = sampled([LINE, CLICK, DONE], [START], tokenizer=Broken())
+    assert came_to(IDS_AS_TEXT, batch)[1] == (
+        "1 sample with other ids: sample 0 round 0 position 0, after nothing:"
+        " ⟨13⟩|⟨14⟩|⟨15⟩ here, ⟨12⟩|⟨14⟩|⟨15⟩ there"
+    )

@@ -1,0 +1,94 @@
+"""Rounds end with an end-of-turn token, or where the response was cut off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rounddiag.checks.turns import ENDS, NOT_CUT
+from tests.checks.chats import (
+    CLICK,
+    DONE,
+    EMPTY,
+    END,
+    PASSED,
+    Broken,
+    Chat,
+    came_to,
+    chat,
+    untestable,
+)
+
+BOTH = [ENDS, NOT_CUT]
+
+
+@pytest.mark.parametrize("contract", BOTH)
+def test_rounds_that_end_with_their_turn_pass(contract: Any) -> None:
+    batch = chat([[CLICK, END, 0, DONE, END]], [[1, 1, 0, 1, 1]], tokenizer=Chat())
+    assert came_to(contract, batch) == PASSED
+
+
+def test_a_mask_that_ends_too_early_is_told() -> None:
+    batch = chat(
+        [[CLICK, END, 0, DONE, END], [END]], [[1, 0, 0, 1, 1], [1]], tokenizer=Chat()
+    )
+    assert came_to(ENDS, batch) == (
+        "failed",
+        "1 token at the end of a run of the mask, and not of a turn, in 1 sample:"
+        " sample 0 round 0 position 0",
+        (0,),
+    )
+    assert came_to(NOT_CUT, batch) == PASSED
+
+
+def test_a_response_that_is_cut_off_is_told() -> None:
+    batch = chat([[END], [END, 0, CLICK]], [[1], [1, 0, 1]], tokenizer=Chat())
+    assert came_to(ENDS, batch) == PASSED
+    assert came_to(NOT_CUT, batch) == (
+        "failed",
+        "1 sample whose last round has no end of turn: sample 1",
+        (1,),
+    )
+
+
+def test_the_end_of_a_response_is_before_its_padding() -> None:
+    batch = type(EMPTY).from_padded(
+        response_ids=torch.tensor([[END, 0, CLICK, 0]]),
+        response_mask=torch.tensor([[1, 0, 1, 0]]),
+        rollout_log_probs=torch.zeros(1, 4),
+        old_log_probs=torch.zeros(1, 4),
+        lengths=torch.tensor([3]),
+        tokenizer=Chat(),
+    )
+    assert came_to(NOT_CUT, batch)[2] == (0,)
+
+
+def test_rounds_that_ids_divide_are_one_run_of_the_mask() -> None:
+    ids = [torch.tensor([0, 0, 1, 1])]
+    batch = chat(
+        [[CLICK, DONE, CLICK, END]], [[1, 1, 1, 1]], round_ids=ids, tokenizer=Chat()
+    )
+    assert batch.num_rounds == 2
+    assert came_to(ENDS, batch) == PASSED
+
+
+@pytest.mark.parametrize("contract", BOTH)
+def test_without_a_template_that_is_known_it_is_not_testable(contract: Any) -> None:
+    assert came_to(contract, chat([[CLICK]], [[1]])) == untestable("needs `tokenizer`")
+    assert came_to(contract, chat([[CLICK]], [[1]], tokenizer=Chat())) == untestable(
+        "no end-of-turn token that is known stands in a response"
+    )
+    assert came_to(contract, chat([[CLICK]], [[1]], tokenizer=Broken())) == untestable(
+        r"the `tokenizer` fails: RuntimeError: no\nvocabulary"
+    )
+
+
+@pytest.mark.parametrize("contract", BOTH)
+def test_a_callable_names_no_special_tokens(contract: Any) -> None:
+    status, detail, _ = came_to(contract, chat([[END]], [[1]], tokenizer=lambda _: "x"))
+    assert status == "not testable"
+    assert detail.startswith(
+        "needs another `tokenizer`: its special tokens are none of"
+    )
