@@ -132,11 +132,13 @@ def _scores(reader: FieldReader) -> dict[str, Tensor]:
 
 
 def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
-    """Take the rewards out of the columns, where a file has one number a sample."""
-    rewards = columns.pop("rewards", None)
-    if rewards is None or rewards.dtype.kind not in "biuf":
+    """Take the rewards out of the columns, where they are numbers; None is NaN."""
+    rewards = columns.get("rewards")
+    if rewards is None or rewards.dtype.kind not in "biufO":
         return None
-    return torch.from_numpy(rewards.astype(np.float64))
+    if any(isinstance(value, str) for value in rewards):
+        return None
+    return torch.from_numpy(columns.pop("rewards").astype(np.float64))
 
 
 def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
