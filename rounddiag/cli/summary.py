@@ -1,10 +1,12 @@
-"""What `rounddiag summary FILE` prints: the rounds, the worst, and the sources."""
+"""What `rounddiag summary FILE` prints: failed checks, the rounds, and the sources."""
 
 from __future__ import annotations
 
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.checks import check
+from rounddiag.checks.words import count, printable
 from rounddiag.stats import FEW_SAMPLES, round_summary, worst_round
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.checks import Checks
 
 _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
@@ -31,22 +34,29 @@ def describe(batch: Batch) -> str:
     Returns
     -------
     str
-        Some lines: counts, a table with one row per round, the worst round, sources.
+        Some lines: failed checks, counts, a table with one row per round, the worst
+        round, sources, what else was checked.
     """
+    found = check(batch)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
     table = summary[_COLUMNS].to_string(
         index=False, float_format="{:.4g}".format, na_rep="-"
     )
-    parts = [_counts(batch), table, _worst(summary), _sources(batch, num_nonfinite)]
-    return "\n\n".join(parts)
+    failed = [f"failed check: {one.name}: {one.detail}" for one in found.failed]
+    parts = [
+        "\n".join(failed),
+        *(_counts(batch), table, _worst(summary), _sources(batch, num_nonfinite)),
+        _others(found),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def _counts(batch: Batch) -> str:
     unit = "sample" if batch.group_ids is None else "group"
     return (
-        f"{_many(batch.num_samples, 'sample')}, {_many(batch.num_rounds, 'round')}, "
-        f"{_many(batch.num_tokens, 'generated token')}\n"
+        f"{count(batch.num_samples, 'sample')}, {count(batch.num_rounds, 'round')}, "
+        f"{count(batch.num_tokens, 'generated token')}\n"
         f"diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by {unit}"
     )
 
@@ -65,8 +75,8 @@ def _worst(summary: pd.DataFrame) -> str:
     )
     return (
         f"worst round: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
-        f"nat ({interval}; {_many(worst['num_samples'], 'sample')}, "
-        f"{_many(worst['num_tokens'], 'token')}){note}"
+        f"nat ({interval}; {count(int(worst['num_samples']), 'sample')}, "
+        f"{count(int(worst['num_tokens']), 'token')}){note}"
     )
 
 
@@ -77,24 +87,21 @@ def _sources(batch: Batch, num_nonfinite: int) -> str:
         "sampling": _pairs(batch.meta.get("sampling") or {}),
     }
     lines = [
-        f"{what}: {_plain(value or 'not recorded')}" for what, value in told.items()
+        f"{what}: {printable(value or 'not recorded')}" for what, value in told.items()
     ]
     if batch.meta.get("rounds"):
-        lines.append(f"rounds: {_plain(batch.meta['rounds'])}")
+        lines.append(f"rounds: {printable(batch.meta['rounds'])}")
     num_dropped = batch.meta.get("num_dropped_rows", 0)
     lines.append(f"padding rows left out: {num_dropped}")
     lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
     return "\n".join(lines)
 
 
-def _many(number: float, what: str) -> str:
-    return f"{number:.0f} {what}{'' if number == 1 else 's'}"
+def _others(found: Checks) -> str:
+    lines = [f"{count(len(found.passed), 'check')} passed, {len(found.failed)} failed"]
+    lines += [f"not testable: {one.name} ({one.detail})" for one in found.not_testable]
+    return "\n".join(lines)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def _plain(value: object) -> str:
-    """Show text from a file without letting it command the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))

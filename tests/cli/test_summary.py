@@ -32,7 +32,7 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
         sampling={"temperature": 1.0, "top_p": 0.9},
         num_dropped_rows=3,
     )
-    counts, table, worst, sources = describe(batch).split("\n\n")
+    counts, table, worst, sources, _ = describe(batch).split("\n\n")
     assert counts == (
         "1 sample, 2 rounds, 3 generated tokens\n"
         "diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by sample"
@@ -59,7 +59,7 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
 def test_it_counts_what_is_not_finite() -> None:
     text = describe(two_rounds([NAN, -2.0, 0.0, INF]))
     assert "worst round: 0, mean |diff| 1 nat (" in text
-    assert text.endswith("\ntokens left out, diff not finite: 2")
+    assert "\ntokens left out, diff not finite: 2\n\n" in text
 
 
 def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
@@ -68,8 +68,8 @@ def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
 
 
 def test_it_says_what_the_file_does_not_know() -> None:
-    lines = describe(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown")).splitlines()
-    assert lines[-6:] == [
+    parts = describe(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown")).split("\n\n")
+    assert parts[3].splitlines() == [
         "mask: not recorded",
         "old log-probs: not recorded",
         "sampling: not recorded",
@@ -94,3 +94,18 @@ def test_groups_make_the_intervals() -> None:
 def test_text_of_a_file_cannot_command_the_terminal(hostile: str) -> None:
     text = describe(two_rounds([0.0, 0.0, 0.0, 0.0], mask_source=hostile))
     assert f"\nmask: {repr(hostile)[1:-1]}\n" in text
+
+
+def test_failed_checks_come_first_and_what_was_not_testable_last() -> None:
+    first, *_, last = describe(two_rounds([0.5, -2.0, 0.0, -3.0])).split("\n\n")
+    assert first == (
+        "failed check: log-probs are not above 0: 1 token whose old log-prob is above"
+        " 0, in 1 sample: sample 0 round 0 position 0"
+    )
+    lines = last.splitlines()
+    assert lines[0] == "8 checks passed, 1 failed"
+    assert lines[1:3] == [
+        "not testable: prompt and response are `input_ids` (needs `input_ids`)",
+        "not testable: both engines' responses have one length (needs `rollout_ids`)",
+    ]
+    assert len(lines) == 13
