@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.natural_order import by_numbers
 from rounddiag.loaders.registry import FORMATS
 
 if TYPE_CHECKING:
@@ -88,14 +88,3 @@ def _shown(files: list[Path], folder: Path) -> str:
 
 def _in_order(files: list[Path]) -> list[Path]:
     return sorted(files, key=lambda file: by_numbers(str(file)))
-
-
-def by_numbers(text: str) -> list[tuple[str, int]]:
-    """Return a key that sorts `rank_10` after `rank_9`.
-
-    Examples
-    --------
-    >>> sorted(["b_10", "b_9", "a_11"], key=by_numbers)
-    ['a_11', 'b_9', 'b_10']
-    """
-    return [(part, int(n or 0)) for part, n in re.findall(r"(\D*)(\d*)", text)]

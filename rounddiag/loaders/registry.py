@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import DATASET, TABLE, TENSORS
 from rounddiag.loaders.hooks import OPENRLHF, TRL
+from rounddiag.loaders.miles import RANK
 from rounddiag.loaders.nemo_rl import NEMO_RL
 from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.prime_rl import PRIME_RL
 from rounddiag.loaders.skyrl import SKYRL, SKYRL_0_1
-from rounddiag.loaders.verl import DATA_PROTO, PAYLOAD
+from rounddiag.loaders.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
+from rounddiag.loaders.verl import DATA_PROTO
+from rounddiag.loaders.verl_v1 import PAYLOAD
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,6 +27,10 @@ UNVERIFIED = "unverified: laid out from its source"
 FORMATS: tuple[Format, ...] = (
     OWN,
     OWN_OF_RANKS,
+    RANK,
+    RANK_COLUMNS,
+    SAMPLES,
+    ROLLOUTS,
     DATA_PROTO,
     PAYLOAD,
     NEMO_RL,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from rounddiag.loaders.fields import batch_from_fields
 from rounddiag.loaders.numpy_nodes import StoredArray, scalar_value, stored_array
 from rounddiag.loaders.ragged import Ragged, compact
-from rounddiag.loaders.screens import with_screenshots
 from rounddiag.loaders.table import Table
 from rounddiag.loaders.tensor_nodes import StoredJagged
 from rounddiag.loaders.tensors import StoredTensor
@@ -16,7 +14,6 @@ from rounddiag.loaders.tensors import StoredTensor
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
     from rounddiag.loaders.tensordict import Value
 
@@ -44,28 +41,6 @@ class StoredFields(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._fields)
-
-
-def batch_from_stored(
-    fields: Mapping[str, Value],
-    columns: Mapping[str, Any],
-    info: Mapping[Any, Any],
-    source: Source,
-    keys: list[str] | None = None,
-) -> Batch:
-    """Build a batch, with its images, from rows and columns that are in a file."""
-    table = stored_table(fields, columns, info, source)
-    batch = batch_from_fields(
-        table.fields,
-        source=source.path,
-        columns=table.columns,
-        info=table.info,
-        sample_ids=keys,
-    )
-    inputs = table.columns.get("multi_modal_inputs")
-    if inputs is None:
-        return batch
-    return with_screenshots(batch, inputs, source)
 
 
 def stored_table(

@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.field_reader import shown
-from rounddiag.loaders.places import by_numbers
+from rounddiag.loaders.natural_order import by_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 # Columns that together name a trajectory: of verl-agent, rLLM (whose `trajectory_ids`
-# are the same in all rollouts of a task), Agent-Lightning and DART-GUI.
+# are the same in all rollouts of a task), Agent-Lightning, DART-GUI and ROLL.
 GROUPINGS = (
     ("traj_uid",),
     ("episode_ids", "trajectory_ids"),
     ("rollout_id_list",),
     ("dataset_ids",),
+    ("traj_id",),
 )
-# Columns that count the steps: of Agent-Lightning, rLLM and DART-GUI.
-_ORDERS = ("turn_index_list", "step_ids", "step_idx")
+# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
+_ORDERS = ("turn_index_list", "step_ids", "step_idx", "step")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,47 +1,102 @@
-"""What verl saves: a DataProto, and the payload of its V1 trainer."""
+"""What verl saves of a batch: a DataProto. Others save it too, under its name."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.hooks import roll_fields
 from rounddiag.loaders.inert import Node, TextBytes
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
+from rounddiag.loaders.sequences import divided
 from rounddiag.loaders.source import Span
-from rounddiag.loaders.stored_fields import as_list, batch_from_stored, plain_values
+from rounddiag.loaders.stored_fields import plain_values, stored_table
+from rounddiag.loaders.table import Table, Watched, batch_from_table
 from rounddiag.loaders.tensor_nodes import as_span, integers
 from rounddiag.loaders.tensordict import Value, read_tensordict
-from rounddiag.loaders.tensors import DTYPES, contiguous
+from rounddiag.loaders.tensors import DTYPES, StoredTensor, contiguous
 from rounddiag.loaders.torch_file import read_torch
 
-_OWN_PASS = {"old_log_probs_source": "a pass of its own"}
-_PADDING = re.compile(r"pad[0-9a-f]+")
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
+
+OWN_PASS = {"old_log_probs_source": "a pass of its own"}
+# Per token in files of whole sequences.
+_OF_SEQUENCES = (
+    "rollout_log_probs",
+    "old_log_probs",
+    "ref_log_prob",
+    "entropys",
+    "advantages",
+    "loss_mask",
+    "token_level_scores",
+    "rm_scores",
+)
 
 
 def read_data_proto(node: Node, source: Source) -> Batch:
     """Build a batch from a pickled DataProto, of either serialisation.
 
     verl chooses between the two by an environment variable, which a reader cannot know;
-    here the content says which it is: bytes, or a tuple.
+    here the content says which it is: bytes, or a tuple. ROLL's state has a fourth
+    part, and fields of its own.
     """
     match node.state:
-        case (stored_batch, dict(others), dict(info)):
-            fields = _batch(stored_batch, source)
+        case (held, dict(others), *remote, dict(info)) if len(remote) <= 1:
+            fields = _batch(held, source)
             columns = {str(k): plain_values(v, source) for k, v in others.items()}
-            return batch_from_stored(fields, columns, {**info, **_OWN_PASS}, source)
+            table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
+            if remote:
+                return batch_from_table(_of_roll(table, source), source)
+            if _are_whole(fields.get("responses"), fields.get("input_ids")):
+                return _from_sequences(table, source)
+            return batch_from_table(table, source)
     raise source.damaged(found="a DataProto without its three parts")
+
+
+def _of_roll(table: Table, source: Source) -> Table:
+    """Return ROLL's fields and groups under verl's names."""
+    held, columns = Watched(table.fields), dict(table.columns)
+    groups = columns.pop("traj_group_id", None)
+    named = {} if groups is None else {"uid": groups}
+    fields = roll_fields(held, source.path)
+    return replace(
+        table, fields=fields, columns={**named, **columns}, left_out=held.left_out
+    )
+
+
+def _are_whole(responses: Value | None, sequences: Value | None) -> bool:
+    """Tell whether `responses` are `input_ids`, prompts and all, as ARPO has it."""
+    pair = responses, sequences
+    match pair:
+        case (StoredTensor(shape=shape), StoredTensor(shape=other)) if shape == other:
+            return torch.equal(pair[0].read(), pair[1].read())
+    return False
+
+
+def _from_sequences(table: Table, source: Source) -> Batch:
+    held = Watched(table.fields)
+    names = {name: name for name in _OF_SEQUENCES}
+    fields = divided(
+        held, source.path, tokens="responses", written="response_mask", names=names
+    )
+    whole = replace(table, fields=fields, left_out=held.left_out)
+    batch = batch_from_table(whole, source)
+    told = (
+        "`responses` are whole sequences, as `input_ids`: prompts are what is before"
+        " the first token that the model wrote"
+    )
+    return replace(batch, meta={**batch.meta, "prompts": told})
 
 
 def _batch(value: object, source: Source) -> dict[str, Value]:
     match value:
+        case Node("_io.BytesIO", state=(data, *_)):
+            return _batch(data, source)
         case Span() | bytes() | TextBytes():
             value = read_torch(as_span(value, source))
         case (_, _, dict(encoded)):
@@ -64,66 +119,11 @@ def _decoded(value: object, source: Source) -> Value:
     raise source.damaged(found="a field in neither of verl's serialisations")
 
 
-def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
-    """Build a batch from the payload of verl's V1 trainer, without its padding rows."""
-    fields = read_tensordict(payload["tensordict"], source)
-    if fields is None:
-        raise source.damaged(found="a V1 payload without a TensorDict")
-    tags = [
-        tag if isinstance(tag, dict) else {} for tag in as_list(payload.get("tags"))
-    ]
-    keys = [str(key) for key in as_list(payload.get("keys"))]
-    columns = {**_tag_columns(tags), **_key_columns(keys)}
-    info = {"global_steps": payload.get("global_steps"), **_OWN_PASS}
-    batch = batch_from_stored(fields, columns, info, source, keys or None)
-    return _without_padding(batch)
-
-
-def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
-    names = [name for name in (tags[0] if tags else {}) if isinstance(name, str)]
-    return {name: [tag.get(name) for tag in tags] for name in names}
-
-
-def _key_columns(keys: list[str]) -> dict[str, list[object]]:
-    """Take the keys apart: `uid_session_index`, where a uid may have underscores."""
-    parts = [key.rsplit("_", 2) for key in keys]
-    if not parts or any(len(part) != 3 for part in parts):  # noqa: PLR2004 see above
-        return {}
-    uid, session, index = zip(*parts, strict=True)
-    return {"uid": list(uid), "session": list(session), "index": list(index)}
-
-
-def _without_padding(batch: Batch) -> Batch:
-    """Drop the rows that verl adds to fill a batch, and count them."""
-    keep = [not flag for flag in _is_padding(batch)]
-    kept = batch if all(keep) else batch.where(keep)
-    return replace(kept, meta={**kept.meta, "num_dropped_rows": keep.count(False)})
-
-
-def _is_padding(batch: Batch) -> list[bool]:
-    """Tell padding rows by their tag; without tags, by group id and an empty mask."""
-    flags = batch.sample_columns.get("is_padding")
-    if flags is not None:
-        return [bool(flag) for flag in flags]
-    groups = batch.group_ids or [""] * batch.num_samples
-    written = set(batch.rounds.sample.tolist())
-    named = [_PADDING.fullmatch(group) is not None for group in groups]
-    return [flag and index not in written for index, flag in enumerate(named)]
-
-
 DATA_PROTO = Format(
     name="DataProto",
-    framework="verl, skyrl-agent, verl-agent, rLLM, Agent-Lightning",
+    framework="verl, skyrl-agent, verl-agent, rLLM, Agent-Lightning, ROLL",
     files=("*.dp", "*.pkl", "*.pt"),
     keys=("DataProto",),
     read=read_data_proto,
     verified="written by verl 0.9.1 with tensordict 0.8.3, 0.10.0 and 0.15.3",
-)
-PAYLOAD = Format(
-    name="V1 payload",
-    framework="verl",
-    files=("tq_batch.pt", "*.pt"),
-    keys=("tensordict",),
-    read=read_payload,
-    verified="written by verl 0.9.1 with tensordict 0.10.0 and 0.15.3",
 )

@@ -92,6 +92,7 @@ def test_a_data_proto_says_where_its_numbers_come_from(path: Path) -> None:
         "input_ids": "equal",
         "old_log_probs_source": "a pass of its own",
         "sampling": {"temperature": 1.0, "top_p": 0.95},
+        "left_out": ["raw_prompt", "timing"],
     }
 
 
