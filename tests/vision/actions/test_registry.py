@@ -1,0 +1,82 @@
+"""The first grammar that finds an action wins, one's own before ours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import rounddiag as rd
+from rounddiag.errors import FrameError
+from rounddiag.vision.actions import (
+    Action,
+    parse_action,
+    parse_actions,
+    register_parser,
+    registry,
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+
+
+def shouted(text: str) -> list[Action]:
+    return [Action(kind="finished")] if text.isupper() else []
+
+
+def test_a_registered_parser_comes_first() -> None:
+    assert parse_action("DONE").variant == "done"
+    register_parser("shouted", shouted)
+    assert parse_action("DONE").variant is None
+    assert parse_action("click(1, 2)").kind == "click"
+
+
+def test_a_registered_parser_takes_the_place_of_one_of_its_name() -> None:
+    register_parser("ui_tars", shouted)
+    assert parse_action("click(1, 2)").kind == "unknown"
+    register_parser("ui_tars", lambda text: [Action(kind="type", text=text)])
+    assert parse_action("abc") == Action(kind="type", text="abc")
+    register_parser("ui_tars", None)
+    assert parse_action("click(1, 2)").kind == "click"
+
+
+def test_parsers_are_chosen_by_name() -> None:
+    assert parse_action("click(1, 2)", parsers=["qwen", "pyautogui"]).kind == "unknown"
+    assert parse_action("click(1, 2)", parsers=["ui_tars"]).kind == "click"
+
+
+def test_a_parser_that_is_not_there_is_told() -> None:
+    message = (
+        "`parsers`: expected names out of ['qwen', 'pyautogui', 'ui_tars']; found "
+        "'uitars'. Register it with `register_parser`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        parse_actions("", parsers=["uitars"])
+
+
+def test_the_last_action_counts() -> None:
+    text = "<think>Not click(1, 2).</think> click(3, 4) then click(5, "
+    assert [action.point for action in parse_actions(text)] == [(1, 2), (3, 4)]
+    assert parse_action(text).point == (3, 4)
+
+
+def test_coordinates_can_be_said_where_the_text_does_not() -> None:
+    text = "click(3, 4); wait()"
+    click, wait = parse_actions(text, coordinates="thousand")
+    assert (click.coordinates, wait.coordinates) == ("thousand", None)
+
+
+def test_of_a_very_long_text_the_end_is_read() -> None:
+    long = "click(1, 2)" + " " * 300_000
+    assert parse_action(long).kind == "unknown"
+    assert parse_action(long + "click(3, 4)").point == (3, 4)
+
+
+def test_the_actions_of_the_sample_data_are_read() -> None:
+    batch = rd.load("sample_data/healthy.parquet")
+    tokens = rd.token_frame(batch, columns=["text"])
+    texts = tokens.groupby(["sample", "round"])["text"].agg("".join)
+    found = [parse_action(text).kind != "unknown" for text in texts]
+    assert found == batch.round_columns["parsed"].tolist()
