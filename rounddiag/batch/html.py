@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rounddiag.batch.container import Batch
+
+# JupyterLab sets tables to the right and cells to the middle of their row.
+_STYLE = "text-align: left; vertical-align: top; white-space:"
+_CODE = re.compile("`([^`]+)`")
 
 
 def as_html(batch: Batch) -> str:
@@ -21,23 +27,41 @@ def as_html(batch: Batch) -> str:
         "step": batch.step,
         **{name: value for name, value in batch.meta.items() if name != "checks"},
     }
-    known = [(name, value) for name, value in facts.items() if value is not None]
-    return table([*failed, *known])
+    told = ((str(name).replace("_", " "), _told(fact)) for name, fact in facts.items())
+    return table([*failed, *((name, text) for name, text in told if text)])
 
 
 def failed_checks(meta: Mapping[str, Any]) -> list[str]:
     """Return one line for each check that failed when the batch was loaded."""
-    found = meta.get("checks", [])
-    return [
-        f"{one['name']}: {one['detail']}" for one in found if one["status"] == "failed"
-    ]
+    found = (one for one in meta.get("checks", []) if one["status"] == "failed")
+    return [f"{one['name']}: {one['detail']}" for one in found]
 
 
-def table(rows: Iterable[tuple[object, ...]]) -> str:
+def table(rows: Iterable[tuple[str, ...]]) -> str:
     """Return rows as a table, the first cell a heading; what a file says is escaped."""
-    style = "text-align: left; vertical-align: top; white-space: normal"
-    lines = []
-    for name, *values in rows:
-        cells = "".join(f'<td style="{style}">{escape(str(v))}</td>' for v in values)
-        lines.append(f'<tr><th style="{style}">{escape(str(name))}</th>{cells}</tr>')
-    return f"<table>{''.join(lines)}</table>"
+    return f"<table>{''.join(map(_row, rows))}</table>"
+
+
+def _row(texts: tuple[str, ...]) -> str:
+    name, *others, last = map(_escaped, texts)
+    cells = [
+        f'<th style="{_STYLE} nowrap">{name}</th>',
+        *(f'<td style="{_STYLE} normal">{text}</td>' for text in others),
+        f'<td style="{_STYLE} normal; overflow-wrap: anywhere">{last}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def _told(fact: object) -> str:
+    match fact:
+        case None:
+            return ""
+        case Mapping():
+            return ", ".join(f"{name} {value}" for name, value in fact.items())
+        case list() | tuple():
+            return "; ".join(map(str, fact))
+    return str(fact)

@@ -218,6 +218,22 @@ def test_an_unknown_score_lists_the_known() -> None:
         batch.log_probs("rf")
 
 
+def test_meta_is_shown_in_words() -> None:
+    meta = {
+        "mask_source": "`loss_mask`",
+        "sampling": {"temperature": 1.0, "top_k": -1},
+        "screenshots": ["one", "two"],
+        "empty": {},
+        "unknown": None,
+    }
+    cells = re.sub("<td[^>]*>", "<td>", hand_batch(meta=meta)._repr_html_())
+    assert "mask source</th><td><code>loss_mask</code></td>" in cells
+    assert "sampling</th><td>temperature 1.0, top_k -1</td>" in cells
+    assert "screenshots</th><td>one; two</td>" in cells
+    assert "empty" not in cells
+    assert "unknown" not in cells
+
+
 def test_failed_checks_are_shown_first_and_counted() -> None:
     found = [
         {"name": "it holds", "status": "passed", "detail": ""},
