@@ -26,14 +26,14 @@ def rollouts() -> list[dict[str, Any]]:
     in its prompt; the second was not trained on.
     """
     return [
-        rollout(0, 10, [1, 9, 3, 4, 5, 6], [1, 0, 1], [-0.5, 0.0, -1.0])
+        rollout(0, 10, [1, 9, 9, 3, 4, 5, 6], [1, 0, 1], [-0.5, 0.0, -1.0])
         | {
             "multimodal_inputs": {"images": [screenshot()], "videos": None},
             "weight_versions": ["9", "10", "9"],
             "metadata": {"task": "mail", "steps": [1, 2]},
             "label": "sent",
         },
-        rollout(0, 11, [1, 9, 3, 4], [1], [-2.0]) | {"status": "aborted"},
+        rollout(0, 11, [1, 9, 9, 3, 4], [1], [-2.0]) | {"status": "aborted"},
         rollout(1, 12, [1, 2, 7, 8], [1, 1], [-0.5, -0.25])
         | {"status": "truncated", "weight_versions": ["9"]},
     ]
@@ -118,14 +118,6 @@ def write_rollouts(folder: Path, samples: Sequence[Mapping[str, Any]]) -> Path:
     return saved(
         folder / "rollout_data" / "3.pt", {"rollout_id": 3, "samples": [*samples]}
     )
-
-
-def write_samples(folder: Path, parts: Sequence[Columns]) -> Path:
-    """Write the train file of step 3, in version 2, and return its path."""
-    samples = [
-        sample for rank, part in enumerate(parts) for sample in _samples(part, rank)
-    ]
-    return write_train_file(folder, samples, parts)
 
 
 def write_train_file(

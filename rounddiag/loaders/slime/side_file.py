@@ -31,7 +31,8 @@ class RolloutFile:
         In the order of the train file's; empty where there is no such file.
     source : Source or None
     meta : dict
-        `rollout_file`, its path or why it was not used, and `num_untrained_rollouts`.
+        `rollout_file`: its path, or why it was not used; and `num_other_rollouts`:
+        how many of its rollouts are not among the samples.
     """
 
     samples: list[Sample] = field(default_factory=list)
@@ -99,8 +100,8 @@ def _matched(
     positions = _positions(samples, rollouts)
     if len(positions) < len(samples) or _others(samples, rollouts, positions):
         raise _foreign(source, "other samples")
-    untrained = len(rollouts) - len(set(positions))
-    counted = {"num_untrained_rollouts": untrained} if untrained else {}
+    others = len(rollouts) - len(set(positions))
+    counted = {"num_other_rollouts": others} if others else {}
     return RolloutFile(
         samples=[rollouts[position] for position in positions],
         source=source,

@@ -1,0 +1,140 @@
+"""slime's train files: one of all ranks, and the older ones of a rank each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from rounddiag.loaders import load
+from tests.loaders.slime_writer import (
+    pixels,
+    shards,
+    trained_samples,
+    write_rank,
+    write_train_file,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.loaders.slime_writer import Columns
+
+
+def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) -> None:
+    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
+
+    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.offsets.tolist() == [0, 3, 5]
+    assert batch.rounds.start.tolist() == [0, 2, 3]
+    assert batch.rollout_log_probs.tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
+    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1, 9, 9, 3, 1, 2]
+    assert batch.step == 3
+    assert batch.meta["mask_source"] == "response_mask"
+    assert batch.meta["old_log_probs_source"] == "unknown"
+
+
+def test_a_train_file_gives_the_other_numbers_of_tokens(tmp_path: Path) -> None:
+    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
+
+    assert batch.scores["ref"].tolist() == [-1.25, -10.0, -2.5, -1.5, -1.5]
+    assert batch.entropy is not None
+    assert batch.entropy.tolist() == [0.25, 9.0, 1.5, 0.5, 0.5]
+    assert batch.advantages is not None
+    assert batch.advantages.tolist() == [1.0] * 5
+    assert batch.meta["left_out"] == ["returns"]
+
+
+def test_what_is_known_of_a_sample_is_in_its_columns(tmp_path: Path) -> None:
+    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
+
+    assert batch.sample_ids == ("10", "12")
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [0.5, -0.5]
+    assert batch.group_ids is None
+    assert {name: values.tolist() for name, values in batch.sample_columns.items()} == {
+        "data_parallel_rank": [1, 0],
+        "micro_batch": [0, 0],
+        "raw_reward": [1.0, 0.0],
+        "rollout_ids": [0, 2],
+        "rollout_mask_sums": [2.0, 2.0],
+        "rollout_position": [0, 2],
+        "sample_index": [10, 12],
+        "total_lengths": [7, 4],
+        "truncated": [0, 1],
+    }
+
+
+def test_raw_rewards_of_other_rollouts_are_left_out(tmp_path: Path) -> None:
+    parts = [part | {"raw_reward": [1.0]} for part in shards()]
+    batch = load(write_train_file(tmp_path, trained_samples(), parts))
+
+    assert "raw_reward" not in batch.sample_columns
+    assert batch.meta["left_out"] == ["raw_reward", "returns"]
+
+
+def test_a_reward_of_none_is_not_a_number(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    samples = [first | {"rewards": 1}, second | {"rewards": None}]
+    batch = load(write_train_file(tmp_path, samples))
+
+    assert batch.rewards is not None
+    assert np.array_equal(batch.rewards.numpy(), [1, np.nan], equal_nan=True)
+
+
+def lists(part: Columns) -> Columns:
+    """Return columns of lists, as vime's are."""
+    return {
+        name: [row.tolist() for row in rows]
+        if isinstance(rows, list) and isinstance(rows[0], torch.Tensor)
+        else rows
+        for name, rows in part.items()
+    }
+
+
+@pytest.mark.parametrize("as_stored", [dict, lists])
+def test_the_columns_of_a_rank_are_read_alike(as_stored: type, tmp_path: Path) -> None:
+    whole = load(write_train_file(tmp_path, trained_samples(), shards()))
+    batch = load(write_rank(tmp_path, as_stored(shards()[1]), rank=5))
+
+    for name, values in whole[0].per_token.items():
+        assert torch.equal(batch.per_token[name].to(values.dtype), values), name
+    assert torch.equal(batch.scores["ref"], whole[0].scores["ref"])
+    assert batch.sample_columns["rank"].tolist() == [5]
+    assert batch.sample_columns["micro_batch"].tolist() == [0]
+    assert batch.sample_columns["raw_reward"].tolist() == [1.0]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [0.5]
+    assert batch.meta["left_out"] == ["returns"]
+
+
+def test_a_column_of_lengths_may_be_a_tensor(tmp_path: Path) -> None:
+    part = shards()[1] | {"response_lengths": torch.tensor([3])}
+
+    assert load(write_rank(tmp_path, part)).response_ids.tolist() == [4, 5, 6]
+
+
+def test_the_ranks_in_a_folder_are_one_batch(tmp_path: Path) -> None:
+    for rank, part in enumerate([*shards(), shards()[0]]):
+        write_rank(tmp_path, part, rank)
+
+    batch = load(tmp_path)
+
+    assert batch.sample_ids == ("12", "10")
+    assert batch.sample_columns["rank"].tolist() == [0, 1]
+    assert batch.meta["num_dropped_rows"] == 1
+
+
+def test_screenshots_are_rebuilt_and_placed(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    samples = [first | {"multimodal_train_inputs": pixels((1, 2, 4))}, second]
+    batch = load(write_train_file(tmp_path, samples))
+
+    assert batch.images is not None
+    assert [len(row) for row in batch.images] == [1, 0]
+    assert batch.images[0][0].size == (56, 28)
+    assert (batch.images[0][0].position, batch.images[0][0].round) == (-3, 0)

@@ -1,0 +1,240 @@
+"""slime's rollout file, beside its train file and alone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from PIL import Image
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from tests.loaders.slime_writer import (
+    pixels,
+    rollouts,
+    saved,
+    shards,
+    trained_samples,
+    write_rank,
+    write_rollouts,
+    write_train_file,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+
+
+def loaded(folder: Path, samples: list[dict[str, Any]] | None = None) -> Batch:
+    """Return the two trained samples, with these rollouts beside them."""
+    write_rollouts(folder, rollouts() if samples is None else samples)
+    return load(write_train_file(folder, trained_samples(), shards()))
+
+
+def test_a_rollout_file_adds_text_groups_and_status(tmp_path: Path) -> None:
+    batch = loaded(tmp_path)
+
+    assert batch.group_ids == ("0", "1")
+    columns = batch.sample_columns
+    assert columns["prompt"].tolist() == ["prompt 0", "prompt 1"]
+    assert columns["response"].tolist() == ["response 10", "response 12"]
+    assert columns["status"].tolist() == ["completed", "truncated"]
+    assert columns["session_id"].tolist() == ["session 10", "session 12"]
+    assert columns["label"].tolist() == ["sent", None]
+    assert columns["metadata.task"].tolist() == ["mail", None]
+    assert columns["prefix_cache_info.cached_tokens"].tolist() == [10, 12]
+
+
+def test_weight_versions_are_told_by_their_ends_in_the_order_of_numbers(
+    tmp_path: Path,
+) -> None:
+    columns = loaded(tmp_path).sample_columns
+
+    assert columns["min_weight_version"].tolist() == ["9", "9"]
+    assert columns["max_weight_version"].tolist() == ["10", "9"]
+    assert columns["weight_versions"].tolist() == ["9, 10", "9"]
+
+
+def test_one_weight_version_a_sample_needs_no_list(tmp_path: Path) -> None:
+    samples = [row | {"weight_versions": ["7"]} for row in rollouts()]
+
+    assert "weight_versions" not in loaded(tmp_path, samples).sample_columns
+
+
+def test_meta_tells_the_file_and_what_is_not_taken_from_it(tmp_path: Path) -> None:
+    meta = loaded(tmp_path).meta
+
+    assert meta["rollout_file"] == str(tmp_path / "rollout_data" / "3.pt")
+    assert meta["num_other_rollouts"] == 1
+    assert meta["left_out"] == ["metadata.steps", "returns"]
+
+
+def test_the_token_ids_of_the_sampler_are_kept(tmp_path: Path) -> None:
+    first, *others = rollouts()
+    tokens = {"tokens": [1, 9, 9, 3, 4, 55, 6, 6], "response_length": 4}
+    batch = loaded(tmp_path, [first | tokens, *others])
+
+    assert batch.rollout_ids is not None
+    assert [row.tolist() for row in batch.rollout_ids] == [[4, 55, 6, 6], [7, 8]]
+    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("change", [{"tokens": ["a"]}, {"response_length": 99}])
+def test_token_ids_that_are_none_are_not_kept(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    first, *others = rollouts()
+    batch = loaded(tmp_path, [first | change, *others])
+
+    assert batch.rollout_ids is None
+    assert batch.sample_columns["status"].tolist() == ["completed", "truncated"]
+
+
+def test_pictures_are_as_the_agent_saw_them(tmp_path: Path) -> None:
+    batch = loaded(tmp_path)
+
+    assert batch.images is not None
+    assert [len(row) for row in batch.images] == [1, 0]
+    picture = batch.images[0][0].image()
+    assert [picture.getpixel((x, 0)) for x in (0, 1)] == [(255,) * 3, (255, 0, 0)]
+
+
+def test_a_large_picture_stays_in_the_file(tmp_path: Path) -> None:
+    picture = Image.effect_mandelbrot((300, 200), (-2, -1, 1, 1), 50).convert("P")
+    picture.putpalette([value for index in range(256) for value in (index, 0, 255)])
+    first, *others = rollouts()
+    batch = loaded(
+        tmp_path, [first | {"multimodal_inputs": {"images": [picture]}}, *others]
+    )
+
+    assert batch.images is not None
+    found = batch.images[0][0].image()
+    assert found.convert("RGB").tobytes() == picture.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize("place", ["train", "rollouts"])
+def test_pictures_stand_where_their_image_tokens_do(place: str, tmp_path: Path) -> None:
+    inputs = {"multimodal_train_inputs": pixels((1, 2, 4))}
+    first, *others = rollouts()
+    write_rollouts(
+        tmp_path, [first | inputs if place == "rollouts" else first, *others]
+    )
+    mine, other = trained_samples()
+    samples = [mine | inputs if place == "train" else mine, other]
+    batch = load(write_train_file(tmp_path, samples))
+
+    assert batch.images is not None
+    shot = batch.images[0][0]
+    assert (shot.size, shot.position, shot.round) == ((2, 1), -3, 0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"images": ["a.png"]}, {"images": [None]}, {"videos": ["a.mp4"]}, "a.png"],
+)
+def test_pictures_of_another_kind_are_left_out(inputs: object, tmp_path: Path) -> None:
+    first, *others = rollouts()
+    batch = loaded(tmp_path, [first | {"multimodal_inputs": inputs}, *others])
+
+    assert batch.images is None
+    assert "multimodal_inputs" in batch.meta["left_out"]
+
+
+def test_older_samples_are_found_by_their_index(tmp_path: Path) -> None:
+    write_rollouts(tmp_path, rollouts())
+    part = shards()[0]
+    del part["partition"]
+    batch = load(write_rank(tmp_path, part))
+
+    assert batch.sample_columns["response"].tolist() == ["response 12"]
+    assert batch.meta["num_other_rollouts"] == 2
+
+
+def test_a_rollout_file_opens_the_train_file_beside_it(tmp_path: Path) -> None:
+    write_train_file(tmp_path, trained_samples(), shards())
+
+    batch = load(write_rollouts(tmp_path, rollouts()))
+
+    assert batch.meta["source"] == str(tmp_path / "train_data" / "3.pt")
+    assert batch.group_ids == ("0", "1")
+
+
+def test_a_rollout_file_alone_is_no_batch(tmp_path: Path) -> None:
+    path = write_rollouts(tmp_path, rollouts())
+    message = (
+        f"{path}: expected slime's train file beside this rollout file, which has no"
+        " log-probabilities of the training engine; found no ../train_data/3.pt. Run"
+        " slime with `--dump-details`, which writes both. Where each rank wrote a file,"
+        " pass those: train_data/{rollout_id}_*.pt."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        load(path)
+
+
+def test_a_dump_folder_is_its_train_file(tmp_path: Path) -> None:
+    write_rollouts(tmp_path, rollouts())
+    write_train_file(tmp_path, trained_samples(), shards())
+
+    assert load(tmp_path).group_ids == ("0", "1")
+
+
+FOREIGN = " Keep `train_data` and `rollout_data` of one run together."
+
+
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ([1], "something else"),
+        ({"rollout_id": 4, "samples": rollouts()}, "rollout 4"),
+        ({"rollout_id": 3, "samples": rollouts()[:2]}, "other samples"),
+        ({"rollout_id": 3, "samples": rollouts()[::-1]}, "other samples"),
+    ],
+)
+def test_a_file_of_other_rollouts_is_not_used(
+    payload: object, found: str, tmp_path: Path
+) -> None:
+    place = saved(tmp_path / "rollout_data" / "3.pt", payload)
+    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
+
+    assert batch.meta["rollout_file"] == (
+        f"not used: {place}: expected the rollouts that the train file was made of;"
+        f" found {found}.{FOREIGN}"
+    )
+    assert "response" not in batch.sample_columns
+    assert batch.num_rounds == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x80\2cos\nsystem\n)R."])
+def test_a_file_that_cannot_be_read_is_not_used(content: bytes, tmp_path: Path) -> None:
+    place = write_rollouts(tmp_path, rollouts())
+    place.write_bytes(content)
+    batch = load(write_train_file(tmp_path, trained_samples(), shards()))
+
+    assert str(batch.meta["rollout_file"]).startswith(f"not used: {place}: expected ")
+    assert batch.num_rounds == 3
+
+
+def test_a_link_that_leads_out_of_the_dump_is_not_followed(tmp_path: Path) -> None:
+    outside = write_rollouts(tmp_path / "other", rollouts())
+    inside = tmp_path / "dump" / "rollout_data" / "3.pt"
+    inside.parent.mkdir(parents=True)
+    inside.symlink_to(outside)
+    batch = load(write_train_file(tmp_path / "dump", trained_samples(), shards()))
+
+    assert batch.meta["rollout_file"] == (
+        f"not used: {inside}: expected a file in the folder of the dump; found a link"
+        " that leads out of it. Copy the file to its place."
+    )
+
+
+@pytest.mark.parametrize("rollout_id", ["../../3", -3, 3.0, None, 1 << 70])
+def test_only_a_number_is_taken_for_the_name_of_a_file(
+    rollout_id: object, tmp_path: Path
+) -> None:
+    write_rollouts(tmp_path, rollouts())
+    part = {"rollout_id": rollout_id, "rank": 0, "rollout_data": shards()[1]}
+    batch = load(saved(tmp_path / "train_data" / "3_0.pt", part))
+
+    assert "rollout_file" not in batch.meta
