@@ -86,9 +86,11 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
 
 def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
     parts: list[Batch] = []
+    steps: dict[int, Batch] = {}
     for batch in batches:
         parts.append(batch)
-        steps = {part.step: part for part in parts if part.step is not None}
+        if batch.step is not None:
+            steps.setdefault(batch.step, batch)
         if len(steps) > 1:
             told = [f"step {step} in {_name(part)}" for step, part in steps.items()]
             raise LoadError.build(

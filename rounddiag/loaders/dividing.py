@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.batch import Batch
+
+_MOST = 1 << 31  # of token ids
 
 
 def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
@@ -56,7 +59,7 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     [2, 2]
     """
     ids = list(stop_tokens)
-    if not all(isinstance(token, int) for token in ids):
+    if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
         raise LoadError.build(
             key="stop_tokens",
             expected="token ids",

@@ -93,7 +93,7 @@ def load(
         )
     else:
         batch = with_hint(batch)
-    if stop_tokens:
+    if len(stop_tokens):
         batch = divide_after(batch, stop_tokens)
     if tokenizer is not None:
         batch = replace(batch, tokenizer=tokenizer)
