@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from rounddiag.loaders.number_arrays import compact
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rounddiag.loaders.number_arrays import Array
     from rounddiag.loaders.source import Source
 
-Array = np.ndarray[Any, Any]
 # Bytes that Python needs at most for what follows each of these marks, while one line
 # is text and not yet arrays: a number, a list, an object, half of a string.
 _COSTS = {b",": 42, b"[": 250, b"{": 350, b'"': 30}
 _SPARE = 150 << 20
-_NUMBERS = {bool, int, float, NoneType}
-_INTEGERS = [np.iinfo(f"int{bits}") for bits in (8, 16, 32, 64)]
-_MAX_ROWS = 16  # a list of more lists is no row of tokens
+_KINDS = {
+    list: "a list of other values",
+    dict: "an object",
+    str: "text",
+    NoneType: "null",
+}
 
 
 class Record(dict[str, Any]):
@@ -50,11 +55,12 @@ class Record(dict[str, Any]):
             If it is not there, is something else, or has not `size` numbers.
         """
         value = self.get(name)
-        is_row = isinstance(value, np.ndarray)
-        if is_row and size in {None, len(value)}:
-            return value
-        kind = f"{len(value)} numbers" if is_row else type(value).__name__
-        found = kind if name in self else "no such field"
+        found = _KINDS.get(type(value), "one number")
+        if isinstance(value, np.ndarray):
+            if size in {None, len(value)}:
+                return value
+            found = f"{len(value)} numbers"
+        found = found if name in self else "no such field"
         numbers = "a list of numbers" if size is None else f"a list of {size} numbers"
         raise self.source.error(
             expected=f"{numbers} in `{name}` of line {self.line}",
@@ -125,47 +131,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         msg = f"`{twice:.40}` twice"
         raise ValueError(msg)
     return found
-
-
-def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
-    """Return lists of numbers as arrays of the smallest dtype that holds them exactly.
-
-    Examples
-    --------
-    >>> compact([[1, 2], [0.5, None]])
-    [array([1, 2], dtype=int8), array([0.5, nan], dtype=float32)]
-    >>> compact(["a", "b"])
-    ['a', 'b']
-    """
-    if not isinstance(value, list):
-        return value
-    kinds = set(map(type, value))
-    if kinds <= _NUMBERS:
-        return _array(value, kinds)
-    if kinds == {list} and len(value) <= _MAX_ROWS:
-        return [compact(row) for row in value]
-    return value
-
-
-def _array(values: list[Any], kinds: set[type]) -> Array | list[Any]:
-    """Return numbers as an array, null as NaN; as they are where they do not fit."""
-    try:
-        if kinds & {float, NoneType}:
-            return _smaller(np.array(values, dtype=np.float64))
-        if int in kinds:
-            return _smallest(np.array(values, dtype=np.int64))
-    except OverflowError:
-        return values
-    return np.array(values, dtype=bool)
-
-
-def _smaller(wide: Array) -> Array:
-    with np.errstate(over="ignore"):
-        small = wide.astype(np.float32)
-    return small if np.array_equal(small, wide, equal_nan=True) else wide
-
-
-def _smallest(wide: Array) -> Array:
-    low, high = int(wide.min()), int(wide.max())
-    fitting = (k for k in _INTEGERS if k.min <= low and high <= k.max)
-    return wide.astype(next(fitting).dtype)

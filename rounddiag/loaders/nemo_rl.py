@@ -11,7 +11,8 @@ import numpy as np
 from rounddiag.loaders.field_reader import shown
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.json_lines import Record
-from rounddiag.loaders.sample_records import SampleRecords, others
+from rounddiag.loaders.other_fields import others
+from rounddiag.loaders.sample_records import SampleRecords
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.sample_records import SampleRecords, others
+from rounddiag.loaders.other_fields import others
+from rounddiag.loaders.sample_records import SampleRecords
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
-    from rounddiag.loaders.json_lines import Array, JsonLines, Record
+    from rounddiag.loaders.json_lines import JsonLines, Record
+    from rounddiag.loaders.number_arrays import Array
     from rounddiag.loaders.source import Source
 
 _VERSION = 1
@@ -43,8 +45,11 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
     samples = SampleRecords()
     for record in lines:
         _add(samples, record)
-    step = lines.first.get("export_step", lines.first.get("step"))
-    info = {"old_log_probs_source": "the training pass itself", "step": step}
+    info = {
+        "old_log_probs_source": "the training pass itself",
+        "global_step": lines.first.get("export_step"),  # comes before `step`
+        "step": lines.first.get("step"),
+    }
     return samples.batch(source, info, "loss_mask")
 
 
@@ -64,7 +69,7 @@ def _add(samples: SampleRecords, record: Record) -> None:
 
 def _check_version(record: Record) -> None:
     version = record.get("schema_version")
-    if version != _VERSION:
+    if not isinstance(version, int) or version != _VERSION:
         raise record.source.error(
             expected=f"`schema_version` {_VERSION}",
             found=f"{version!r:.40} in line {record.line}",

@@ -125,6 +125,7 @@ SKYRL = Format(
     files=("*_training_input.pkl",),
     keys=("_rebuild_tensor_batch",),
     read=read_skyrl,
+    verified="written by SkyRL 0.3.0",
 )
 SKYRL_0_1 = Format(
     name="training input, older layout",
@@ -132,4 +133,5 @@ SKYRL_0_1 = Format(
     files=("*_training_input.pkl",),
     keys=("TrainingInputBatch",),
     read=read_skyrl,
+    verified="written by SkyRL 0.1.0",
 )

@@ -51,8 +51,11 @@ class TrainingInput:
         found = self.metadata.get("pad_size", 0)
         if isinstance(found, int) and 0 <= found <= self.num_rows:
             return found
-        expected = f"0 to {self.num_rows}, the rows that pad the batch"
-        raise self.misfit(key="pad_size", expected=expected, found=f"{found!r:.40}")
+        raise self.misfit(
+            key="pad_size",
+            expected=f"0 to {self.num_rows}, the rows that pad the batch",
+            found=f"{found!r:.40}",
+        )
 
     def read(self, name: str) -> Tensor:
         """Copy a field out of the file, without padding rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
 
@@ -37,6 +37,7 @@ def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
     """
     named = {key: name for key, name in RESPONSE.items() if key in given.tensors}
     before = _check_shapes(given, named)
+    _check_padding(given)
     spans = [_span(row) for row in given.read("response_mask")]
     tokens, real = given.read("sequences"), given.read("attention_mask") != 0
     starts = [before + span.start for span in spans]
@@ -54,7 +55,7 @@ def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
     }
 
 
-def _check_shapes(given: TrainingInput, named: Sequence[str]) -> int:
+def _check_shapes(given: TrainingInput, named: Iterable[str]) -> int:
     """Return how many columns of a sequence stand before those of the response."""
     whole, window = (
         given.tensors[name].shape for name in ("sequences", "response_mask")
@@ -77,6 +78,16 @@ def _check_shapes(given: TrainingInput, named: Sequence[str]) -> int:
         expected=f"the last columns of shape {whole}",
         found=f"shape {window}",
     )
+
+
+def _check_padding(given: TrainingInput) -> None:
+    num_kept = given.num_rows - given.num_padding
+    if given.tensors["loss_mask"].rows(num_kept, given.num_rows).read().any():
+        raise given.misfit(
+            key="loss_mask",
+            expected="0 in the rows that pad the batch",
+            found="other values",
+        )
 
 
 def _span(marked: Tensor) -> slice:

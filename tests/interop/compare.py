@@ -54,9 +54,13 @@ def _pixels(batch: Batch) -> tuple[object, ...]:
 def pairs(made: Path, kept: Path) -> Iterator[tuple[Path, Path]]:
     """Pair files of one name; a version that is not kept with the newest that is."""
     for path in sorted(made.iterdir()):
-        kind = path.name.rpartition("_")[2]
-        versions = sorted(kept.glob(f"*_{kind}"), key=_version)
-        yield path, kept / path.name if (kept / path.name).exists() else versions[-1]
+        same = kept / path.name
+        yield path, same if same.exists() else _newest(kept, path)
+
+
+def _newest(kept: Path, path: Path) -> Path:
+    kind = path.name.rpartition("_")[2]
+    return max(kept.glob(f"*_{kind}"), key=_version)
 
 
 def _version(path: Path) -> list[int]:

@@ -1,0 +1,246 @@
+"""Files in the layout of NeMo-RL's `train_data_step{N}.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from rounddiag.core import token_frame
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from tests.loaders.nemo_rl_writer import record, small_step, wrapped, write
+from tests.loaders.refusal import refused_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+
+    Fields = dict[str, Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "train_data_step12.jsonl"
+
+
+@pytest.fixture
+def batch(path: Path) -> Batch:
+    return load(write(path, small_step()))
+
+
+def test_rounds_are_the_runs_of_the_token_mask(batch: Batch) -> None:
+    frame = token_frame(batch)
+
+    assert frame["sample"].tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert frame["round"].tolist() == [0, 0, 1, 0, 0, 0, 0]
+    assert frame["diff"].tolist() == [
+        *(-0.375, -0.5, -0.875),
+        *(-0.375, -0.5),
+        *(-0.125, -0.25),
+    ]
+
+
+def test_a_sequence_is_divided_where_the_model_first_wrote(batch: Batch) -> None:
+    assert batch.prompt_ids is not None
+    assert batch.prompt_offsets is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 6]
+    assert batch.prompt_offsets.tolist() == [0, 3, 6, 7]
+    assert batch.response_ids.tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
+    assert batch.response_ids.dtype == torch.int32
+    assert batch.lengths.tolist() == [5, 2, 2]
+    assert batch.meta["prompt_source"] == (
+        "the tokens before the first 1 of `token_loss_mask`"
+    )
+
+
+def test_samples_of_the_same_prompt_are_a_group(batch: Batch) -> None:
+    assert batch.group_ids is not None
+    first, second, third = batch.group_ids
+    assert first == second != third
+    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
+
+
+def test_a_rejected_sample_keeps_its_rounds(batch: Batch) -> None:
+    assert batch.loss_mask is not None
+    assert batch.response_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 1, 1]
+    assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
+    assert batch.meta["mask_source"] == "token_loss_mask"
+
+
+def test_rewards_advantages_and_the_step_of_the_name_are_kept(batch: Batch) -> None:
+    assert batch.rewards is not None
+    assert batch.advantages is not None
+    assert batch.rewards.tolist() == [1.0, 0.0, 1.0]
+    assert batch.advantages.tolist() == [0.5, 0.5, 0, 0, 0.5, 0.5, 0.5, 0.5, 0.5]
+    assert batch.step == 12
+    assert batch.meta["old_log_probs_source"] == "a pass of its own"
+
+
+def test_other_values_are_columns_and_messages_are_json_text(batch: Batch) -> None:
+    columns = batch.sample_columns
+
+    assert set(columns) == {"content", "input_lengths", "sample_loss_mask", "idx"}
+    assert columns["input_lengths"].tolist() == [8, 5, 3]
+    assert columns["idx"].tolist() == [0, 1, 2]
+    assert json.loads(columns["content"][0]) == ["What is it?", "It is <b>5</b>."]
+
+
+def test_the_columns_of_dynamic_sampling_and_of_gym_are_kept(path: Path) -> None:
+    more: Fields = {"filtered_rewards": 0.5, "agent_ref": {"name": "math"}}
+    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
+
+    assert batch.sample_columns["filtered_rewards"].tolist() == [0.5]
+    assert batch.sample_columns["agent_ref"].tolist() == ['{"name": "math"}']
+
+
+def test_bare_nan_and_infinity_stay_tokens(path: Path) -> None:
+    odd = [0.0, float("nan"), float("-inf"), -0.5]
+    batch = load(write(path, [record([1, 2, 3, 4], [0, 1, 1, 1], prev_logprobs=odd)]))
+
+    assert batch.num_tokens == 3
+    assert batch.old_log_probs[0].isnan()
+    assert batch.old_log_probs[1:].tolist() == [float("-inf"), -0.5]
+
+
+def test_a_skipped_pass_of_the_training_engine_is_not_measurable(path: Path) -> None:
+    skipped = record([1, 2, 3], [0, 1, 1], prev_logprobs=[0.0, 0.0, 0.0])
+    batch = load(write(path, [skipped]))
+
+    assert batch.meta["not_measurable"] == (
+        "`prev_logprobs` is 0 at all generated tokens: NeMo-RL skipped the pass"
+        " (`force_on_policy_ratio`)"
+    )
+
+
+def test_a_pass_that_was_made_is_measurable(batch: Batch) -> None:
+    assert "not_measurable" not in batch.meta
+
+
+def test_a_sample_without_generated_tokens_is_all_prompt(path: Path) -> None:
+    batch = load(write(path, [record([1, 2], [0, 0]), *small_step()]))
+
+    assert batch.lengths.tolist() == [0, 5, 2, 2]
+    assert batch.rounds.sample.tolist() == [1, 1, 2, 3]
+    assert "not_measurable" not in batch.meta
+
+
+def test_the_first_token_is_prompt_whatever_the_mask_says(path: Path) -> None:
+    batch = load(write(path, [record([1, 2, 3], [1, 1, 0])]))
+
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1]
+    assert batch.response_mask.tolist() == [1, 0]
+
+
+def test_log_probs_by_another_model_are_a_score(path: Path) -> None:
+    more: Fields = {"reference_policy_logprobs": [0.0, -1.0, -2.0]}
+    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
+
+    assert batch.scores["reference_policy"].tolist() == [-1.0, -2.0]
+
+
+def test_fields_of_one_value_a_token_that_have_no_place_are_named(path: Path) -> None:
+    more: Fields = {"routing": [7, 8, 9]}
+    batch = load(write(path, [record([1, 2, 3], [0, 1, 1], **more)]))
+
+    assert batch.meta["left_out"] == ["routing"]
+
+
+def test_a_file_of_an_older_release_says_what_it_lacks(path: Path) -> None:
+    older = record([1, 2], [0, 1])
+    del older["token_ids"], older["token_loss_mask"]
+    write(path, [older])
+
+    assert refused_file(path) == (
+        "expected `token_ids` in the records of NeMo-RL; found only content, rewards,"
+        " input_lengths, sample_loss_mask, advantages, generation_logprobs,"
+        " prev_logprobs, idx. Older releases and some of its algorithms do not save"
+        " it: update NeMo-RL, and train with GRPO."
+    )
+
+
+def test_a_row_of_another_length_names_its_line(path: Path) -> None:
+    short = record([1, 2, 3], [0, 1, 1], prev_logprobs=[0.0, -1.0])
+    write(path, [*small_step(), short])
+
+    assert refused_file(path) == (
+        "expected a list of 3 numbers in `prev_logprobs` of line 4; found 2 numbers."
+        " Every line must have one number a token in it."
+    )
+
+
+def test_a_field_that_a_line_lacks_names_the_line(path: Path) -> None:
+    lacking = record([1, 2, 3], [0, 1, 1])
+    del lacking["generation_logprobs"]
+    write(path, [*small_step(), lacking])
+
+    assert refused_file(path) == (
+        "expected a list of 3 numbers in `generation_logprobs` of line 4; found no such"
+        " field. Every line must have one number a token in it."
+    )
+
+
+@pytest.mark.parametrize("length", [4, -1, "2", None, 1.5])
+def test_a_length_that_lies_is_an_error(path: Path, length: object) -> None:
+    write(path, [record([1, 2, 3], [0, 1, 1], input_lengths=length)])
+
+    assert refused_file(path).startswith(
+        "expected 0 to 3 in `input_lengths` of line 1; found "
+    )
+
+
+def test_a_mask_of_other_numbers_is_an_error(path: Path) -> None:
+    write(path, [record([1, 2, 3], [0, 2, 1])])
+
+    with pytest.raises(LoadError, match="response_mask"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (["a", "b", "c"], "a list of other values"),
+        ([1, 2, 1 << 70], "a list of other values"),
+        ("<script>", "text"),
+        ({"a": 1}, "an object"),
+        (3, "one number"),
+    ],
+)
+def test_anything_else_for_token_ids_is_an_error(
+    path: Path, value: object, found: str
+) -> None:
+    write(path, [{**record([1, 2, 3], [0, 1, 1]), "token_ids": value}])
+
+    assert refused_file(path) == (
+        f"expected a list of numbers in `token_ids` of line 1; found {found}. Every"
+        " line must have one number a token in it."
+    )
+
+
+def test_a_field_that_only_some_lines_have_is_an_error(path: Path) -> None:
+    rows = small_step()
+    del rows[1]["advantages"]
+    write(path, rows)
+
+    assert "`advantages`: expected 3 rows" in refused_file(path)
+
+
+def test_a_file_that_ends_in_the_middle_names_the_line(path: Path) -> None:
+    write(path, small_step())
+    path.write_bytes(path.read_bytes()[:-30])
+
+    assert "found no JSON in line 3: " in refused_file(path)
+
+
+def test_a_sample_of_one_token_is_not_mistaken_for_a_wrapped_value(path: Path) -> None:
+    row = wrapped(record([5], [0]), 0)
+    path.write_text(json.dumps(row))
+    batch = load(path)
+
+    assert batch.lengths.tolist() == [0]
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [5]
