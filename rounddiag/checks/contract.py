@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
 
+# A file that is odd in a new way, with numbers of a kind that torch cannot compare say,
+# has to open all the same.
+_UNFORESEEN = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
 
 class UntestableError(Exception):
     """A batch lacks what a contract is about.
@@ -61,12 +65,10 @@ class Contract:
         try:
             fault = self.find(batch)
         except UntestableError as why:
-            return Check(
-                name=self.name,
-                status="not testable",
-                detail=printable(why),
-                field=why.field,
-            )
+            return self._untestable(str(why), why.field)
+        except _UNFORESEEN as error:
+            what = f"{type(error).__name__}: {error!s:.80}"
+            return self._untestable(f"the check itself fails: {what}", self.field)
         return Check(
             name=self.name,
             status="failed" if fault else "passed",
@@ -74,6 +76,10 @@ class Contract:
             field=self.field,
             samples=fault.samples if fault else (),
         )
+
+    def _untestable(self, why: str, field: str) -> Check:
+        detail = printable(why)
+        return Check(name=self.name, status="not testable", detail=detail, field=field)
 
 
 def joined(faults: Iterable[Fault | None]) -> Fault | None:

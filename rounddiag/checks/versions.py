@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError, joined
 from rounddiag.checks.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
+    from collections.abc import Iterable, Iterator
 
     from rounddiag.batch import Batch
-
-    Array = np.ndarray[Any, Any]
 
 # Columns of samples that are the two ends of one range.
 _ENDS = (("min_", "max_"), ("lowest_", "highest_"))
@@ -29,42 +25,37 @@ def _mixed(batch: Batch) -> Fault | None:
             why="needs `weight_version` in `round_columns`, or `min_global_steps` and"
             " `max_global_steps` in `sample_columns`",
         )
-    return joined(_fault(name, versions) for name, versions in found)
+    return joined(_fault(name, values) for name, values in found)
 
 
-def _of_samples(batch: Batch) -> Iterator[tuple[str, list[list[str]]]]:
-    """Give, of each pair of columns, the versions of each sample."""
+def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
+    """Give each pair of columns of versions, and the two versions of each sample."""
     columns = batch.sample_columns
     for low, high in _ENDS:
         for name in columns:
             other = high + name.removeprefix(low)
             if name.startswith(low) and _is_version(name) and other in columns:
                 pairs = zip(columns[name], columns[other], strict=True)
-                yield f"{name} and {other}", [_distinct(pair) for pair in pairs]
+                yield f"{name} and {other}", pairs
 
 
-def _of_rounds(batch: Batch) -> Iterator[tuple[str, list[list[str]]]]:
-    """Give, of each column of rounds, the versions of each sample."""
+def _of_rounds(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
+    """Give each column of versions, and the versions of each sample's rounds."""
     for name, values in batch.round_columns.items():
         if _is_version(name):
-            rows: list[list[object]] = [[] for _ in range(batch.num_samples)]
+            rows: dict[int, list[object]] = {i: [] for i in range(batch.num_samples)}
             samples = batch.round_columns["sample"].tolist()
             for sample, value in zip(samples, values, strict=True):
-                rows[sample].append(value)
-            yield name, [_distinct(row) for row in rows]
+                rows.setdefault(sample, []).append(value)
+            yield name, [rows[sample] for sample in range(batch.num_samples)]
 
 
 def _is_version(name: str) -> bool:
     return "version" in name or "global_step" in name
 
 
-def _distinct(values: Any) -> list[str]:  # noqa: ANN401 whatever a column holds
-    """Return the versions there are, in order; one that is not known is none."""
-    names = dict.fromkeys(map(str, values))
-    return [name for name in names if name not in _UNKNOWN]
-
-
-def _fault(name: str, versions: list[list[str]]) -> Fault | None:
+def _fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
+    versions = [_distinct(row) for row in values]
     mixed = [sample for sample, known in enumerate(versions) if len(known) > 1]
     if not mixed:
         return None
@@ -74,6 +65,12 @@ def _fault(name: str, versions: list[list[str]]) -> Fault | None:
         f" know (`{name}`): sample {mixed[0]} by {first}",
         tuple(mixed),
     )
+
+
+def _distinct(values: Iterable[object]) -> list[str]:
+    """Return the versions there are, in order; one that is not known is none."""
+    names = dict.fromkeys(map(str, values))
+    return [name for name in names if name not in _UNKNOWN]
 
 
 ONE_VERSION = Contract("one weight version wrote each row", "weight_version", _mixed)

@@ -74,6 +74,18 @@ def test_odd_batches_are_survived(batch: Batch) -> None:
         assert "\n" not in "".join(one.name + one.detail for one in found)
 
 
+def test_a_check_that_cannot_compute_keeps_no_file_from_opening() -> None:
+    eighths = [torch.tensor([-1.0, -2.0]).to(torch.float8_e4m3fn)]
+    scores = {"rollout_log_probs": eighths, "old_log_probs": eighths}
+    batch = chat([[1, 2]], [[1, 1]], **scores)
+    found = {one.name: one for one in check(batch, cheap=True)}["log-probs are finite"]
+    assert (found.status, found.field) == (
+        "not testable",
+        "rollout_log_probs, old_log_probs",
+    )
+    assert found.detail.startswith("the check itself fails: NotImplementedError: ")
+
+
 def test_the_cheap_ones_ask_no_tokenizer() -> None:
     batch = chat([[7]], [[1]], **EVERYTHING)
     assert "tokenizer" not in {one.field for one in check(batch, cheap=True)}

@@ -64,6 +64,16 @@ def test_a_version_that_is_not_known_is_none() -> None:
     assert by_round("v1", None, float("nan"), "v2") == PASSED
 
 
+def test_rounds_of_samples_that_are_not_there_are_not_looked_at() -> None:
+    columns = {
+        "sample": np.array([-1, 9, 9]),
+        "round": np.array([0, 0, 1]),
+        "weight_version": np.array(["v1", "v1", "v2"]),
+    }
+    batch = chat([[1]], [[1]], round_columns=columns)
+    assert came_to(ONE_VERSION, batch) == PASSED
+
+
 def test_without_columns_it_is_not_testable() -> None:
     needed = (
         "needs `weight_version` in `round_columns`, or `min_global_steps` and"
