@@ -118,6 +118,13 @@ def test_a_column_of_lengths_may_be_a_tensor(tmp_path: Path) -> None:
     assert load(write_rank(tmp_path, part)).response_ids.tolist() == [4, 5, 6]
 
 
+def test_a_column_of_none_is_not_there(tmp_path: Path) -> None:
+    batch = load(write_rank(tmp_path, shards()[1] | {"entropy": None}))
+
+    assert batch.entropy is None
+    assert batch.meta["left_out"] == ["returns"]
+
+
 def test_the_ranks_in_a_folder_are_one_batch(tmp_path: Path) -> None:
     for rank, part in enumerate([*shards(), shards()[0]]):
         write_rank(tmp_path, part, rank)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.slime.token_fields import USED
 from rounddiag.loaders.slime.values import MAX_NAMES
 from rounddiag.loaders.stored_fields import as_list, plain_values
 from rounddiag.loaders.tensor_nodes import stored
@@ -69,7 +70,7 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
     rows = {
         _RENAMED.get(str(name), str(name)): _rows(value, source)
         for name, value in columns.items()
-        if name not in {*_LAYOUT, "raw_reward"}
+        if name not in {*_LAYOUT, "raw_reward"} and value is not None
     }
     count = len(rows.get("response_lengths", []))
     rows_of_samples = {
@@ -81,6 +82,10 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
     ]
     _add_micro_batches(samples, columns)
     unused = {*rows} - {*rows_of_samples}
+    for name in sorted(unused & USED):
+        raise source.damaged(
+            found=f"{len(rows[name])} rows of `{name}`, {count} of `response_lengths`"
+        )
     return samples, unused | _add_raw_reward(samples, columns.get("raw_reward"), source)
 
 

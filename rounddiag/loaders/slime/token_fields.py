@@ -100,7 +100,7 @@ def _of_list(values: list[Any]) -> Tensor | None:
         return None
     try:
         return torch.tensor(values, dtype=dtype)
-    except (OverflowError, RuntimeError):  # an integer of more than 64 bits
+    except (RuntimeError, ValueError):  # an integer of more than 64 bits
         return None
 
 

@@ -1,0 +1,226 @@
+"""slime's files that are damaged, forged or of another kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from tests.loaders.slime_writer import (
+    rollouts,
+    saved,
+    shards,
+    trained_samples,
+    write_rank,
+    write_rollouts,
+    write_train_file,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AGAIN = (
+    "Dump the step again; older versions that trained with context parallelism wrote a"
+    " slice of each sample, which cannot be read."
+)
+NO_ROLLOUT = (
+    "Let the rollout keep the engine's log-probabilities (`Sample.rollout_log_probs`),"
+    " and dump the step again."
+)
+NOT_COMPUTED = (
+    "The trainer computed none: run without `--use-rollout-logprobs`, or with"
+    " `--get-mismatch-metrics`, and dump the step again."
+)
+DAMAGED = "It is cut off, damaged or forged: copy or save it again."
+
+
+def refused(path: Path) -> str:
+    """Return the message of the LoadError that a file ends in, without its path."""
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "found", "advice"),
+    [
+        ({"rollout_log_probs": None}, "rollout_log_probs", "nothing", NO_ROLLOUT),
+        ({"log_probs": None}, "log_probs", "nothing", NOT_COMPUTED),
+        ({"loss_masks": "11"}, "loss_masks", "something else", AGAIN),
+        ({"loss_masks": torch.ones(2, 1)}, "loss_masks", "something else", AGAIN),
+        ({"tokens": [1, 1 << 70]}, "tokens", "something else", AGAIN),
+        ({"tokens": [1, "2"]}, "tokens", "something else", AGAIN),
+    ],
+)
+def test_what_is_no_row_of_numbers_is_told_by_sample_and_key(
+    change: dict[str, Any], key: str, found: str, advice: str, tmp_path: Path
+) -> None:
+    first, second = trained_samples()
+
+    assert refused(write_train_file(tmp_path, [first, second | change])) == (
+        f"`samples[1].{key}`: expected a row of numbers; found {found}. {advice}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"entropy": torch.ones(3)},
+            "entropy`: expected 2 values, one a token of the response; found 3",
+        ),
+        (
+            {"response_lengths": 1},
+            "loss_masks`: expected 1 values, one a token of the response; found 2",
+        ),
+        (
+            {"response_lengths": 5},
+            "response_lengths`: expected 0 to 4, as there are tokens; found 5",
+        ),
+        (
+            {"response_lengths": "2"},
+            "response_lengths`: expected 0 to 4, as there are tokens; found nothing",
+        ),
+        (
+            {"tokens": torch.tensor([1])},
+            "response_lengths`: expected 0 to 1, as there are tokens; found 2",
+        ),
+    ],
+)
+def test_lengths_that_lie_are_told_by_sample_and_key(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    first, second = trained_samples()
+
+    assert refused(write_train_file(tmp_path, [first, second | change])) == (
+        f"`samples[1].{message}. {AGAIN}"
+    )
+
+
+def test_a_mask_of_other_values_is_an_error(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    change = {"loss_masks": torch.tensor([1, 2])}
+
+    assert "`response_mask`" in refused(
+        write_train_file(tmp_path, [first, second | change])
+    )
+
+
+def test_log_probs_that_are_no_numbers_are_kept(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    change = {"log_probs": torch.tensor([torch.nan, -torch.inf])}
+    batch = load(write_train_file(tmp_path, [first, second | change]))
+
+    assert batch.old_log_probs[3:].isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("samples", [["a"], [None], [[1]]])
+def test_samples_that_are_no_dictionaries_are_an_error(
+    samples: list[object], tmp_path: Path
+) -> None:
+    assert refused(write_train_file(tmp_path, samples)) == (
+        "expected a whole file of its kind; found `samples` that is no list of"
+        f" dictionaries. {DAMAGED}"
+    )
+
+
+def test_no_samples_are_an_error(tmp_path: Path) -> None:
+    assert refused(write_train_file(tmp_path, [])) == (
+        "expected samples that were trained on; found none. Pass the file of a rank"
+        " that has some."
+    )
+
+
+def test_another_version_is_an_error(tmp_path: Path) -> None:
+    payload = {"format_version": 3, "rollout_id": 3, "samples": trained_samples()}
+
+    assert refused(saved(tmp_path / "3.pt", payload)) == (
+        "expected slime's train data in `format_version` 2; found 3. Update rounddiag,"
+        " or dump the step with the slime that it knows."
+    )
+
+
+def test_columns_that_are_no_dictionary_are_an_error(tmp_path: Path) -> None:
+    payload = {"rollout_id": 3, "rank": 0, "rollout_data": [1]}
+
+    assert refused(saved(tmp_path / "3_0.pt", payload)) == (
+        "expected a whole file of its kind; found `rollout_data` that is no dictionary"
+        f" of columns. {DAMAGED}"
+    )
+
+
+def test_a_column_of_another_length_is_left_out(tmp_path: Path) -> None:
+    part = shards()[1] | {"truncated": [0, 1], "max_seq_lens": [9, 9, 9]}
+    batch = load(write_rank(tmp_path, part))
+
+    assert batch.meta["left_out"] == ["max_seq_lens", "returns", "truncated"]
+
+
+def test_a_required_column_of_another_length_is_an_error(tmp_path: Path) -> None:
+    part = shards()[1] | {"log_probs": []}
+
+    assert refused(write_rank(tmp_path, part)) == (
+        "expected a whole file of its kind; found 0 rows of `log_probs`, 1 of"
+        f" `response_lengths`. {DAMAGED}"
+    )
+
+
+def test_samples_of_more_fields_than_any_are_an_error(tmp_path: Path) -> None:
+    samples = [{f"{row}.{name}": 1 for name in range(9)} for row in range(30)]
+
+    assert refused(write_train_file(tmp_path, samples)) == (
+        "expected a whole file of its kind; found samples with 270 different fields."
+        f" {DAMAGED}"
+    )
+
+
+def test_a_dictionary_of_many_entries_is_left_out(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    samples = [first | {"metadata": {str(n): n for n in range(65)}}, second]
+    batch = load(write_train_file(tmp_path, samples))
+
+    assert "metadata" in batch.meta["left_out"]
+
+
+def test_values_that_share_parts_are_left_out(tmp_path: Path) -> None:
+    shared: list[object] = [1]
+    for _ in range(60):
+        shared = [shared, shared]
+    first, second = trained_samples()
+    batch = load(write_train_file(tmp_path, [first | {"notes": shared}, second]))
+
+    assert "notes" in batch.meta["left_out"]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    at=st.floats(0, 1),
+    change=st.binary(max_size=4),
+    lost=st.integers(0, 4) | st.just(1 << 20),
+    name=st.sampled_from(["train_data", "rollout_data"]),
+)
+def test_a_damaged_dump_is_an_error_or_a_batch(
+    at: float, change: bytes, lost: int, name: str, tmp_path: Path
+) -> None:
+    path = write_train_file(tmp_path, trained_samples(), shards())
+    write_rollouts(tmp_path, rollouts())
+    damaged = tmp_path / name / "3.pt"
+    content = damaged.read_bytes()
+    place = int(at * len(content))
+    damaged.write_bytes(content[:place] + change + content[place + lost :])
+    try:
+        batch = load(path)
+    except LoadError as error:
+        if name == "rollout_data" or "did not foresee" in str(error):
+            raise
+        return
+    assert batch.num_samples == 2
