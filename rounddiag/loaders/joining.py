@@ -16,6 +16,7 @@ one value a row            a column of samples where all rows of each trajectory
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,8 +140,6 @@ def _meta(rows: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (rows.position_ids is not None)
     left_out = [*rows.meta.get("left_out", ()), *lost]
-    facts = [
-        f"row {f.removeprefix('sample ')}" for f in rows.meta.get("screenshots", ())
-    ]
+    facts = [re.sub("^sample ", "row ", f) for f in rows.meta.get("screenshots", ())]
     known = {"left_out": left_out, "screenshots": facts}
     return {**rows.meta, "rows": told, **{k: v for k, v in known.items() if v}}

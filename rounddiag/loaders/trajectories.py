@@ -129,7 +129,8 @@ def _keys(batch: Batch, name: str) -> list[Any]:
         return values
     if all(isinstance(value, str) for value in values):
         return [by_numbers(value) for value in values]
-    odd = next(v for v in values if _is_absent(v) or not isinstance(v, int | float))
+    absent = [value for value in values if _is_absent(value)]
+    odd = [*absent, *(v for v in values if not isinstance(v, int | float))][0]
     raise LoadError.build(
         key="order_by",
         expected=f"numbers or texts in the column {name!r}",
