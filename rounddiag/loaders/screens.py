@@ -7,14 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.image_tokens import image_places, image_token, num_image_tokens
+from rounddiag.loaders.image_tokens import image_places, image_token
 from rounddiag.loaders.inert import Node
 from rounddiag.loaders.tensor_nodes import stored
 from rounddiag.loaders.tensors import StoredTensor
+from rounddiag.loaders.token_runs import TokenRuns
 from rounddiag.vision import patch_screenshots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import torch
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _MAX_FACTS = 8  # what is odd in all samples is not told a thousand times
 _MAX_SIZES = 4
+# A screenshot has 10 kB and more, though rows of one group may share it.
+_FREE, _BYTES = 1_000, 100
+_LEAST = 4 * 6 * 8 * 8  # values of a screenshot: four patches, six of each pixel
 _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
 
@@ -42,7 +46,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
     source : Source
     """
-    found = [_pictures(row, source) for row in inputs]
+    found = list(_within_budget((_pictures(row, source) for row in inputs), source))
     pictures = [images or () for images in found]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     token = image_token(batch, sizes)
@@ -59,6 +63,18 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     return replace(batch, images=None if none else images, meta={**batch.meta, **told})
 
 
+def _within_budget(
+    found: Iterable[Images | None], source: Source
+) -> Iterator[Images | None]:
+    """Stop a small file that shows the same pixels again and again."""
+    left = _FREE + source.size // _BYTES
+    for images in found:
+        left -= len(images or ())
+        if left < 0:
+            raise source.damaged(found="more screenshots than its bytes can hold")
+        yield images
+
+
 def _pictures(row: object, source: Source) -> Images | None:
     """Return the pictures of a sample; None for those of an unknown processor."""
     if isinstance(row, Node) and isinstance(row.state, dict):
@@ -67,9 +83,9 @@ def _pictures(row: object, source: Source) -> Images | None:
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
             if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
-                return patch_screenshots(
-                    partial(_rows, pixels), pixels.shape, _grids(grids)
-                )
+                known = _grids(grids, pixels.num_elements // _LEAST)
+                rows = partial(_rows, pixels)
+                return patch_screenshots(rows, pixels.shape, known) if known else None
     has_none = not isinstance(row, Mapping) or row.get("pixel_values") is None
     return () if has_none else None
 
@@ -78,11 +94,12 @@ def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
 
 
-def _grids(grids: StoredTensor) -> list[tuple[int, int, int]]:
+def _grids(grids: StoredTensor, most: int) -> list[tuple[int, int, int]] | None:
     """Return frames, height and width of each picture, in patches."""
-    if len(grids.shape) != 2 or grids.shape[1] != 3 or grids.dtype.is_floating_point:  # noqa: PLR2004 rows of three
-        return []
-    return [(t, h, w) for t, h, w in grids.read().tolist()]
+    match grids.shape:
+        case (num, 3) if num <= most and not grids.dtype.is_floating_point:
+            return [(t, h, w) for t, h, w in grids.read().tolist()]
+    return None
 
 
 def _placed(batch: Batch, sample: int, images: Images, token: int | None) -> Images:
@@ -101,18 +118,19 @@ def _fact(
     if images is None:
         return _UNKNOWN
     sizes = [shot.num_image_tokens for shot in images]
-    expected = f"its grids ask for {_listed(sizes)} image tokens"
+    expected = f"image tokens by its grids: {_listed(sizes)}"
     if sizes and token is None:
-        return f"{expected}, but no token or more than one stands in such runs"
-    runs = [] if token is None else num_image_tokens(batch, sample, token)
-    is_odd = runs != sizes
-    return f"{expected}, but token {token} has {_listed(runs)}" if is_odd else None
+        return f"{expected}; no token, or more than one, has such runs"
+    runs = TokenRuns.of_sample(batch, sample)
+    found = [] if token is None else runs.of(token).length.tolist()
+    is_odd = found != sizes
+    return f"{expected}; runs of token {token}: {_listed(found)}" if is_odd else None
 
 
 def _listed(sizes: list[int]) -> str:
     more = len(sizes) - _MAX_SIZES
     shown = ", ".join(map(str, sizes[:_MAX_SIZES]))
-    return f"{shown} and {more} times more" if more > 0 else shown or "no"
+    return f"{shown} and {more} more" if more > 0 else shown or "none"
 
 
 def _shortened(facts: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rounddiag import Batch
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.image_tokens import Place, image_places, image_token
 from rounddiag.loaders.source import Span
@@ -204,5 +205,78 @@ def test_grids_that_do_not_match_the_image_tokens_are_told(tmp_path: Path) -> No
     ]
     assert [(shot.position, shot.round) for shot in batch.images[1]] == [(0, None)]
     assert batch.meta["screenshots"] == [
-        "sample 1: its grids ask for 2 image tokens, but token 7 has 1"
+        "sample 1: image tokens by its grids: 2; runs of token 7: 1"
     ]
+
+
+def test_what_is_odd_in_all_samples_is_not_told_a_thousand_times(
+    tmp_path: Path,
+) -> None:
+    tensors = {name: rows[:1].repeat(10, 1) for name, rows in small_batch().items()}
+    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
+    batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [odd] * 10}))
+
+    facts = [f"sample {sample}: {UNKNOWN}" for sample in range(8)]
+    assert batch.meta["screenshots"] == [*facts, "and 2 more samples"]
+
+
+def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
+    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
+    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd])
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+    assert batch.meta["screenshots"] == [f"sample 1: {UNKNOWN}"]
+
+
+class BatchFeature:
+    """Pickles as that of transformers does."""
+
+    def __init__(self, data: dict[str, torch.Tensor]) -> None:
+        self.data = data
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"data": self.data}
+
+
+def test_what_a_processor_of_transformers_gave_is_read(tmp_path: Path) -> None:
+    columns = {"multi_modal_inputs": [BatchFeature(inputs([[1, 2, 2]])), None]}
+    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+
+
+def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
+    grids = torch.tensor([[1, 2, 2]]).expand(2_000, -1)
+    pixels = torch.zeros(1, 1).expand(8_000, 1176)
+    endless = {"pixel_values": pixels, "image_grid_thw": grids}
+    path = write(
+        tmp_path / "a.pkl", small_batch(), {"multi_modal_inputs": [endless] * 2}
+    )
+
+    with pytest.raises(LoadError, match="found more screenshots than its bytes can"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("grids", "told"),
+    [
+        ([[1, 2, 2]], "image tokens by its grids: 1"),
+        ([[1, 2, 6]] * 6, "image tokens by its grids: 3, 3, 3, 3 and 2 more"),
+    ],
+)
+def test_a_token_that_cannot_be_told_is_said(
+    grids: list[list[int]], told: str, tmp_path: Path
+) -> None:
+    batch = shown(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
+
+    fact = f"sample 0: {told}; no token, or more than one, has such runs"
+    assert batch.meta["screenshots"] == [fact]
+
+
+def test_image_tokens_without_a_screenshot_are_told(tmp_path: Path) -> None:
+    batch = shown(tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}])
+
+    fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
+    assert batch.meta["screenshots"] == [fact]
