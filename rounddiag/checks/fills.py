@@ -52,18 +52,25 @@ def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
 
 def _suspects(batch: Batch, log_probs: Tensor) -> list[int]:
     """Return the samples that can have a fill: to sort all tokens would take long."""
-    rounds, num_samples = batch.rounds, batch.num_samples
-    num_tokens = rounds.sample.new_zeros(num_samples)
+    rounds = batch.rounds
+    num_tokens = rounds.sample.new_zeros(batch.num_samples)
     num_tokens.index_add_(0, rounds.sample, rounds.num_tokens)
+    repeats = samples_of(batch, _repeats(batch, log_probs))
+    num_repeats = repeats.bincount(minlength=batch.num_samples)
     # By chance a fill of a share p stands beside itself at a share of p squared.
-    num_repeats = _counted(samples_of(batch, _repeats(batch, log_probs)), num_samples)
-    suspected = (num_repeats > 0) & (num_repeats >= _SHARE**2 * num_tokens)
+    repeated = (num_repeats > 0) & (num_repeats >= _SHARE**2 * num_tokens)
+    suspected = repeated | _may_be_zero(batch, log_probs)
+    return (suspected & (num_tokens >= _TOKENS)).nonzero()[:, 0].tolist()
+
+
+def _may_be_zero(batch: Batch, log_probs: Tensor) -> Tensor:
+    """Tell which samples have 0 at the ends and in the middle of every round."""
+    rounds = batch.rounds
     middle = rounds.start + rounds.num_tokens // 2
     last = rounds.start + rounds.num_tokens - 1
     probes = torch.cat([rounds.start, middle, last])
-    not_zero = rounds.sample.repeat(3)[log_probs[probes] != 0]
-    suspected |= _counted(not_zero, num_samples) == 0
-    return (suspected & (num_tokens >= _TOKENS)).nonzero()[:, 0].tolist()
+    others = rounds.sample.repeat(3)[log_probs[probes] != 0]
+    return others.bincount(minlength=batch.num_samples) == 0
 
 
 def _repeats(batch: Batch, log_probs: Tensor) -> Tensor:
@@ -75,10 +82,6 @@ def _repeats(batch: Batch, log_probs: Tensor) -> Tensor:
 
 def _is_repeated(own: Tensor, before: Tensor) -> Tensor:
     return (own == before) & (own.abs() > _SURE)
-
-
-def _counted(samples: Tensor, num_samples: int) -> Tensor:
-    return samples.bincount(minlength=num_samples)
 
 
 def _generated(batch: Batch, log_probs: Tensor, sample: int) -> Array:

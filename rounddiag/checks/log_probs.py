@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Below this, in nats, no engine can be sure of the token.
 _FAR = -1.0
+# A logit less the logarithm of a sum is this far above 0 at most by float32's rounding.
+_ROUNDING = 1e-4
 _FIELDS = "rollout_log_probs, old_log_probs"
 
 
@@ -57,7 +59,7 @@ def _not_measurable(batch: Batch) -> Fault | None:
 def _above_zero(batch: Batch) -> Fault | None:
     return joined(
         fault_at(batch, indices, f"whose {name} log-prob is above 0")
-        for name, _, indices in _where(batch, lambda own, _: own > 0)
+        for name, _, indices in _where(batch, lambda own, _: own > _ROUNDING)
     )
 
 

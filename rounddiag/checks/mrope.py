@@ -13,7 +13,7 @@ from rounddiag.checks.words import count
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -86,14 +86,7 @@ def _not_integers(batch: Batch) -> Fault | None:
 
 
 def _others(batch: Batch) -> Fault | None:
-    found = {}
-    lengths = batch.lengths.tolist()
-    rows = zip(_position_ids(batch), _pictures(batch), strict=True)
-    for sample, (ids, pictures) in enumerate(rows):
-        if pictures is not None:
-            before = prompt_lengths(batch)[sample]
-            expected = rope_positions(before + lengths[sample], pictures)
-            found[sample] = _difference(ids.cpu(), expected, before)
+    found = dict(_differences(batch))
     if not found:
         raise UntestableError(
             field="images", why="the image tokens are not those of the grids"
@@ -108,6 +101,21 @@ def _others(batch: Batch) -> Fault | None:
         f"{count(len(wrong), 'sample')} with other positions: sample {sample} {why}",
         tuple(wrong),
     )
+
+
+def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
+    """Give what is different in each sample of which the positions can be told."""
+    rows = zip(
+        _position_ids(batch),
+        prompt_lengths(batch),
+        batch.lengths.tolist(),
+        _pictures(batch),
+        strict=True,
+    )
+    for sample, (ids, before, length, pictures) in enumerate(rows):
+        if pictures is not None:
+            expected = rope_positions(before + length, pictures)
+            yield sample, _difference(ids.cpu(), expected, before)
 
 
 def _pictures(batch: Batch) -> list[list[Picture] | None]:

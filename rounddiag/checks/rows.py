@@ -25,8 +25,8 @@ _LIKELY = -20.0
 
 def _copies(batch: Batch) -> Fault | None:
     need_tokens(batch)
-    written = set(batch.rounds.sample.tolist())
-    likely = _alike(sorted(written), _probes(batch).__getitem__)
+    written = batch.rounds.sample.unique_consecutive().tolist()
+    likely = _alike(written, _probes(batch).__getitem__)
     found = [
         same
         for rows in likely
@@ -83,13 +83,10 @@ def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
 def _without_tokens(batch: Batch) -> Fault | None:
     if batch.num_samples == 0:
         raise UntestableError(field="response_mask", why="the batch has no sample")
-    written = set(batch.rounds.sample.tolist())
-    empty = [
-        sample
-        for sample, length in enumerate(batch.lengths.tolist())
-        if length and sample not in written
-    ]
-    return fault_in(empty, "in which the model wrote nothing, as in padding")
+    unwritten = batch.lengths > 0
+    unwritten[batch.rounds.sample] = False
+    found = unwritten.nonzero()[:, 0].tolist()
+    return fault_in(found, "in which the model wrote nothing, as in padding")
 
 
 def _empty(batch: Batch) -> Fault | None:

@@ -50,8 +50,8 @@ def _lengths(batch: Batch) -> Fault | None:
         return None
     own, rollout = sizes[found[0]]
     return Fault(
-        f"{count(len(found), 'sample')} of another length by the sampler: sample"
-        f" {found[0]} has {count(rollout, 'token')} there and {own:,} here",
+        f"{count(len(found), 'sample')} with another length: sample {found[0]} has"
+        f" {count(own, 'token')} by the trainer and {rollout:,} by the sampler",
         tuple(found),
     )
 
@@ -88,7 +88,7 @@ def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
     parts = (own[first : place.position], own[place.position : stop])
     shown = [*parts, rollout[place.position : stop]]
     before, here, there = (_text(ids.tolist(), tokenizer) for ids in shown)
-    return f"after {before}: {here} here, {there} there"
+    return f"after {before} the trainer has {here} and the sampler {there}"
 
 
 def _text(ids: list[int], tokenizer: object | None) -> str:

@@ -36,7 +36,7 @@ def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]
             other = high + name.removeprefix(low)
             if name.startswith(low) and _is_version(name) and other in columns:
                 pairs = zip(columns[name], columns[other], strict=True)
-                yield f"{name} and {other}", pairs
+                yield f"`{name}` and `{other}`", pairs
 
 
 def _of_rounds(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
@@ -47,7 +47,7 @@ def _of_rounds(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]
             samples = batch.round_columns["sample"].tolist()
             for sample, value in zip(samples, values, strict=True):
                 rows.setdefault(sample, []).append(value)
-            yield name, [rows[sample] for sample in range(batch.num_samples)]
+            yield f"`{name}`", [rows[sample] for sample in range(batch.num_samples)]
 
 
 def _is_version(name: str) -> bool:
@@ -62,7 +62,7 @@ def _fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
     first = ", ".join(versions[mixed[0]])
     return Fault(
         f"{count(len(mixed), 'sample')} written by more than one version, a fact to"
-        f" know (`{name}`): sample {mixed[0]} by {first}",
+        f" know ({name}): sample {mixed[0]} by {first}",
         tuple(mixed),
     )
 

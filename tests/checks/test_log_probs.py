@@ -54,6 +54,11 @@ def test_values_above_0_are_named_for_each_engine() -> None:
     )
 
 
+def test_rounding_may_end_a_little_above_0() -> None:
+    assert came_to(AT_MOST_ZERO, scored([[4.8e-7]], [[9e-5]])) == PASSED
+    assert came_to(AT_MOST_ZERO, scored([[4.8e-7]], [[2e-4]]))[0] == "failed"
+
+
 def test_only_the_first_places_are_named() -> None:
     batch = scored([[1.0] * 1200], [[-1.0] * 1200])
     assert came_to(AT_MOST_ZERO, batch) == (

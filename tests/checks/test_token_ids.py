@@ -55,8 +55,8 @@ def test_another_length_is_told() -> None:
     batch = sampled([THINK, CLICK, DONE, LINE], [START])
     assert came_to(LENGTHS, batch) == (
         "failed",
-        "1 sample of another length by the sampler: sample 0 has 4 tokens there and 3"
-        " here",
+        "1 sample with another length: sample 0 has 3 tokens by the trainer and 4 by"
+        " the sampler",
         (0,),
     )
     assert came_to(IDS, batch) == PASSED
@@ -65,8 +65,8 @@ def test_another_length_is_told() -> None:
 def test_other_ids_are_shown_with_those_around() -> None:
     batch = sampled([THINK, CLICK, LINE, DONE], [START])
     expected = (
-        "1 sample with other ids: sample 0 round 1 position 2, after ⟨13⟩|⟨14⟩: ⟨15⟩"
-        " here, ⟨12⟩|⟨15⟩ there"
+        "1 sample with other ids: sample 0 round 1 position 2, after ⟨13⟩|⟨14⟩ the"
+        " trainer has ⟨15⟩ and the sampler ⟨12⟩|⟨15⟩"
     )
     assert came_to(IDS, batch) == ("failed", expected, (0,))
     assert came_to(IDS_AS_TEXT, batch) == ("failed", expected, (0,))
@@ -76,16 +76,16 @@ def test_other_ids_are_shown_as_text_on_request() -> None:
     batch = sampled([THINK, CLICK, LINE, DONE], [LINE], tokenizer=Chat())
     assert came_to(IDS, batch)[1].startswith("2 samples with other ids: sample 0 round")
     assert came_to(IDS_AS_TEXT, batch)[1] == (
-        "2 samples with other ids: sample 0 round 1 position 2, after <think>|click:"
-        " done here, ↵|done there"
+        "2 samples with other ids: sample 0 round 1 position 2, after <think>|click"
+        " the trainer has done and the sampler ↵|done"
     )
 
 
 def test_the_first_token_can_differ() -> None:
     batch = sampled([THINK, CLICK, DONE], [DONE])
     assert came_to(IDS, batch)[1] == (
-        "1 sample with other ids: sample 1 round 0 position 0, after nothing: ⟨0⟩ here,"
-        " ⟨15⟩ there"
+        "1 sample with other ids: sample 1 round 0 position 0, after nothing the"
+        " trainer has ⟨0⟩ and the sampler ⟨15⟩"
     )
 
 
@@ -96,14 +96,14 @@ def test_five_tokens_on_each_side_are_shown() -> None:
     batch.rollout_ids[0][10] = 0
     assert came_to(IDS, batch)[1] == (
         "1 sample with other ids: sample 0 round 0 position 10, after"
-        " ⟨105⟩|⟨106⟩|⟨107⟩|⟨108⟩|⟨109⟩: ⟨110⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩ here,"
-        " ⟨0⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩ there"
+        " ⟨105⟩|⟨106⟩|⟨107⟩|⟨108⟩|⟨109⟩ the trainer has"
+        " ⟨110⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩ and the sampler ⟨0⟩|⟨111⟩|⟨112⟩|⟨113⟩|⟨114⟩"
     )
 
 
 def test_a_tokenizer_that_fails_leaves_the_ids() -> None:
     batch = sampled([LINE, CLICK, DONE], [START], tokenizer=Broken())
     assert came_to(IDS_AS_TEXT, batch)[1] == (
-        "1 sample with other ids: sample 0 round 0 position 0, after nothing:"
-        " ⟨13⟩|⟨14⟩|⟨15⟩ here, ⟨12⟩|⟨14⟩|⟨15⟩ there"
+        "1 sample with other ids: sample 0 round 0 position 0, after nothing the"
+        " trainer has ⟨13⟩|⟨14⟩|⟨15⟩ and the sampler ⟨12⟩|⟨14⟩|⟨15⟩"
     )

@@ -28,8 +28,8 @@ def by_round(*versions: object) -> tuple[str, str, tuple[int, ...]]:
 def test_a_range_of_steps_is_mixed() -> None:
     assert sampled(min_global_steps=[7, 7], max_global_steps=[7, 8]) == (
         "failed",
-        "1 sample written by more than one version, a fact to know (`min_global_steps"
-        " and max_global_steps`): sample 1 by 7, 8",
+        "1 sample written by more than one version, a fact to know (`min_global_steps`"
+        " and `max_global_steps`): sample 1 by 7, 8",
         (1,),
     )
 
