@@ -56,3 +56,25 @@ def test_a_payload_without_a_tensordict_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(LoadError, match="found a V1 payload without a TensorDict"):
         load(path)
+
+
+def test_outputs_of_one_session_are_joined_in_their_order(tmp_path: Path) -> None:
+    fields = small_batch()
+    keys = ["g_x_0_10", "g_x_0_9"]
+    with borrowed_names():
+        path = tmp_path / "a.pt"
+        torch.save({"tensordict": Consolidated(fields), "keys": keys}, path)
+
+    batch = load(path)
+
+    assert batch.sample_ids == ("g_x_0",)
+    assert batch.group_ids == ("g_x",)
+    assert batch.sample_columns["session"].tolist() == ["0"]
+    assert batch.response_ids.tolist() == [9, 1, 2, 5, 6, 7, 8]
+    assert batch.rounds.num_tokens.tolist() == [1, 2, 1]
+    assert batch.round_columns["row"].tolist() == [1, 0, 0]
+    assert batch.round_columns["index"].tolist() == ["9", "10", "10"]
+    assert batch.round_columns["row_id"].tolist() == ["g_x_0_9", "g_x_0_10", "g_x_0_10"]
+    assert batch.meta["rows"] == (
+        "2 rows joined into 1 samples by `uid`, `session`, ordered by `index`"
+    )

@@ -9,6 +9,7 @@ import io
 import pickle
 import sys
 from contextlib import contextmanager
+from itertools import accumulate
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +57,25 @@ class Consolidated:
         return _rebuild_tensordict_files_consolidated, (metadata, self.storage)
 
 
+def _dotted(module: str, name: str) -> str:
+    return f"{module}.{name}"
+
+
 @contextmanager
-def borrowed_names() -> Iterator[None]:
+def borrowed_names(home: str = "verl.protocol") -> Iterator[None]:
     """Let the stand-ins be pickled under the names of the real ones."""
     homes = {
-        "verl.protocol": DataProto,
+        home: DataProto,
         "tensordict._reductions": _rebuild_tensordict_files_consolidated,
     }
-    names = [name for home in homes for name in (home.partition(".")[0], home)]
+    names = [part for name in homes for part in accumulate(name.split("."), _dotted)]
     kept = {name: sys.modules.get(name) for name in names}
     try:
         for name in names:
             sys.modules[name] = ModuleType(name)
-        for home, thing in homes.items():
-            setattr(sys.modules[home], thing.__name__, thing)
-            thing.__module__ = home
+        for name, thing in homes.items():
+            setattr(sys.modules[name], thing.__name__, thing)
+            thing.__module__ = name
         yield
     finally:
         sys.modules.update({name: old for name, old in kept.items() if old})
@@ -91,6 +96,17 @@ def pickled(
         others = {name: objects(values) for name, values in (columns or {}).items()}
         data = DataProto(buffer.getvalue(), others, dict(info or {}))
         return pickle.dumps(data, protocol=protocol)
+
+
+def roll_pickled(
+    tensors: Mapping[str, Tensor], columns: Mapping[str, Any] | None = None
+) -> bytes:
+    """Return the pickle of ROLL's DataProto: tensors in a `BytesIO`, and four parts."""
+    with borrowed_names("roll.distributed.scheduler.protocol"):
+        buffer = io.BytesIO()
+        torch.save(Consolidated(tensors), buffer)
+        others = {name: objects(values) for name, values in (columns or {}).items()}
+        return pickle.dumps(DataProto(buffer, others, None, {"global_step": 7}))
 
 
 def write(
