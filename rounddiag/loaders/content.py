@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import npz_root, safetensors_root
@@ -19,6 +20,8 @@ from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
 if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
 
+_TELLING = 1 << 16  # bytes
+_KEY = re.compile(rb'^(?:\t| {1,4})"([^"\\]{1,80})"\s*:', re.MULTILINE)
 _OTHERS = (
     (b"<", "HTML or XML text"),
     (b"\x1f\x8b", "a gzip file"),
@@ -31,10 +34,10 @@ _OTHERS = (
 
 
 class Unknown:
-    """Content that no loader reads, and what it looks like."""
+    """Content that no loader reads, what it looks like, and its keys."""
 
-    def __init__(self, looks_like: str) -> None:
-        self.looks_like = looks_like
+    def __init__(self, looks_like: str, keys: Iterable[str] = ()) -> None:
+        self.looks_like, self.keys = looks_like, list(keys)
 
 
 def read_root(source: Source) -> object:
@@ -58,7 +61,7 @@ def read_root(source: Source) -> object:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return JsonLines(source)
+        return _indented(source) or JsonLines(source)
     return Unknown(_looks_like(head))
 
 
@@ -69,6 +72,8 @@ def names_of(root: object) -> list[str]:
             return list(root.first)
         case Table():
             return root.names
+        case Unknown():
+            return root.keys
         case Mapping():
             return [str(key) for key in root]
         case Node(name):
@@ -98,6 +103,14 @@ def _parquet(source: Source) -> object:
 
     names = parquet_root(source)
     return names if "rounddiag" in names else parquet_table(source)
+
+
+def _indented(source: Source) -> Unknown | None:
+    """Return the keys of one JSON document over many lines, of as much as tells it."""
+    start = source.whole().part(0, min(_TELLING, source.size)).read()
+    keys = _KEY.findall(start) if re.match(rb"\s*\{\s*\n", start) else []
+    names = [key.decode(errors="replace") for key in keys]
+    return Unknown(f"a JSON document of {shown(names)}", names) if names else None
 
 
 def _zip(source: Source) -> object:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rounddiag.errors import LoadError
 from rounddiag.loaders.content import looks_like, names_of, read_root
 from rounddiag.loaders.in_memory import in_memory
+from rounddiag.loaders.known import find_useless
 from rounddiag.loaders.registry import closest, find_format
 from rounddiag.loaders.renaming import renamed
 from rounddiag.loaders.source import Source
@@ -80,6 +81,9 @@ def _batch(
 
 
 def _unknown(source: Source, root: object) -> LoadError:
+    useless = find_useless(names_of(root))
+    if useless is not None:
+        return source.error("a saved batch", useless.what, useless.advice)
     near = [
         f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
         for form, missing in closest(names_of(root))
