@@ -32,7 +32,7 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     if isinstance(data, Mapping):
         return table_of_values(data), source
     if hasattr(data, "iloc"):  # pandas
-        return table_of_values({n: data[n].tolist() for n in data.columns}), source
+        return table_of_values({n: _cells(data[n]) for n in data.columns}), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):
@@ -46,3 +46,8 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     from rounddiag.loaders.arrow import table_of_arrow
 
     return table_of_arrow(pa.table(data), source), source
+
+
+def _cells(column: Any) -> Any:  # noqa: ANN401 a column of pandas, as array or list
+    is_number = getattr(column.dtype, "kind", "O") in "biuf"
+    return column.to_numpy() if is_number else column.tolist()

@@ -48,8 +48,9 @@ def table_of_lines(lines: JsonLines) -> Table:
     for index, record in enumerate(lines):
         for key in {**record, **values}:
             value = record.get(key)
-            column = values.setdefault(key, [None] * index)
-            column.append(_numbers(value) if isinstance(value, list) else value)
+            if key not in values:
+                values[key] = [None] * index
+            values[key].append(_numbers(value) if isinstance(value, list) else value)
     return table_of_values(values)
 
 
