@@ -78,9 +78,10 @@ def _of_tokens(
 def _clusters(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:
     names = np.asarray(batch.group_ids or range(batch.num_samples))
     sample = batch.rounds.sample.numpy()[mine]
-    _, cluster = np.unique(names[sample], return_inverse=True)
-    num_finite = (batch.rounds.num_tokens.numpy() - totals.num_nonfinite)[mine]
+    clusters, cluster = np.unique(names, return_inverse=True)
+    num_finite = batch.rounds.num_tokens.numpy() - totals.num_nonfinite
+    sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
     return {
-        "cluster_abs_diff": np.bincount(cluster, totals.abs_diff[mine]).tolist(),
-        "cluster_tokens": np.bincount(cluster, num_finite).tolist(),
+        name: np.bincount(cluster[sample], values[mine], len(clusters)).tolist()
+        for name, values in sums.items()
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,8 @@ from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.loaders.parquet.columns import host_array
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rounddiag.capture.fields import Parts
     from rounddiag.loaders.ragged import Ragged
 
@@ -53,7 +55,7 @@ def held(parts: Parts, *, without: Collection[str] = ()) -> Parts:
         columns={name: values.copy() for name, values in columns.items()},
         info={k: v for k, v in parts.info.items() if isinstance(v, str | int | float)},
         inputs=(),
-        round_records=_copied_records(parts.round_records),
+        round_records=deepcopy(parts.round_records),
     )
 
 
@@ -70,12 +72,3 @@ def _copy(found: Ragged) -> Ragged:
         values=values.clone() if is_shared else values,
         offsets=found.offsets.to("cpu", copy=True),
     )
-
-
-def _copied_records(records: Any) -> list[Any] | None:  # noqa: ANN401 checked when the columns are made
-    if records is None:
-        return None
-    return [
-        [dict(r) if isinstance(r, Mapping) else r for r in listed or ()]
-        for listed in records
-    ]

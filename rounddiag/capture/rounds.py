@@ -78,8 +78,9 @@ def with_records(batch: Batch, records: Sequence[Any]) -> Batch:
     found: list[tuple[int, int, dict[str, Any]]] = []
     num_without_tokens = 0
     for sample, listed in enumerate(records):
-        answered = [r for r in _dictionaries(batch, listed) if r.get("num_tokens") != 0]
-        num_without_tokens += len(listed or ()) - len(answered)
+        all_calls = _dictionaries(batch, listed)
+        answered = [record for record in all_calls if record.get("num_tokens") != 0]
+        num_without_tokens += len(all_calls) - len(answered)
         found += [(sample, index, record) for index, record in enumerate(answered)]
     told = (
         {"num_records_without_tokens": num_without_tokens} if num_without_tokens else {}
@@ -88,7 +89,9 @@ def with_records(batch: Batch, records: Sequence[Any]) -> Batch:
 
 
 def _dictionaries(batch: Batch, listed: Any) -> list[dict[str, Any]]:  # noqa: ANN401 what a trainer passed
-    rows = [] if listed is None else list(listed)
+    if listed is None:
+        return []
+    rows = [*listed] if isinstance(listed, list | tuple | np.ndarray) else [listed]
     for row in rows:
         if not isinstance(row, dict):
             raise _misfit(batch.num_samples, f"a {type(row).__name__} in one")

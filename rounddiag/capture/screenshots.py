@@ -94,9 +94,9 @@ def small_screenshots(
     Returns
     -------
     tuple of tuple of EncodedScreenshot, one per sample of the batch, or None
-        None without samples or without Pillow.
+        None without pictures or without Pillow.
     """
-    if len(pictures) == 0 or not _has_pillow():
+    if not any(pictures.values()) or not _has_pillow():
         return None
     return tuple(
         _of_sample(batch, sample, pictures.get(sample, ()))

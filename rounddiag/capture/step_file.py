@@ -59,7 +59,7 @@ def batch_to_save(snapshot: Snapshot, options: Options) -> Batch:
         facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
     is_part = options.max_samples is not None and options.max_samples < len(batch)
     if is_part:
-        facts["rounds"] = round_statistics(batch)
+        facts.update(num_saved=len(picked), rounds=round_statistics(batch))
     batch = replace(
         batch,
         images=small_screenshots(batch, snapshot.pictures),

@@ -18,7 +18,7 @@ _FIELDS = [
     *("ref_log_prob", "entropy", "rm_scores", "rollout_ids"),
     *("uid", "session_id", "num_turns", "data_source", "agent_name", "extra_fields"),
 ]
-_INPUTS = "multi_modal_inputs"
+_INPUTS, _PADDING = "multi_modal_inputs", "is_padding"
 
 
 def queued_parts(batch: Any, tq: Any) -> Parts:  # noqa: ANN401 a KVBatchMeta and the module transfer_queue, which need not be installed
@@ -27,9 +27,9 @@ def queued_parts(batch: Any, tq: Any) -> Parts:  # noqa: ANN401 a KVBatchMeta an
     The pixels stay in the queue. Tags become columns, and keys the samples' names.
     """
     keys = _keys(batch)
-    tags = [tag for tag in batch.tags if not tag.get("is_padding")]
+    tags = [tag for tag in batch.tags if not tag.get(_PADDING)]
     parts = parts_of(tq.kv_batch_get(keys, batch.partition_id, select_fields=_FIELDS))
-    names = dict.fromkeys(name for tag in tags for name in tag)
+    names = dict.fromkeys(name for tag in tags for name in tag if name != _PADDING)
     columns = {name: [tag.get(name) for tag in tags] for name in names}
     return replace(parts, columns={**columns, **parts.columns}, sample_ids=keys)
 
@@ -44,4 +44,4 @@ def queued_inputs(batch: Any, tq: Any, samples: Sequence[int]) -> Sequence[Any]:
 
 def _keys(batch: Any) -> list[str]:  # noqa: ANN401 as above
     pairs = zip(batch.keys, batch.tags, strict=True)
-    return [key for key, tag in pairs if not tag.get("is_padding")]
+    return [key for key, tag in pairs if not tag.get(_PADDING)]

@@ -11,6 +11,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rounddiag.errors import RounddiagError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -61,9 +63,10 @@ class Writer:
             yield
         except Exception as error:  # noqa: BLE001 a diagnosis must not end a training
             self.errors += 1
-            kind = type(error)
+            is_ours = isinstance(error, RounddiagError)
+            said = str(error) if is_ours else f"{type(error).__name__}: {error}"
             # The text alone is kept: a traceback holds on to the trainer's tensors.
-            self._tell(kind, "%s is not saved: %s: %s", name, kind.__name__, error)
+            self._tell(type(error), "%s is not saved: %s", name, said)
 
     def close(self, patience: float = PATIENCE) -> None:
         """Finish the jobs that wait, within so many seconds, and end the thread."""

@@ -10,6 +10,7 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
+from rounddiag.stats.captured import fair_part, rows_of_all
 from rounddiag.stats.resampling import Resampling
 from rounddiag.stats.rows import round_row, runs_by_round
 
@@ -29,6 +30,10 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
     of groups where there are groups (`stats.resampling.Resampling`); with fewer than 5
     it is NaN. On simulated batches it covers 92 to 95 % where 64 samples or more reach
     the round; intervals that take tokens as independent cover 49 to 61 %.
+
+    A file of a `Recorder` with `max_samples` gives the rows of all samples that the
+    trainer had; a selection of its samples, those that were drawn and not picked as the
+    worst.
 
     Parameters
     ----------
@@ -57,6 +62,10 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
     1      1            1            1.0        1.0
     """
     if isinstance(batch, Batch):
+        rows_of_whole = rows_of_all(batch)
+        if rows_of_whole is not None:
+            return _frame(rows_of_whole, has_prob=True)
+        batch = fair_part(batch)
         rounds, tokens = round_and_token_frames(batch, ["prob_diff"])
         clusters = np.asarray(batch.group_ids or range(batch.num_samples))
         cluster = np.unique(clusters, return_inverse=True)[1][rounds["sample"]]
@@ -65,8 +74,11 @@ def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
         cluster = np.unique(rounds["sample"], return_inverse=True)[1]
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     rows = [round_row(runs, tokens, draws) for runs in runs_by_round(rounds, cluster)]
+    return _frame(rows, has_prob="prob_diff" in tokens)
+
+
+def _frame(rows: list[dict[str, Any]], *, has_prob: bool) -> pd.DataFrame:
     names = [column.name for column in schema.SUMMARY.columns]
-    has_prob = "prob_diff" in tokens
     columns = [name for name in names if has_prob or name != "prob_diff"]
     return pd.DataFrame(rows, columns=columns).astype(
         {name: schema.SUMMARY[name].dtype for name in columns}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rounddiag.capture import Recorder
-from tests.benchmarks.core import make
+from tests.benchmarks.core import NUM_ROUNDS, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +56,13 @@ def with_pixels(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "multi_modal_inputs": [row] * len(step["uid"])}
 
 
-def times(
-    call: Callable[[int], object], *, between: Callable[[], object]
-) -> list[float]:
+def times(call: Callable[[], object], *, between: Callable[[], object]) -> list[float]:
     """Milliseconds of many calls."""
     found = []
-    for repeat in range(REPEATS):
+    for _ in range(REPEATS):
         between()
         begin = time.perf_counter()
-        call(repeat)
+        call()
         found.append((time.perf_counter() - begin) * 1e3)
     return found
 
@@ -82,40 +80,43 @@ def report(num_samples: int, width: int, device: str) -> None:
     pictured = with_pixels(step)
     later = {**step, "advantages": step["old_log_probs"]}
     with tempfile.TemporaryDirectory() as folder, Recorder(folder, every=1) as recorder:
+
+        def record() -> None:
+            recorder.close()
+            recorder.step(0, step)
+
         copied = times(
-            lambda _: [tensor.to("cpu", copy=True) for tensor in tensors],
+            lambda: [tensor.to("cpu", copy=True) for tensor in tensors],
             between=recorder.close,
         )
         copy = float(np.median(copied))
-        size = sum(tensor.nbytes for tensor in tensors) / 1e6
-        print(f"\n{num_samples} x {width} on {device}: {size:.0f} MB of inputs")
+        print(f"\n{num_samples} x {width} on {device}, {NUM_ROUNDS} rounds")
         print(
-            f"{'on the training thread':34} {'median':>8} {'p95':>8} {'copies':>8}  ms"
+            f"{'ms on the training thread':34} {'median':>8} {'p95':>8} {'copies':>8}"
         )
         print(shown("one copy of the inputs", copied, copy))
-        calls: dict[str, Callable[[int], object]] = {
-            "step": lambda i: recorder.step(i, step),
-            f"step, 8 samples x {SCREENS} screenshots": lambda i: recorder.step(
-                i, pictured
-            ),
-            "finish, with advantages": lambda _: recorder.finish(0, later),
-        }
-        for name, call in calls.items():
-            between = recorder.close
-            if name.startswith("finish"):
-                between = lambda: (recorder.close(), recorder.step(0, step))  # noqa: E731 one call before another
-            print(shown(name, times(call, between=between), copy))
-        recorder.close()
-        begin = time.perf_counter()
-        recorder.step(0, step)
-        recorder.close()
-        seconds = time.perf_counter() - begin
-        real = num_samples * width
-        num_bytes = (Path(folder) / "step_0.parquet").stat().st_size
-        print(
-            f"until the file is whole: {seconds:.2f} s, {num_bytes / real:.1f} bytes a position"
-        )
-        print(f"dropped {recorder.dropped}, errors {recorder.errors}")
+        found = times(lambda: recorder.step(0, step), between=recorder.close)
+        print(shown("step", found, copy))
+        found = times(lambda: recorder.step(0, pictured), between=recorder.close)
+        print(shown(f"step, 8 samples x {SCREENS} screenshots", found, copy))
+        found = times(lambda: recorder.finish(0, later), between=record)
+        print(shown("finish, with advantages", found, copy))
+        print(in_background(recorder, step, Path(folder)))
+
+
+def in_background(recorder: Recorder, step: dict[str, Any], folder: Path) -> str:
+    """Say what a file takes, and whether anything went wrong."""
+    recorder.close()
+    begin = time.perf_counter()
+    recorder.step(0, step)
+    recorder.close()
+    seconds = time.perf_counter() - begin
+    num_bytes = (folder / "step_0.parquet").stat().st_size
+    return (
+        f"until the file is whole: {seconds:.2f} s,"
+        f" {num_bytes / step['responses'].numel():.1f} bytes a position;"
+        f" dropped {recorder.dropped}, errors {recorder.errors}"
+    )
 
 
 def main() -> None:

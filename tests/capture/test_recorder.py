@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from rounddiag.capture import Recorder
+from rounddiag.errors import BatchError
+from rounddiag.loaders.parquet import load_parquet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+    from tests.capture.conftest import DataProto
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def recorded(folder: Path, data: object, **more: Any) -> Batch:
+    with Recorder(folder) as recorder:
+        recorder.step(0, data, **more)
+    assert recorder.errors == 0
+    return load_parquet(folder / "step_0.parquet")
+
+
+def test_every_tenth_step_is_recorded_from_zero_on(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        for step in range(21):
+            recorder.step(step, proto)
+            recorder.close()
+    assert names(tmp_path) == ["step_0.parquet", "step_10.parquet", "step_20.parquet"]
+    assert load_parquet(tmp_path / "step_10.parquet").step == 10
+    assert (recorder.dropped, recorder.errors) == (0, 0)
+
+
+def test_a_file_has_the_columns_of_all_samples(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    batch = recorded(tmp_path, proto)
+    assert batch.lengths.tolist() == [11, 12]
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
+    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.scores["ref"].tolist() == [-1.0] * 23
+    assert batch.entropy is not None
+    assert batch.entropy.tolist() == [0.25] * 23
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.group_ids == ("a", "b")
+    assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
+    assert batch.meta["sampling"] == {"temperature": 0.7}
+    assert batch.meta["capture"] == {"num_samples": 2}
+
+
+def test_entropy_that_the_batch_does_not_have(proto: DataProto, tmp_path: Path) -> None:
+    del proto.batch["entropys"]
+    batch = recorded(tmp_path, proto, entropy=torch.full((2, 12), 0.5))
+    assert batch.entropy is not None
+    assert batch.entropy.tolist() == [0.5] * 23
+
+
+def test_a_mapping_on_any_device_with_gradients_and_gaps(
+    proto: DataProto, tmp_path: Path, device: torch.device
+) -> None:
+    fields = {name: value.to(device) for name, value in proto.batch.items()}
+    fields["old_log_probs"] = fields["old_log_probs"].bfloat16().requires_grad_()
+    wide = fields["rollout_log_probs"].repeat_interleave(2, dim=1)
+    fields["rollout_log_probs"] = wide[:, ::2]
+    batch = recorded(tmp_path, fields)
+    assert batch.old_log_probs.tolist() == [-0.75] * 23
+    assert batch.rollout_log_probs.tolist() == [-0.5] * 23
+
+
+def test_nested_tensors(tmp_path: Path) -> None:
+    def nested(*rows: list[float], dtype: torch.dtype) -> torch.Tensor:
+        parts = [torch.tensor(row, dtype=dtype) for row in rows]
+        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+
+    fields = {
+        "responses": nested([5, 6, 7], [8, 9], dtype=torch.int64),
+        "response_mask": nested([1, 0, 1], [1, 1], dtype=torch.int64),
+        "rollout_log_probs": nested([-1, 0, -2], [-3, -4], dtype=torch.float32),
+        "old_log_probs": nested([-2, 0, -2], [-3, -5], dtype=torch.float32),
+    }
+    batch = recorded(tmp_path, fields)
+    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+    assert batch.lengths.tolist() == [3, 2]
+    assert batch.old_log_probs.tolist() == [-2, 0, -2, -3, -5]
+
+
+def test_an_empty_batch_and_one_without_rounds(tmp_path: Path) -> None:
+    def fields(num_samples: int) -> dict[str, torch.Tensor]:
+        zeros = torch.zeros(num_samples, 2)
+        whole = {"responses": zeros.long(), "response_mask": zeros.long()}
+        return {**whole, "rollout_log_probs": zeros, "old_log_probs": zeros}
+
+    with Recorder(tmp_path, every=1) as recorder:
+        recorder.step(0, fields(0))
+        recorder.step(1, fields(1))
+    assert recorder.errors == 0
+    assert len(load_parquet(tmp_path / "step_0.parquet")) == 0
+    assert load_parquet(tmp_path / "step_1.parquet").num_rounds == 0
+
+
+def test_a_step_recorded_twice_is_replaced(proto: DataProto, tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(0, proto)
+        proto.batch["old_log_probs"] = torch.full((2, 12), -0.25)
+        recorder.step(0, proto)
+    assert names(tmp_path) == ["step_0.parquet"]
+    batch = load_parquet(tmp_path / "step_0.parquet")
+    assert batch.old_log_probs.tolist() == [-0.25] * 23
+
+
+def test_two_recorders_of_one_folder(proto: DataProto, tmp_path: Path) -> None:
+    with Recorder(tmp_path, rank=0) as first, Recorder(tmp_path, rank=1) as second:
+        first.step(0, proto)
+        second.step(0, proto)
+    with Recorder(tmp_path) as third, Recorder(tmp_path) as fourth:
+        third.step(0, proto)
+        fourth.step(0, proto)
+    files = ["step_0.parquet", "step_0_rank_0.parquet", "step_0_rank_1.parquet"]
+    assert names(tmp_path) == files
+    assert {len(load_parquet(tmp_path / name)) for name in files} == {2}
+
+
+def test_a_closed_recorder_records_again(proto: DataProto, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.close()
+    recorder.step(0, proto)
+    recorder.close()
+    recorder.close()
+    recorder.step(10, proto)
+    recorder.close()
+    assert names(tmp_path) == ["step_0.parquet", "step_10.parquet"]
+
+
+def test_a_pickled_recorder_arrives_as_a_new_one(
+    proto: DataProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Recorder("diag", every=2, rank=3) as recorder:
+        recorder.step(1, proto)
+        recorder.step(0, None)
+        assert recorder.errors == 1
+        data = pickle.dumps(recorder)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pickle.loads(data) as copy:  # noqa: S301 our own
+        assert copy.errors == 0
+        copy.step(4, proto)
+    assert names(tmp_path / "diag") == ["step_4_rank_3.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "`every`: expected at least 1; found 0."),
+        ({"images": -1}, "`images`: expected at least 0; found -1."),
+        ({"max_samples": 0}, "`max_samples`: expected at least 1; found 0."),
+        ({"seed": -1}, "`seed`: expected at least 0; found -1."),
+    ],
+)
+def test_an_option_without_meaning_is_an_error(
+    tmp_path: Path, options: dict[str, int], message: str
+) -> None:
+    whole = f"{message} Pass another number to `Recorder`."
+    with pytest.raises(BatchError, match=f"^{re.escape(whole)}$"):
+        Recorder(tmp_path, **options)
+
+
+def test_a_field_of_another_shape_is_logged_once_and_raised_never(
+    proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    proto.batch["old_log_probs"] = torch.zeros(2, 11)
+    with Recorder(tmp_path, every=1) as recorder:
+        recorder.step(0, proto)
+        recorder.step(1, proto)
+    assert recorder.errors == 2
+    assert names(tmp_path) == []
+    assert caplog.record_tuples == [
+        (
+            "rounddiag.capture",
+            logging.WARNING,
+            "step 0 is not saved: DataProto: `old_log_probs`: expected 2"
+            " rows of 12 positions; found 2 rows of 11 positions. Save every field for"
+            " the same samples and response positions. (told once)",
+        )
+    ]
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"responses": None}, object()])
+def test_what_is_no_batch_does_not_reach_the_trainer(
+    tmp_path: Path, data: object
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(0, data)
+        recorder.finish(0, data)
+        recorder.step_keys(0, data, None)
+    assert recorder.errors == 2
+    assert names(tmp_path) == []
+
+
+def test_a_step_that_is_no_number_does_not_reach_the_trainer(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(None, proto)  # type: ignore[arg-type]
+    assert recorder.errors == 1
+
+
+def test_a_folder_that_is_a_file(proto: DataProto, tmp_path: Path) -> None:
+    (tmp_path / "diag").touch()
+    with Recorder(tmp_path / "diag") as recorder:
+        recorder.step(0, proto)
+    assert recorder.errors == 1
+
+
+def test_a_folder_that_is_deleted_comes_back(proto: DataProto, tmp_path: Path) -> None:
+    folder = tmp_path / "diag"
+    with Recorder(folder) as recorder:
+        recorder.step(0, proto)
+        recorder.close()
+        (folder / "step_0.parquet").unlink()
+        folder.rmdir()
+        recorder.step(10, proto)
+    assert names(folder) == ["step_10.parquet"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_nobody_may_write_to(proto: DataProto, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with Recorder(tmp_path) as recorder:
+        recorder.step(0, proto)
+    tmp_path.chmod(0o700)
+    assert recorder.errors == 1

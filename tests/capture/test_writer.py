@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rounddiag.capture.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Gate:
+    """A job that has begun, and ends when the test is over or opens it."""
+
+    def __init__(self) -> None:
+        self.begun, self.opened = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.begun.set()
+        self.opened.wait(timeout=60)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.opened.set()
+
+
+def test_jobs_run_in_their_order_before_closing_returns() -> None:
+    writer, done = Writer(), []
+    writer.put("first", lambda: done.append(1))
+    writer.put("second", lambda: done.append(2))
+    writer.close()
+    assert done == [1, 2]
+
+
+def test_a_full_queue_drops_and_counts(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, done = Writer(), []
+    writer.put("step 0", gate.wait)
+    gate.begun.wait(timeout=60)
+    for step in range(1, 6):
+        writer.put(f"step {step}", lambda step=step: done.append(step))  # type: ignore[misc]
+    gate.opened.set()
+    writer.close()
+    assert done == [1, 2]
+    assert writer.dropped == 3
+    assert caplog.messages == ["step 3 is not saved: 2 others wait (told once)"]
+
+
+def test_the_first_error_of_a_kind_is_logged_and_all_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    writer = Writer()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    full = OSError(28, "No space left on device")
+    for error in (full, full, MemoryError("17 GB")):
+        writer.put("step 7", lambda error=error: fail(error))  # type: ignore[misc]
+        writer.close()
+    assert writer.errors == 3
+    assert caplog.record_tuples == [
+        (
+            "rounddiag.capture",
+            logging.WARNING,
+            f"step 7 is not saved: {text} (told once)",
+        )
+        for text in (
+            "OSError: [Errno 28] No space left on device",
+            "MemoryError: 17 GB",
+        )
+    ]
+
+
+@pytest.mark.parametrize("num_waiting", [0, 2])
+def test_closing_waits_no_longer_than_it_may(
+    num_waiting: int, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer()
+    writer.put("step 0", gate.wait)
+    gate.begun.wait(timeout=60)
+    for _ in range(num_waiting):
+        writer.put("step 1", gate.wait)
+    writer.close(patience=0.01)
+    assert caplog.messages == ["stopped waiting for steps to be saved after 0.01 s"]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_child_has_a_thread_of_its_own(gate: Gate, tmp_path: Path) -> None:
+    writer = Writer()
+
+    def note(name: str) -> None:
+        (tmp_path / f"{name} {os.getpid()}").touch()
+
+    def child() -> None:
+        writer.close()  # nothing here is the child's to wait for
+        writer.put("child", lambda: note("child"))
+        writer.close()
+
+    writer.put("parent", gate.wait)
+    gate.begun.wait(timeout=60)
+    writer.put("waiting", lambda: note("parent"))
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(timeout=60)
+    assert process.exitcode == 0
+    gate.opened.set()
+    writer.close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"child {process.pid}", f"parent {os.getpid()}"}
