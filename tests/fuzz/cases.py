@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,7 @@ def _damaged(
 
 
 def _with(seed: Seed, name: str, data: bytes) -> Seed:
-    return type(seed)(
-        name=seed.name, files={**seed.files, name: data}, opened=seed.opened
-    )
+    return replace(seed, files={**seed.files, name: data})
 
 
 def _damages(data: bytes) -> tuple[Callable[[Random, bytes], bytes], ...]:

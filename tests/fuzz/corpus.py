@@ -2,30 +2,157 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+import safetensors.torch
+import torch
+
+from tests.loaders import (
+    nemo_rl_writer,
+    prime_rl_writer,
+    slime_writer,
+    verl_writer,
+)
 
 ROOT = Path(__file__).parents[2]
 _LARGEST = 600_000  # bytes; larger ones say nothing more and take longer
+_NO_BATCH = ("README", "transformers-")  # how the names of other files begin
+_COLUMNS = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seed:
-    """Files that belong together, and which of them is opened."""
+    """Files that belong together, what of them is opened, and names of columns."""
 
     name: str
     files: dict[str, bytes]
     opened: str
+    columns: dict[str, str] | None = None
 
 
+@cache
 def corpus() -> list[Seed]:
-    """Return every small file of `tests/data` and `sample_data`."""
+    """Return every small file of `tests/data` and `sample_data`, and those laid out."""
     folders = (ROOT / "tests/data", ROOT / "sample_data")
     paths = sorted(path for folder in folders for path in folder.iterdir())
-    return [
-        Seed(name=path.name, files={path.name: path.read_bytes()}, opened=path.name)
+    kept = [
+        _seed(path.name, path.parent, path)
         for path in paths
-        if path.is_file()
-        and path.suffix not in {".md", ".py", ".json"}
+        if path.suffix not in {".md", ".py", ".json"}
+        and not path.name.startswith(_NO_BATCH)
         and path.stat().st_size < _LARGEST
     ]
+    with TemporaryDirectory() as folder:
+        laid_out = [
+            _seed(place.name, place, opened)
+            for place in map(Path(folder).joinpath, _WRITERS)
+            for opened in [_WRITERS[place.name](place)]
+        ]
+    return [seed for seed in (*kept, *laid_out) if seed.files]
+
+
+def _seed(name: str, folder: Path, opened: Path) -> Seed:
+    """Read a file, or all that lie beside or below it where it has a folder."""
+    inside = opened if opened.is_dir() else folder
+    together = folder.name in _WRITERS or opened.is_dir()
+    paths = sorted(inside.rglob("*")) if together else [opened]
+    return Seed(
+        name=name,
+        files={
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in paths
+            if path.is_file() and path.suffix != ".py"
+        },
+        opened=str(opened.relative_to(folder)),
+        columns=_COLUMNS if name.startswith("datasets-") else None,
+    )
+
+
+def _slime(folder: Path) -> Path:
+    slime_writer.write_rollouts(folder, slime_writer.rollouts())
+    samples = slime_writer.trained_samples()
+    return slime_writer.write_train_file(folder, samples, slime_writer.shards())
+
+
+def _slime_ranks(folder: Path) -> Path:
+    slime_writer.write_rollouts(folder, slime_writer.rollouts())
+    for rank, part in enumerate(slime_writer.shards()):
+        slime_writer.write_rank(folder, part, rank)
+    return folder
+
+
+def _miles(folder: Path) -> Path:
+    part = slime_writer.shards()[1]
+    return slime_writer.write_rank(folder, part, cp_rank=0, cp_size=1, qkv_format="thd")
+
+
+def _nemo_rl(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "train_data_step3.jsonl"
+    return nemo_rl_writer.write(path, nemo_rl_writer.small_step())
+
+
+def _prime_rl(folder: Path) -> Path:
+    folder.mkdir()
+    return prime_rl_writer.write(folder / "rank_0.jsonl", prime_rl_writer.small_step())
+
+
+def _tensors(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "batch.safetensors"
+    safetensors.torch.save_file(verl_writer.small_batch(), path)
+    return path
+
+
+def _arrays(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "batch.npz"
+    arrays = {name: value.numpy() for name, value in verl_writer.small_batch().items()}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def _dictionary(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "batch.pt"
+    torch.save(verl_writer.small_batch(), path)
+    return path
+
+
+def _rows() -> dict[str, list[object]]:
+    batch = verl_writer.small_batch()
+    return {**{k: v.tolist() for k, v in batch.items()}, "uid": ["a", "b"]}
+
+
+def _table(folder: Path) -> Path:
+    folder.mkdir()
+    pd.DataFrame(_rows()).to_parquet(folder / "table.parquet")
+    return folder / "table.parquet"
+
+
+def _lines(folder: Path) -> Path:
+    folder.mkdir()
+    records = pd.DataFrame(_rows()).to_dict("records")
+    text = "".join(f"{json.dumps(record)}\n" for record in records)
+    (folder / "table.jsonl").write_text(text, encoding="utf-8")
+    return folder / "table.jsonl"
+
+
+_WRITERS = {
+    "slime": _slime,
+    "slime-ranks": _slime_ranks,
+    "miles": _miles,
+    "nemo-rl": _nemo_rl,
+    "prime-rl": _prime_rl,
+    "safetensors": _tensors,
+    "npz": _arrays,
+    "dictionary": _dictionary,
+    "parquet-table": _table,
+    "json-lines-table": _lines,
+}

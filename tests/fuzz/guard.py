@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rounddiag import Batch
+
+    Columns = dict[str, str] | None
 
 T = TypeVar("T")
 SECONDS = 10
@@ -89,11 +92,11 @@ class Guard:
         reads = mode is None or not set(str(mode)) & set("wax+")
         return reads and str(path).startswith(self._readable)
 
-    def open(self, path: Path, size: int) -> Outcome:
+    def open(self, path: Path, size: int, columns: Columns = None) -> Outcome:
         """Load a file, build its frames and decode some screenshots."""
         self.seen.clear()
         before, start = _memory_reset(), perf_counter()
-        batch, fault = self._watched(load, path)
+        batch, fault = self._watched(partial(load, columns=columns), path)
         extra = _most_memory() - before
         if batch is not None:
             _, fault = self._watched(_use, batch)

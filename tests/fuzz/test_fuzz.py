@@ -5,12 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pytest
 
+from rounddiag.loaders import load
+from rounddiag.loaders.content import names_of, read_root
+from rounddiag.loaders.registry import FORMATS, find_format
+from rounddiag.loaders.source import Source
 from tests.fuzz.cases import case
 from tests.fuzz.corpus import corpus
 from tests.fuzz.running import outcomes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AT_RANDOM = 10_000_000  # the number of a case after all that only cut files off
 
@@ -20,6 +28,21 @@ def test_a_few_hundred_damaged_files_are_batches_or_load_errors() -> None:
 
     assert [fact for fact in told if fact["fault"]] == []
     assert 0 < sum(fact["is_batch"] for fact in told) < 400
+
+
+def test_the_corpus_has_whole_files_of_every_format(tmp_path: Path) -> None:
+    opened = set()
+    for number, seed in enumerate(corpus()):
+        place = tmp_path / str(number)
+        for name, content in seed.files.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+            if not name.endswith(".json"):
+                root = read_root(Source.of_file(place / name))
+                opened.add(find_format(names_of(root)))
+        assert load(place / seed.opened, columns=seed.columns).num_tokens > 0
+
+    assert [form.name for form in FORMATS if form not in opened] == []
 
 
 def test_a_number_gives_the_same_case_again() -> None:
@@ -58,7 +81,7 @@ import tests.fuzz.guard as guard
 from pathlib import Path
 from rounddiag.errors import LoadError
 
-def load(path):
+def load(path, columns):
     {deed}
     raise LoadError("refused")
 

@@ -27,11 +27,12 @@ def main(first: int, run: int) -> None:
     number = first
     while sys.stdin.readline():
         place = folder / str(number)
-        seed, damage, data = case(number, seeds, run)
+        seed, damage, _ = case(number, seeds, run)
         for name, content in seed.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
-        outcome = guard.open(place / seed.opened, len(data))
+        size = sum(map(len, seed.files.values()))
+        outcome = guard.open(place / seed.opened, size, seed.columns)
         facts = {"case": number, "seed": seed.name, "damage": damage}
         print(json.dumps({**facts, **asdict(outcome)}), flush=True)
         shutil.rmtree(place)
