@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rounddiag.vision.actions.action import Action
+from rounddiag.vision.actions.arguments import POINTS
 from rounddiag.vision.actions.calls import Call, find_calls
-from rounddiag.vision.actions.reading import NAMES, POINTS, read_call
+from rounddiag.vision.actions.reading import NAMES, read_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
+_RELATIVE = ("drag", "move")  # by how far, from where the mouse is
 # The other names stand in prose and code too, or belong to one grammar only.
 _UI_TARS = NAMES.keys() - {
     *("answer", "key", "open", "sleep", "terminate", "typewrite", "write"),
@@ -80,7 +82,7 @@ def pyautogui_calls(text: str) -> list[Action]:
     found: list[Action] = []
     for call in find_calls(text):
         module, _, name = call.name.partition(".")
-        if module in _MODULES and name:
+        if module in _MODULES and name not in _RELATIVE:
             plain = replace(call, name=_CAPITAL.sub(r"_\g<0>", name).lower())
             action = read_call(plain, "original")
             found += [_started(action, found)] if action else []

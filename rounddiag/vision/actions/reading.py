@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.vision.actions.action import Action
+from rounddiag.vision.actions.arguments import given, numbers_of, points_of
 from rounddiag.vision.actions.values import (
     as_direction,
     as_keys,
-    as_point,
     as_text,
     counted_in,
     is_number,
@@ -44,10 +44,6 @@ NAMES: dict[str, tuple[Kind, str | None]] = {
     "answer": ("finished", "answer"),
     "call_user": ("finished", "call_user"),
 }
-POINTS = (
-    *("start_box", "start_point", "start_coordinate", "point", "coordinate"),
-    *("end_box", "end_point", "end_coordinate", "coordinate2"),
-)
 
 
 def read_call(call: Call, otherwise: Coordinates) -> Action | None:
@@ -78,21 +74,21 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
 
 
 def _click(call: Call) -> Fields | None:
-    points = _points(call)
+    points = points_of(call)
     # Without anything it is where the mouse is; with something else it is no click.
     if not points and (call.args or call.kwargs):
         return None
     fields = _first(points)
     if call.kwargs.get("clicks") == 2:  # noqa: PLR2004 pyautogui's double click
         fields["kind"] = "double_click"
-    if _given(call, "button") in ("right", "middle"):
-        fields["variant"] = _given(call, "button")
+    if given(call, "button") in ("right", "middle"):
+        fields["variant"] = given(call, "button")
     return fields
 
 
 def _drag(call: Call) -> Fields | None:
-    points = _points(call)
-    direction = as_direction(_given(call, "direction"))
+    points = points_of(call)
+    direction = as_direction(given(call, "direction"))
     if len(points) > 1:
         return {"point": points[0], "end_point": points[1]}
     if direction:  # a swipe of mobile agents
@@ -101,17 +97,17 @@ def _drag(call: Call) -> Fields | None:
 
 
 def _type(call: Call) -> Fields | None:
-    text = as_text(_given(call, "content", "text", "message", "app_name", at=0))
+    text = as_text(given(call, "content", "text", "message", "app_name", at=0))
     return None if text is None else {"text": text}
 
 
 def _scroll(call: Call) -> Fields | None:
-    numbers = _numbers(call)
-    far = _given(call, "pixels", "clicks", "amount")
+    numbers = numbers_of(call)
+    far = given(call, "pixels", "clicks", "amount")
     if far is None and len(numbers) % 2:  # pyautogui: how far, then where
         far, numbers = numbers[0], numbers[1:]
-    fields = _first(_points(call, numbers))
-    words = map(as_direction, [_given(call, "direction"), *call.args])
+    fields = _first(points_of(call, numbers))
+    words = map(as_direction, [given(call, "direction"), *call.args])
     direction = next(filter(None, words), None)
     if direction is None and is_number(far):
         forth, back = ("right", "left") if call.name == "hscroll" else ("up", "down")
@@ -122,7 +118,7 @@ def _scroll(call: Call) -> Fields | None:
 
 
 def _key(call: Call) -> Fields | None:
-    value = _given(call, "key", "keys", "button", "text")
+    value = given(call, "key", "keys", "button", "text")
     if value is None and call.args:
         value = call.args if len(call.args) > 1 else call.args[0]
     if value is None and call.name.startswith("press_"):
@@ -132,13 +128,13 @@ def _key(call: Call) -> Fields | None:
 
 
 def _wait(call: Call) -> Fields | None:
-    seconds = _given(call, "time", "seconds", at=0)
+    seconds = given(call, "time", "seconds", at=0)
     return {"amount": seconds} if is_number(seconds) else {}
 
 
 def _finished(call: Call) -> Fields | None:
-    fields: Fields = {"text": as_text(_given(call, "content", "text", at=0))}
-    status = as_text(_given(call, "status"))
+    fields: Fields = {"text": as_text(given(call, "content", "text", at=0))}
+    status = as_text(given(call, "status"))
     return {**fields, "variant": status} if status else fields
 
 
@@ -151,30 +147,6 @@ _READERS: dict[Kind, Callable[[Call], Fields | None]] = {
     "wait": _wait,
     "finished": _finished,
 }
-
-
-def _given(call: Call, *names: str, at: int | None = None) -> Any:  # noqa: ANN401 what a text says
-    """Return the first argument of these names, or that at a place; None without."""
-    for name in names:
-        if name in call.kwargs:
-            return call.kwargs[name]
-    return None if at is None or len(call.args) <= at else call.args[at]
-
-
-def _points(call: Call, numbers: list[float] | None = None) -> list[Point]:
-    """Return the points of a call, the start of a drag before its end."""
-    named = [call.kwargs[name] for name in POINTS if name in call.kwargs]
-    if {"x", "y"} <= call.kwargs.keys():
-        named = [[call.kwargs["x"], call.kwargs["y"]]]
-    numbers = _numbers(call) if numbers is None else numbers
-    pairs = [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=False)]
-    lists = [value for value in call.args if isinstance(value, (list, str))]
-    points = [as_point(value) for value in named or pairs or lists]
-    return [point for point in points if point is not None]
-
-
-def _numbers(call: Call) -> list[float]:
-    return [value for value in call.args if is_number(value)]
 
 
 def _first(points: list[Point]) -> Fields:

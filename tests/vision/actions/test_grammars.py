@@ -260,6 +260,8 @@ def test_tool_calls_of_qwen_are_read(
         "drag()",
         "write('prose')",
         "pyautogui.explode(1)",
+        "pyautogui.drag(30, 0)",  # by how far, and not where to
+        "pyautogui(1, 2)",
         "<tool_call>{</tool_call>",
         "<tool_call>[]</tool_call>",
         '<tool_call>{"name": "x", "arguments": {"action": 5}}</tool_call>',
