@@ -9,7 +9,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from rounddiag.loaders.number_arrays import compact
 
@@ -90,6 +89,8 @@ class JsonLines:
         self.first = next(iter(self), empty)
 
     def __iter__(self) -> Iterator[Record]:
+        from tqdm.auto import tqdm
+
         whole = self.source.size
         with (
             io.BufferedReader(self.source.open()) as stream,
