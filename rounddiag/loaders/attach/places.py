@@ -57,7 +57,8 @@ def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
         return position
     round_, token = (whole(table, name, len(sample)) for name in ("round", "token"))
     rounds = batch.rounds
-    limits = np.searchsorted(rounds.sample.cpu(), np.arange(batch.num_samples + 1))
+    of_round: Array = rounds.sample.cpu().numpy()
+    limits = np.searchsorted(of_round, np.arange(batch.num_samples + 1))
     _check_range("round", round_, np.diff(limits)[sample], "rounds of its sample")
     index = limits[sample] + round_
     num_tokens: Array = rounds.num_tokens.cpu().numpy()[index]
