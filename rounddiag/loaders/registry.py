@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import DATASET, TABLE, TENSORS
-from rounddiag.loaders.hooks import OPENRLHF, TRL
+from rounddiag.loaders.hooks import AREAL, OPENRLHF, TRL
 from rounddiag.loaders.miles import RANK
 from rounddiag.loaders.nemo_rl import NEMO_RL
 from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
@@ -39,6 +39,7 @@ FORMATS: tuple[Format, ...] = (
     SKYRL_0_1,
     TRL,
     OPENRLHF,
+    AREAL,
     TENSORS,
     TABLE,
     DATASET,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.hooks import roll_fields
 from rounddiag.loaders.inert import Node, TextBytes
 from rounddiag.loaders.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.sequences import divided
@@ -19,6 +18,7 @@ from rounddiag.loaders.tensor_nodes import as_span, integers
 from rounddiag.loaders.tensordict import Value, read_tensordict
 from rounddiag.loaders.tensors import DTYPES, StoredTensor, contiguous
 from rounddiag.loaders.torch_file import read_torch
+from rounddiag.loaders.trainer_fields import roll_fields
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
