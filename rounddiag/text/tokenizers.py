@@ -91,8 +91,9 @@ def resolved(tokenizer: object | None) -> Any:  # noqa: ANN401 two libraries, or
         file = path / "tokenizer.json" if path.is_dir() else path
         stamp = file.stat().st_mtime_ns if file.is_file() else None
         tokenizer = _from_file(file, stamp)
-    # Fast transformers tokenizers hold the one that does the work.
-    return getattr(tokenizer, "backend_tokenizer", tokenizer)
+    # A processor holds its tokenizer, and a fast one the one that does the work.
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+    return getattr(inner, "backend_tokenizer", inner)
 
 
 def _is_name(text: str) -> bool:

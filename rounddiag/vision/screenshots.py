@@ -88,8 +88,8 @@ class EncodedScreenshot(Screenshot):
         return self._opened(decode=True)
 
     def png(self) -> bytes:
-        """Return the stored bytes where they are PNG already."""
-        is_png = self.data.startswith(b"\x89PNG")
+        """Return the stored bytes where they are PNG already, and no bomb."""
+        is_png = self._opened(decode=False).format == "PNG"
         return self.data if is_png else super().png()
 
     def _opened(self, *, decode: bool) -> Image:

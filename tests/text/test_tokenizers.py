@@ -31,6 +31,13 @@ class Fast:
         self.backend_tokenizer = inner
 
 
+class Processor:
+    """Like a processor of transformers, of text and pictures."""
+
+    def __init__(self, inner: Tokenizer) -> None:
+        self.tokenizer = Fast(inner)
+
+
 class Slow:
     """Like a slow tokenizer of transformers."""
 
@@ -46,7 +53,7 @@ def test_a_tokenizer_comes_as_a_path_an_object_or_a_function(
     of_bytes.save(str(path))
     ids = of_bytes.encode(TEXT).ids
     forms: list[object] = [path, str(path), tmp_path, str(tmp_path)]
-    forms += [of_bytes, Fast(of_bytes), Slow(of_bytes)]
+    forms += [of_bytes, Fast(of_bytes), Slow(of_bytes), Processor(of_bytes)]
 
     def decode(ids: list[int]) -> str:
         return str(of_bytes.decode(ids, skip_special_tokens=False))
@@ -167,7 +174,8 @@ def test_special_tokens_are_those_of_the_template(of_bytes: Tokenizer) -> None:
     of_bytes.add_tokens(["<tool_call>"])  # a word of its own, but no special one
     of_bytes.add_special_tokens(["<|image_pad|>"])
     expected = {256: "<|im_end|>", 258: "<|image_pad|>"}
-    for tokenizer in (of_bytes, Fast(of_bytes), Slow(of_bytes)):
-        assert special_tokens(tokenizer) == expected
+    assert special_tokens(of_bytes) == expected
+    for kind in (Fast, Slow, Processor):
+        assert special_tokens(kind(of_bytes)) == expected
     assert special_tokens(None) == {}
     assert special_tokens(str) == {}
