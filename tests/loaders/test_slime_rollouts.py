@@ -132,7 +132,13 @@ def test_pictures_stand_where_their_image_tokens_do(place: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "inputs",
-    [{"images": ["a.png"]}, {"images": [None]}, {"videos": ["a.mp4"]}, "a.png"],
+    [
+        {"images": "a.png"},
+        {"images": ["a.png"]},
+        {"images": [None]},
+        {"videos": ["a.mp4"]},
+        "a.png",
+    ],
 )
 def test_pictures_of_another_kind_are_left_out(inputs: object, tmp_path: Path) -> None:
     first, *others = rollouts()

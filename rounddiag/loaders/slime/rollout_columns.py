@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders.slime import screenshots
-from rounddiag.loaders.slime.token_fields import vector
+from rounddiag.loaders.slime.rows import RowReader
 from rounddiag.loaders.slime.values import plain_table, whole
 from rounddiag.loaders.stored_fields import as_list
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.loaders.slime.side_file import RolloutFile
-    from rounddiag.loaders.source import Source
 
     Sample = Mapping[str, Any]
 
+MAX_VERSIONS = 1 << 10  # of one sample
 # What the train file has too, under these or other names.
 _OF_TRAINING = {
     "index",
@@ -55,20 +56,20 @@ def rollout_columns(rollouts: RolloutFile) -> tuple[dict[str, list[Any]], set[st
 
 def _versions(sample: Sample) -> list[str]:
     """Return the weight versions that wrote a sample, the lowest first."""
-    known = {v for v in as_list(sample.get("weight_versions")) if isinstance(v, str)}
+    listed = as_list(sample.get("weight_versions"))[:MAX_VERSIONS]
+    known = {version for version in listed if isinstance(version, str)}
     return sorted(known, key=lambda version: (len(version), version))
 
 
 def response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
     """Return the responses as the sampling engine wrote them, if all are there."""
-    found = [_response(sample, rollouts.source) for sample in rollouts.samples]
-    known = tuple(ids for ids in found if ids is not None)
-    return known if known and len(known) == len(found) else None
-
-
-def _response(sample: Sample, source: Source | None) -> Tensor | None:
-    ids = None if source is None else vector(sample.get("tokens"), source)
-    size = whole(sample.get("response_length"))
-    if ids is None or ids.is_floating_point() or size is None:
+    if rollouts.source is None:
         return None
-    return ids[len(ids) - size :].long() if 0 <= size <= len(ids) else None
+    reader = RowReader(rollouts.samples, rollouts.source)
+    numbers = range(len(rollouts.samples))
+    try:
+        rows = [reader.divided(i, "response_length")[1] for i in numbers]
+    except LoadError:
+        return None
+    is_ids = not any(row.is_floating_point() for row in rows)
+    return tuple(row.long().clone() for row in rows) if is_ids else None

@@ -12,21 +12,25 @@ in the file                            in the samples
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.slime.token_fields import USED
-from rounddiag.loaders.slime.values import MAX_NAMES
+from rounddiag.loaders.slime.values import MAX_VALUES, whole
 from rounddiag.loaders.stored_fields import as_list, plain_values
 from rounddiag.loaders.tensor_nodes import stored
 from rounddiag.loaders.tensors import StoredTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rounddiag.loaders.source import Source
 
     Sample = dict[str, Any]
+    Column = Sequence[object] | StoredTensor
 
+MAX_SAMPLES = 1 << 15
 _RENAMED = {"sample_indices": "sample_index", "partition": "rollout_position"}
 # What there is one of for all samples of a shard, and is told by `micro_batch`.
 _LAYOUT = {"micro_batch_indices", "num_microbatches", "global_batch_sizes"}
@@ -45,20 +49,18 @@ def of_records(
     root: Mapping[str, object], source: Source
 ) -> tuple[list[Sample], set[str]]:
     """Return the samples of version 2, and the names of what is in none of them."""
-    samples = [dict(sample) for sample in dictionaries(root["samples"], source)]
-    _check_names((name for sample in samples for name in sample), source)
-    shards = [row for row in as_list(root.get("dp_shards")) if isinstance(row, dict)]
-    by_position = {
-        position: sample
-        for sample in samples
-        if isinstance(position := sample.get("rollout_position"), int)
-    }
-    for shard in shards:
-        positions = as_list(shard.get("partition"))
-        known = [n if isinstance(n, int) else -1 for n in positions]
-        _add_micro_batches([by_position.get(n, {}) for n in known], shard)
+    records = dictionaries(root["samples"], source)
+    _check_size(len(records), sum(map(len, records)), source)
+    samples = [dict(row) for row in records]
+    shards = as_list(root.get("dp_shards"))
+    numbers = dict(_micro_batches(shards, len(samples)))
+    for sample in samples:
+        position = whole(sample.get("rollout_position"))
+        if position in numbers:
+            sample["micro_batch"] = numbers[position]
+    first = next((shard for shard in shards if isinstance(shard, dict)), {})
     unused = {str(key) for key in root} - _OF_FILE
-    unused |= {str(key) for shard in shards for key in shard} - _OF_SHARD
+    unused |= {str(key) for key in first} - _OF_SHARD
     return samples, unused | _add_raw_reward(samples, root.get("raw_reward"), source)
 
 
@@ -66,26 +68,30 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
     """Return the samples of a rank's columns, and the columns that are of none."""
     if not isinstance(columns, dict):
         raise source.damaged(found="`rollout_data` that is no dictionary of columns")
-    _check_names(columns, source)
-    rows = {
-        _RENAMED.get(str(name), str(name)): _rows(value, source)
+    found = {
+        _RENAMED.get(str(name), str(name)): _column(value, source)
         for name, value in columns.items()
         if name not in {*_LAYOUT, "raw_reward"} and value is not None
     }
-    count = len(rows.get("response_lengths", []))
-    rows_of_samples = {
-        name: values for name, values in rows.items() if len(values) == count
+    count = _num_rows(found.get("response_lengths", ()))
+    _check_size(count, count * len(found), source)
+    of_samples = {
+        n: column for n, column in found.items() if _num_rows(column) == count
     }
-    samples = [
-        {name: values[index] for name, values in rows_of_samples.items()}
-        for index in range(count)
-    ]
-    _add_micro_batches(samples, columns)
-    unused = {*rows} - {*rows_of_samples}
+    unused = {*found} - {*of_samples}
     for name in sorted(unused & USED):
+        rows = _num_rows(found[name])
         raise source.damaged(
-            found=f"{len(rows[name])} rows of `{name}`, {count} of `response_lengths`"
+            found=f"{rows} rows of `{name}`, {count} of `response_lengths`"
         )
+    samples = [
+        {name: _row(column, i) for name, column in of_samples.items()}
+        for i in range(count)
+    ]
+    for index, number in _micro_batches(
+        [{**columns, "partition": range(count)}], count
+    ):
+        samples[index]["micro_batch"] = number
     return samples, unused | _add_raw_reward(samples, columns.get("raw_reward"), source)
 
 
@@ -96,28 +102,56 @@ def dictionaries(value: object, source: Source) -> list[Sample]:
     raise source.damaged(found="`samples` that is no list of dictionaries")
 
 
-def _check_names(names: Iterable[object], source: Source) -> None:
-    found = len(set(names))
-    if found > MAX_NAMES:
-        raise source.damaged(found=f"samples with {found} different fields")
+def _check_size(count: int, num_values: int, source: Source) -> None:
+    """Refuse what no step has: a file can name one thing in many places."""
+    if count > MAX_SAMPLES or num_values > MAX_VALUES:
+        raise source.damaged(found=f"{count} samples with {num_values} values")
 
 
-def _rows(value: object, source: Source) -> list[object]:
-    """Return what a column has of each sample; nothing where it is no column."""
+def _column(value: object, source: Source) -> Column:
+    """Return a column; an empty one where it is none."""
     if isinstance(value, list | tuple):
-        return list(value)
+        return value
     found = stored(value, source)
-    if isinstance(found, StoredTensor) and found.shape:
-        return list(found.read())
-    return []
+    return found if isinstance(found, StoredTensor) and found.shape else ()
 
 
-def _add_micro_batches(samples: Sequence[Sample], shard: Mapping[Any, object]) -> None:
-    """Note in each sample of a shard which of its micro batches it was in."""
-    for number, indices in enumerate(as_list(shard.get("micro_batch_indices"))):
-        for index in as_list(indices):
-            if isinstance(index, int) and 0 <= index < len(samples):
-                samples[index]["micro_batch"] = number
+def _num_rows(column: Column) -> int:
+    return column.shape[0] if isinstance(column, StoredTensor) else len(column)
+
+
+def _row(column: Column, index: int) -> object:
+    if not isinstance(column, StoredTensor):
+        return column[index]
+    row = column.rows(index, index + 1)
+    return replace(row, shape=row.shape[1:], stride=row.stride[1:])
+
+
+def _micro_batches(shards: Sequence[object], count: int) -> Iterator[tuple[int, int]]:
+    """Give positions of samples, and which micro batch of its shard each was in.
+
+    No more than there are samples, whatever the lists repeat.
+    """
+    batches = islice(_batches(shards[:count]), count)
+    indices = (
+        (partition, index, number)
+        for partition, number, batch in batches
+        for index in as_list(batch)
+    )
+    for partition, index, number in islice(indices, count):
+        if isinstance(index, int) and 0 <= index < len(partition):
+            position = whole(partition[index])
+            if position is not None:
+                yield position, number
+
+
+def _batches(
+    shards: Sequence[object],
+) -> Iterator[tuple[Sequence[object], int, object]]:
+    for shard in shards:
+        match shard:
+            case {"partition": [*_] as partition, "micro_batch_indices": list(batches)}:
+                yield from ((partition, n, batch) for n, batch in enumerate(batches))
 
 
 def _add_raw_reward(
@@ -128,8 +162,8 @@ def _add_raw_reward(
     It is told for all rollouts, also for those that were not trained on.
     """
     rewards = plain_values(value, source)
-    positions = [sample.get("rollout_position") for sample in samples]
-    known = [n for n in positions if isinstance(n, int) and 0 <= n < len(rewards)]
+    positions = [whole(sample.get("rollout_position")) for sample in samples]
+    known = [n for n in positions if n is not None and 0 <= n < len(rewards)]
     if len(known) < len(samples):
         return set() if value is None else {"raw_reward"}
     for sample, position in zip(samples, known, strict=True):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Sample = Mapping[str, Any]
     Pictures = list[list[RawScreenshot]]
 
+MAX_PICTURES = 1 << 18  # a file can name one picture in many places
+MAX_KINDS = 16  # images, videos, audio
 USED = {"multimodal_inputs", "multimodal_train_inputs"}
 
 
@@ -58,22 +60,30 @@ def _placed(
 
 def pictures_of(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
     """Return the pictures of each sample, and the field if it holds anything else."""
-    found = [_pictures(sample.get("multimodal_inputs")) for sample in samples]
+    room, found = MAX_PICTURES, []
+    for sample in samples:
+        pictures = _pictures(sample.get("multimodal_inputs"), room)
+        room -= len(pictures or [])
+        found.append(pictures)
     left_out = {"multimodal_inputs"} if None in found else set[str]()
     return [pictures or [] for pictures in found], left_out
 
 
-def _pictures(inputs: object) -> list[RawScreenshot] | None:
+def _pictures(inputs: object, room: int) -> list[RawScreenshot] | None:
+    """Return the pictures of one sample; None for what is something else as well."""
     match inputs:
-        case {"images": list(images), **others} if not any(others.values()):
-            found = [_picture(image) for image in images]
-            known = [picture for picture in found if picture is not None]
-            return known if len(known) == len(found) else None
         case None:
             return []
-        case dict() if not any(inputs.values()):
-            return []
-    return None
+        case dict() if len(inputs) <= MAX_KINDS:
+            images = inputs.get("images") or []
+            others = [value for kind, value in inputs.items() if kind != "images"]
+        case _:
+            return None
+    if any(others) or not isinstance(images, list) or len(images) > room:
+        return None
+    found = [_picture(image) for image in images]
+    known = [picture for picture in found if picture is not None]
+    return known if len(known) == len(found) else None
 
 
 def _picture(value: object) -> RawScreenshot | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from rounddiag.loaders.numpy_nodes import scalar_value
 from rounddiag.loaders.tensor_nodes import stored
 from rounddiag.loaders.tensors import StoredTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from rounddiag.loaders.source import Source
 
-MAX_NAMES = 256  # of the fields of all samples
+MAX_VALUES = 1 << 21  # of all columns together
 _MAX_ENTRIES = 64  # of a dictionary, such as `metadata`
 
 
@@ -47,40 +45,51 @@ def plain_table(
     >>> plain_table(samples, (), Source(path=Path("3.pt"), size=0))
     ({'status': ['completed', None], 'metadata.task': [1, None]}, {'kl'})
     """
-    rows = [_flat(sample, used) for sample in samples]
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns, left_out = {}, set[str]()
-    for name in list(names)[:MAX_NAMES]:
-        values = [_plain(row.get(name), source) for row in rows]
-        if not all(isinstance(value, str | int | float | None) for value in values):
-            left_out.add(name)
-        elif any(value is not None for value in values):
+    places = dict.fromkeys(
+        place for sample in samples for place in _places(sample, used)
+    )
+    names = {".".join(map(str, place)): place for place in places}
+    most = MAX_VALUES // max(len(samples), 1)
+    columns, left_out = dict[str, list[Any]](), {*list(names)[most:]}
+    for name, place in list(names.items())[:most]:
+        values = [_plain(_at(sample, place), source) for sample in samples]
+        if all(isinstance(value, str | int | float | None) for value in values):
             columns[name] = values
-    return columns, left_out | {*list(names)[MAX_NAMES:]}
+        else:
+            left_out.add(name)
+    return columns, left_out
 
 
-def _flat(sample: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-    """Take the dictionaries of a sample apart."""
-    flat = {}
-    for name, value in sample.items():
-        if name in used:
+def _places(
+    sample: Mapping[str, Any], used: Collection[str]
+) -> Iterator[tuple[object, ...]]:
+    """Give where the values of a sample stand: a key, or a key and one below it."""
+    for key, value in sample.items():
+        if key in used or value is None:
             continue
         if isinstance(value, dict) and len(value) <= _MAX_ENTRIES:
-            flat.update({f"{name}.{key}": entry for key, entry in value.items()})
+            yield from ((key, entry) for entry in value)
         else:
-            flat[str(name)] = value
-    return flat
+            yield (key,)
+
+
+def _at(sample: Mapping[str, Any], place: tuple[object, ...]) -> object:
+    value: object = sample
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _plain(value: object, source: Source) -> object:
-    """Return a number that stands in a tensor or in numpy's wrapping as it is."""
-    tensor = value if isinstance(value, Tensor) else stored(value, source)
-    if isinstance(tensor, StoredTensor | Tensor) and not tensor.shape:
-        return (tensor if isinstance(tensor, Tensor) else tensor.read()).item()
+    """Return a number that a tensor or numpy wraps as it is; others unchanged."""
+    tensor = stored(value, source)
+    if isinstance(tensor, StoredTensor) and not tensor.shape:
+        return tensor.read().item()
     return scalar_value(value)
 
 
 def whole(value: object) -> int | None:
     """Return an integer, also of a tensor of one; None for anything else."""
-    number = value.item() if isinstance(value, Tensor) and not value.shape else value
-    return number if isinstance(number, int) else None
+    if isinstance(value, StoredTensor) and not value.shape:
+        value = value.read().item()
+    return value if isinstance(value, int) else None
