@@ -121,9 +121,17 @@ def _decoded(value: object, source: Source) -> Value:
 
 DATA_PROTO = Format(
     name="DataProto",
-    framework="verl, skyrl-agent, verl-agent, rLLM, Agent-Lightning, ROLL",
+    framework="verl, Agent-Lightning",
     files=("*.dp", "*.pkl", "*.pt"),
     keys=("DataProto",),
     read=read_data_proto,
-    verified="written by verl 0.9.1 with tensordict 0.8.3, 0.10.0 and 0.15.3",
+    verified="written by verl 0.9.1 with tensordict 0.8.3, 0.10.0 and 0.15.3, and with"
+    " Agent-Lightning 0.3.0",
+)
+DATA_PROTO_OF_OTHERS = Format(
+    name="DataProto, with columns or fields of their own",
+    framework="skyrl-agent, verl-agent, rLLM, ARPO, ROLL",
+    files=("current_batch_after_step.pkl", "*.pkl"),
+    keys=DATA_PROTO.keys,
+    read=read_data_proto,
 )

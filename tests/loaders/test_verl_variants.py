@@ -86,6 +86,8 @@ def test_rllm_names_a_trajectory_by_its_episode_too(tmp_path: Path) -> None:
 
 
 def test_a_data_proto_of_skyrl_agent_is_one_of_verl(tmp_path: Path) -> None:
+    # It writes another file before the training engine has computed anything.
+    (tmp_path / "current_batch_after_gen.pkl").write_bytes(b"")
     path = write(tmp_path / "current_batch_after_step.pkl", small_batch())
 
     batch = load(tmp_path)
