@@ -12,7 +12,7 @@ from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.prime_rl import PRIME_RL
 from rounddiag.loaders.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.verl import DATA_PROTO
+from rounddiag.loaders.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS
 from rounddiag.loaders.verl_v1 import PAYLOAD
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ FORMATS: tuple[Format, ...] = (
     SAMPLES,
     ROLLOUTS,
     DATA_PROTO,
+    DATA_PROTO_OF_OTHERS,
     PAYLOAD,
     NEMO_RL,
     PRIME_RL,
