@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.content import looks_like
 from rounddiag.loaders.field_reader import shown
 from rounddiag.loaders.json_lines import JsonLines
 from rounddiag.loaders.table import Renamed, Table
@@ -47,7 +48,7 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
     if not isinstance(root, Table | Mapping):
         raise source.error(
             expected="a table, whose columns have names",
-            found=f"{type(root).__name__}, which `columns` cannot rename",
+            found=f"{looks_like(root)}, which `columns` cannot rename",
             advice="Leave `columns` out: the format says what each field is.",
         )
     held = root.names if isinstance(root, Table) else [str(key) for key in root]

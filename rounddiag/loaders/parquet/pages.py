@@ -102,8 +102,9 @@ def _columns(footer: Compact, row_group: int) -> Iterator[Chunk]:
             continue
         for item in footer.items():
             meta = footer.value(item)[_META_DATA]
-            start = meta[_DATA_OFFSET]
-            start = min(meta.get(_DICTIONARY_OFFSET) or start, start)
+            # 0 where there is no such page: a group of no rows has no data.
+            offsets = (meta.get(_DICTIONARY_OFFSET), meta[_DATA_OFFSET])
+            start = min((offset for offset in offsets if offset), default=0)
             yield Chunk(
                 row_group=row_group,
                 path=b".".join(meta[_PATH]).decode(),
