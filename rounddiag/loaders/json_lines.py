@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # Bytes that Python needs at most for what follows each of these marks, while one line
 # is text and not yet arrays: a number, a list, an object, half of a string.
 _COSTS = {b",": 42, b"[": 250, b"{": 350, b'"': 30}
+_RECORD = 3000  # what a sample of few tokens needs, in all
 _SPARE = 150 << 20
+_BLOCK = 1 << 20
 _KINDS = {
     list: "a list of other values",
     dict: "an object",
@@ -71,7 +73,8 @@ class Record(dict[str, Any]):
 class JsonLines:
     """The records of a file, read one line at a time.
 
-    A line may have no more values than fit in memory of the file's size and 150 MB.
+    The records, and the values of one line, may need no more memory than the file's
+    size and 150 MB.
 
     Parameters
     ----------
@@ -85,6 +88,7 @@ class JsonLines:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._check_count()
         empty = Record({}, line=0, source=source)
         self.first = next(iter(self), empty)
 
@@ -114,13 +118,23 @@ class JsonLines:
             raise self.source.damaged(found=found)
         return Record(record, line=number, source=self.source)
 
+    def _check_count(self) -> None:
+        """Refuse a file of a few bytes a record that would fill the memory."""
+        with self.source.open() as stream:
+            blocks = iter(lambda: stream.read(_BLOCK) or b"", b"")
+            count = sum(block.count(b"\n") for block in blocks)
+        self._check(count * _RECORD, f"{count} lines, whose records")
+
     def _check_cost(self, number: int, line: bytes) -> None:
         """Refuse a line of a few bytes a value that would fill the memory."""
         cost = sum(line.count(mark) * size for mark, size in _COSTS.items())
         if not line.isascii():  # one such character makes all of them as wide
             cost += 3 * len(line)
+        self._check(cost, f"line {number}, whose values")
+
+    def _check(self, cost: int, what: str) -> None:
         if cost > self.source.size + _SPARE:
-            found = f"line {number}, whose values need {cost >> 20} MB of memory"
+            found = f"{what} need {cost >> 20} MB of memory"
             raise self.source.damaged(found=found)
 
 

@@ -55,7 +55,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
             advice="Older releases and some of its algorithms do not save it: update"
             " NeMo-RL, and train with GRPO.",
         )
-    samples = SampleRecords()
+    samples = SampleRecords(source, "token_loss_mask")
     for line in lines:
         _add(samples, Record(_unwrapped(line), line=line.line, source=source))
     step = _STEP.search(source.path.name)
@@ -63,7 +63,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
         "old_log_probs_source": "a pass of its own",
         "step": int(step[1]) if step else None,
     }
-    return _without_pass(samples.batch(source, info, "token_loss_mask"))
+    return _without_pass(samples.batch(info))
 
 
 def _unwrapped(record: Record) -> dict[str, Any]:

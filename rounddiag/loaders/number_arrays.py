@@ -9,7 +9,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = {bool, int, float, NoneType}
-_INTEGERS = [np.iinfo(f"int{bits}") for bits in (8, 16, 32, 64)]
+_INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
 _MAX_ROWS = 16  # a list of more lists is no row of tokens
 
 
@@ -48,10 +48,11 @@ def _array(values: list[Any], kinds: set[type]) -> Array | list[Any]:
 def _smaller(wide: Array) -> Array:
     with np.errstate(over="ignore"):
         small = wide.astype(np.float32)
-    return small if np.array_equal(small, wide, equal_nan=True) else wide
+    is_same = (small == wide).all() or np.array_equal(small, wide, equal_nan=True)
+    return small if is_same else wide
 
 
 def _smallest(wide: Array) -> Array:
     low, high = int(wide.min()), int(wide.max())
-    fitting = (k for k in _INTEGERS if k.min <= low and high <= k.max)
-    return wide.astype(next(fitting).dtype)
+    fitting = (dtype for end, dtype in _INTEGERS if -end <= low and high < end)
+    return wide.astype(next(fitting))

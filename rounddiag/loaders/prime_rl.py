@@ -42,7 +42,7 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
         If a field is missing, the rows of a line differ in length, or the layout is of
         another version.
     """
-    samples = SampleRecords()
+    samples = SampleRecords(source, "loss_mask")
     for record in lines:
         _add(samples, record)
     info = {
@@ -50,7 +50,7 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
         "global_step": lines.first.get("export_step"),  # comes before `step`
         "step": lines.first.get("step"),
     }
-    return samples.batch(source, info, "loss_mask")
+    return samples.batch(info)
 
 
 def _add(samples: SampleRecords, record: Record) -> None:

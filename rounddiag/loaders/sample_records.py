@@ -8,9 +8,11 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.loaders.ragged import Ragged, ragged
 from rounddiag.loaders.sequences import divided
 
 if TYPE_CHECKING:
@@ -24,10 +26,20 @@ if TYPE_CHECKING:
 
 SAME_PROMPT = {"group_source": "samples whose prompts have the same tokens"}
 _APART = {"token_ids", "response_mask", "position_ids"}
+_PIECE = 256  # samples that are divided at once
 
 
 class SampleRecords:
     """Gathers samples that a file holds as whole sequences.
+
+    Many short samples need more memory for the objects that hold their rows than for
+    the rows. So these are put end to end, piece by piece, while the file is read.
+
+    Parameters
+    ----------
+    source : Source
+    mask_source : str
+        What the file calls its mask.
 
     Attributes
     ----------
@@ -35,10 +47,13 @@ class SampleRecords:
         Fields of the file that a Batch has no place for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source, mask_source: str) -> None:
         self.left_out: set[str] = set()
+        self._source, self._mask_source = source, mask_source
         self._rows: dict[str, list[Tensor]] = defaultdict(list)
+        self._pieces: dict[str, list[Ragged]] = defaultdict(list)
         self._columns: list[Mapping[str, object]] = []
+        self._groups: list[str] = []
 
     def add(self, rows: Mapping[str, Array], columns: Mapping[str, object]) -> None:
         """Add a sample.
@@ -53,29 +68,39 @@ class SampleRecords:
         """
         for name, row in rows.items():
             self._rows[name].append(torch.from_numpy(row))
+        self._rows["token_ids"][-1] = _at_least_int32(rows["token_ids"])
         self._columns.append(columns)
+        if len(self._columns) % _PIECE == 0:
+            self._divide()
 
-    def batch(
-        self, source: Source, info: Mapping[str, object], mask_source: str
-    ) -> Batch:
-        """Return the samples as a Batch, whose `meta` tells what is not of the file."""
+    def _divide(self) -> None:
+        """Divide the samples since the last time, and put them end to end."""
         names = {name: name for name in self._rows if name not in _APART}
         fields = divided(
             self._rows,
-            source.path,
+            self._source.path,
             tokens="token_ids",
             written="response_mask",
             names=names,
         )
-        fields["responses"] = [_at_least_int32(row) for row in fields["responses"]]
-        groups = [prompt_group(row) for row in fields["prompts"]]
-        columns = {"uid": groups, **self._table()}
+        self._rows.clear()
+        self._groups += [prompt_group(row) for row in fields["prompts"]]
+        for name, rows in fields.items():
+            self._pieces[name].append(ragged(rows))
+
+    def batch(self, info: Mapping[str, object]) -> Batch:
+        """Return the samples as a Batch, whose `meta` tells what is not of the file."""
+        if self._rows:
+            self._divide()
         batch = batch_from_fields(
-            fields, source=source.path, columns=columns, info=info
+            {name: _joined(self._pieces.pop(name)) for name in [*self._pieces]},
+            source=self._source.path,
+            columns={"uid": self._groups, **self._table()},
+            info=info,
         )
         ours = {
-            "mask_source": mask_source,
-            "prompt_source": f"the tokens before the first 1 of `{mask_source}`",
+            "mask_source": self._mask_source,
+            "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
             **SAME_PROMPT,
         }
         told = {"left_out": sorted(self.left_out)} if self.left_out else {}
@@ -96,12 +121,17 @@ def _is_null(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _at_least_int32(row: Tensor) -> Tensor:
-    return row if row.is_floating_point() else row.to(_wide(row.dtype))
+def _at_least_int32(token_ids: Array) -> Tensor:
+    dtype = np.promote_types(token_ids.dtype, np.int32)
+    return torch.from_numpy(token_ids.astype(dtype, copy=False))
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.int32)
+def _joined(pieces: list[Ragged]) -> Ragged:
+    lengths = torch.cat([piece.lengths for piece in pieces])
+    return Ragged(
+        values=torch.cat([piece.values for piece in pieces]),
+        offsets=torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
+    )
 
 
 def prompt_group(prompt: Tensor) -> str:
