@@ -24,7 +24,9 @@ from unittest.mock import MagicMock
 
 import ray  # type: ignore[import-not-found]
 import torch
-from readme import README, blocks  # type: ignore[import-not-found] another `tests` is there
+
+# A package called `tests` is there already, which one of the others installs.
+from readme import README, blocks  # type: ignore[import-not-found]
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rounddiag.loaders import load
@@ -42,8 +44,8 @@ class StandIns(MetaPathFinder, Loader):
         return ModuleSpec(name, self, is_package=True) if imported > called else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module: Any = ModuleType(spec.name)
-        module.__getattr__ = lambda name: MagicMock(name=name)
+        module = ModuleType(spec.name)
+        vars(module)["__getattr__"] = lambda name: MagicMock(name=name)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -56,11 +58,11 @@ class Engine:
     def __init__(self, model: Any) -> None:
         self.model, self.calls = model, 0
 
-    async def generate(self, tokens: list[int], *_: object, **__: object) -> Any:
+    async def generate(self, tokens: list[int], *_: Any, **__: Any) -> Any:
         self.calls += 1
         new: list[int] = []
         scores = []
-        for _ in range(2 + self.calls % 3):
+        while len(new) < 2 + self.calls % 3:
             with torch.no_grad():
                 logits = self.model(torch.tensor([[*tokens, *new]])).logits[0, -1]
             log_probs = logits.float().log_softmax(-1)
@@ -108,7 +110,7 @@ def sampled(engine: Engine) -> list[dict[str, Any]]:
         MultiTurnAgentExecutor,
     )
 
-    class Agent(AgentInstanceBase):  # type: ignore[misc] no types there
+    class Agent(AgentInstanceBase):  # type: ignore[misc]
         def __init__(self) -> None:
             self.round = 0
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, Image, Sequence  # type: ignore[import-not-found]
+from datasets import Dataset, Image, Sequence
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM

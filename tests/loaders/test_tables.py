@@ -182,7 +182,7 @@ def test_a_file_that_is_no_table_has_no_columns(tmp_path: Path) -> None:
 
 def test_what_has_no_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    others = {
+    others: Columns = {
         "values": [[0.5, 0.5, 0.5], [0.5]],
         "picture": [b"1", b"2"],
         "nested": [{"a": 1}, {"a": 2}],
