@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.content import names_of, read_root
 from rounddiag.loaders.fields import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.slime import screenshots, token_fields
-from rounddiag.loaders.slime.rollout_columns import response_ids, rollout_columns
+from rounddiag.loaders.slime.rollouts import with_rollouts, without
 from rounddiag.loaders.slime.samples import of_columns, of_records
-from rounddiag.loaders.slime.side_file import neighbour, rollout_file
+from rounddiag.loaders.slime.side_file import neighbour
 from rounddiag.loaders.slime.values import plain_table, whole
 from rounddiag.loaders.source import Source
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rounddiag.batch import Batch
-    from rounddiag.loaders.slime.side_file import RolloutFile
 
     Sample = Mapping[str, Any]
 
@@ -73,33 +71,18 @@ def _batch(
             advice="Pass the file of a rank that has some.",
         )
     fields = token_fields.token_fields(samples, source)
-    rollouts = rollout_file(source.path, rollout_id, samples)
-    texts, not_plain = rollout_columns(rollouts)
-    columns, others = plain_table(samples, _USED, source)
+    columns, not_plain = plain_table(samples, _USED, source)
     indices = [whole(sample.get("sample_index")) for sample in samples]
     batch = batch_from_fields(
         fields,
         source=source.path,
-        columns={**texts, **columns},
+        columns=columns,
         info={"global_steps": whole(rollout_id)},
         sample_ids=None if None in indices else list(map(str, indices)),
     )
     batch = screenshots.with_rebuilt(batch, samples, source)
-    return _with_rollouts(batch, rollouts, left_out | not_plain | others)
-
-
-def _with_rollouts(batch: Batch, rollouts: RolloutFile, left_out: set[str]) -> Batch:
-    """Return a batch with the sampler's token ids and pictures, where known."""
-    if rollouts.source is not None and batch.images is None:
-        batch = screenshots.with_rebuilt(batch, rollouts.samples, rollouts.source)
-    pictures, odd = screenshots.pictures_of(rollouts.samples)
-    left_out = left_out | odd
-    told = {"left_out": sorted(left_out)} if left_out else {}
-    return replace(
-        screenshots.with_pictures(batch, pictures),
-        rollout_ids=response_ids(rollouts),
-        meta={**batch.meta, **rollouts.meta, **told},
-    )
+    batch = without(batch, left_out | not_plain)
+    return with_rollouts(batch, rollout_id, samples, source.path)
 
 
 SAMPLES = Format(

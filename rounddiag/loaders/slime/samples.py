@@ -13,9 +13,9 @@ in the file                            in the samples
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.slime.micro_batches import micro_batches
 from rounddiag.loaders.slime.token_fields import USED
 from rounddiag.loaders.slime.values import MAX_VALUES, whole
 from rounddiag.loaders.stored_fields import as_list, plain_values
@@ -23,7 +23,7 @@ from rounddiag.loaders.tensor_nodes import stored
 from rounddiag.loaders.tensors import StoredTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rounddiag.loaders.source import Source
 
@@ -53,7 +53,7 @@ def of_records(
     _check_size(len(records), sum(map(len, records)), source)
     samples = [dict(row) for row in records]
     shards = as_list(root.get("dp_shards"))
-    numbers = dict(_micro_batches(shards, len(samples)))
+    numbers = dict(micro_batches(shards, len(samples)))
     for sample in samples:
         position = whole(sample.get("rollout_position"))
         if position in numbers:
@@ -88,9 +88,7 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
         {name: _row(column, i) for name, column in of_samples.items()}
         for i in range(count)
     ]
-    for index, number in _micro_batches(
-        [{**columns, "partition": range(count)}], count
-    ):
+    for index, number in micro_batches([{**columns, "partition": range(count)}], count):
         samples[index]["micro_batch"] = number
     return samples, unused | _add_raw_reward(samples, columns.get("raw_reward"), source)
 
@@ -125,33 +123,6 @@ def _row(column: Column, index: int) -> object:
         return column[index]
     row = column.rows(index, index + 1)
     return replace(row, shape=row.shape[1:], stride=row.stride[1:])
-
-
-def _micro_batches(shards: Sequence[object], count: int) -> Iterator[tuple[int, int]]:
-    """Give positions of samples, and which micro batch of its shard each was in.
-
-    No more than there are samples, whatever the lists repeat.
-    """
-    batches = islice(_batches(shards[:count]), count)
-    indices = (
-        (partition, index, number)
-        for partition, number, batch in batches
-        for index in as_list(batch)
-    )
-    for partition, index, number in islice(indices, count):
-        if isinstance(index, int) and 0 <= index < len(partition):
-            position = whole(partition[index])
-            if position is not None:
-                yield position, number
-
-
-def _batches(
-    shards: Sequence[object],
-) -> Iterator[tuple[Sequence[object], int, object]]:
-    for shard in shards:
-        match shard:
-            case {"partition": [*_] as partition, "micro_batch_indices": list(batches)}:
-                yield from ((partition, n, batch) for n, batch in enumerate(batches))
 
 
 def _add_raw_reward(

@@ -92,6 +92,8 @@ def _picture(value: object) -> RawScreenshot | None:
         case Node(
             name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
         ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
+            if min(width, height) < 1:
+                return None
             return RawScreenshot(
                 mode=mode,
                 width=width,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
@@ -28,41 +28,40 @@ class RolloutFile:
     Attributes
     ----------
     samples : list of mapping
-        In the order of the train file's; empty where there is no such file.
-    source : Source or None
-    meta : dict
-        `rollout_file`: its path, or why it was not used; and `num_other_rollouts`:
-        how many of its rollouts are not among the samples.
+        In the order of the train file's.
+    source : Source
+    num_others : int
+        How many of its rollouts are not among the samples.
     """
 
-    samples: list[Sample] = field(default_factory=list)
-    source: Source | None = None
-    meta: dict[str, object] = field(default_factory=dict)
+    samples: list[Sample]
+    source: Source
+    num_others: int
 
 
 def rollout_file(
     train_file: Path, rollout_id: object, samples: Sequence[Sample]
-) -> RolloutFile:
-    """Return what lies at `../rollout_data/{rollout_id}.pt` of a train file.
+) -> RolloutFile | None:
+    """Return what lies at `../rollout_data/{rollout_id}.pt` of a train file, if any.
 
-    A file that cannot be read, or is of other samples, is not used, and `meta` says
-    why.
-
-    Parameters
-    ----------
-    train_file : Path
-    rollout_id : object
-        As the train file has it.
-    samples : sequence of mapping
-        The train file's.
+    Raises
+    ------
+    LoadError
+        If it cannot be read, or is of other samples.
     """
-    try:
-        place = neighbour(train_file, "rollout_data", rollout_id)
-        if place is None:
-            return RolloutFile()
-        return _matched(Source.of_file(place), rollout_id, samples)
-    except (LoadError, OSError) as error:
-        return RolloutFile(meta={"rollout_file": f"not used: {error}"})
+    place = neighbour(train_file, "rollout_data", rollout_id)
+    if place is None:
+        return None
+    source = Source.of_file(place)
+    rollouts = _rollouts(source, rollout_id)
+    positions = _positions(samples, rollouts)
+    if len(positions) < len(samples) or _others(samples, rollouts, positions):
+        raise _foreign(source, "other samples")
+    return RolloutFile(
+        samples=[rollouts[position] for position in positions],
+        source=source,
+        num_others=len(rollouts) - len(set(positions)),
+    )
 
 
 def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
@@ -88,25 +87,13 @@ def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
     return place
 
 
-def _matched(
-    source: Source, rollout_id: object, samples: Sequence[Sample]
-) -> RolloutFile:
+def _rollouts(source: Source, rollout_id: object) -> Sequence[Sample]:
     root = read_root(source)
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= {*names_of(root)}:
         raise _foreign(source, "something else")
     if root["rollout_id"] != rollout_id:
         raise _foreign(source, f"rollout {root['rollout_id']!s:.40}")
-    rollouts = dictionaries(root["samples"], source)
-    positions = _positions(samples, rollouts)
-    if len(positions) < len(samples) or _others(samples, rollouts, positions):
-        raise _foreign(source, "other samples")
-    others = len(rollouts) - len(set(positions))
-    counted = {"num_other_rollouts": others} if others else {}
-    return RolloutFile(
-        samples=[rollouts[position] for position in positions],
-        source=source,
-        meta={"rollout_file": str(source.path), **counted},
-    )
+    return dictionaries(root["samples"], source)
 
 
 def _foreign(source: Source, found: str) -> LoadError:

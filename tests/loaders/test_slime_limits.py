@@ -1,0 +1,69 @@
+"""slime's files that name a few things in many places: quick, and within limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from rounddiag.loaders import load
+from tests.loaders.slime_writer import shards, trained_samples, write_train_file
+from tests.loaders.test_slime_errors import DAMAGED, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_a_sample_that_is_named_again_and_again_is_an_error(tmp_path: Path) -> None:
+    samples = trained_samples()[:1] * 40_000
+
+    assert refused(write_train_file(tmp_path, samples)) == (
+        "expected a whole file of its kind; found 40000 samples with 680000 values."
+        f" {DAMAGED}"
+    )
+
+
+def test_numbers_that_are_named_again_and_again_are_an_error(tmp_path: Path) -> None:
+    samples = [trained_samples()[0] | {"tokens": torch.zeros(100_000)}] * 1000
+
+    assert refused(write_train_file(tmp_path, samples)) == (
+        "expected a whole file of its kind; found samples that repeat each other's"
+        f" numbers. {DAMAGED}"
+    )
+
+
+def test_more_columns_than_any_step_has_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rounddiag.loaders.slime.values.MAX_VALUES", 4)
+    batch = load(write_train_file(tmp_path, trained_samples()))
+
+    assert list(batch.sample_columns) == ["data_parallel_rank", "rollout_position"]
+    assert "truncated" in batch.meta["left_out"]
+
+
+def test_micro_batches_that_repeat_samples_are_read_once(tmp_path: Path) -> None:
+    part = shards()[0] | {"micro_batch_indices": [[0] * 1000] * 1000}
+    batch = load(write_train_file(tmp_path, trained_samples(), [part] * 1000))
+
+    assert batch.sample_columns["micro_batch"].tolist() == [None, 0]
+
+
+def test_a_dictionary_of_many_entries_is_left_out(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    samples = [first | {"metadata": {str(n): n for n in range(65)}}, second]
+    batch = load(write_train_file(tmp_path, samples))
+
+    assert "metadata" in batch.meta["left_out"]
+
+
+def test_values_that_share_parts_are_left_out(tmp_path: Path) -> None:
+    shared: list[object] = [1]
+    for _ in range(60):
+        shared = [shared, shared]
+    first, second = trained_samples()
+    batch = load(write_train_file(tmp_path, [first | {"notes": shared}, second]))
+
+    assert "notes" in batch.meta["left_out"]
