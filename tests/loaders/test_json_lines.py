@@ -162,6 +162,15 @@ def test_a_line_whose_values_would_fill_the_memory_is_an_error(
     assert "values need " in message
 
 
+def test_more_records_than_memory_are_an_error(tmp_path: Path) -> None:
+    data = b'{"a": 1}\n' * 60_000
+
+    assert refused(tmp_path / "a.jsonl", data) == (
+        "expected a whole file of its kind; found 60000 lines, whose records need 171"
+        " MB of memory. It is cut off, damaged or forged: copy or save it again."
+    )
+
+
 def test_wide_characters_count_too() -> None:
     text = b'{"a": "' + "\N{PILE OF POO}".encode() + b"a" * 100_000_000
     assert "line 1, whose values need 286 MB of memory" in damage(text)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rounddiag.core import token_frame
 from rounddiag.errors import LoadError
@@ -15,8 +20,6 @@ from tests.loaders.nemo_rl_writer import record, small_step, wrapped, write
 from tests.loaders.refusal import refused_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rounddiag.batch import Batch
 
     Fields = dict[str, Any]
@@ -87,6 +90,33 @@ def test_other_values_are_columns_and_messages_are_json_text(batch: Batch) -> No
     assert columns["input_lengths"].tolist() == [8, 5, 3]
     assert columns["idx"].tolist() == [0, 1, 2]
     assert json.loads(columns["content"][0]) == ["What is it?", "It is <b>5</b>."]
+
+
+def test_many_samples_stay_in_order(path: Path) -> None:
+    rows = [
+        record([1, *range(n % 7 + 1)], [0] + [1] * (n % 7 + 1), rewards=n / 2)
+        for n in range(600)
+    ]
+    batch = load(write(path, rows))
+
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [n / 2 for n in range(600)]
+    assert batch.lengths.tolist() == [n % 7 + 1 for n in range(600)]
+    assert batch.group_ids is not None
+    assert len(set(batch.group_ids)) == 1
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1))
+def test_rounds_are_runs_whatever_the_mask(masks: list[list[bool]]) -> None:
+    rows = [record(range(len(mask) + 1), [0, *map(int, mask)]) for mask in masks]
+    with TemporaryDirectory() as folder:
+        batch = load(write(Path(folder) / "train_data_step0.jsonl", rows))
+    runs = [[len(list(run)) for on, run in groupby(mask) if on] for mask in masks]
+
+    assert batch.rounds.num_tokens.tolist() == [size for row in runs for size in row]
+    assert batch.rounds.sample.tolist() == [
+        sample for sample, row in enumerate(runs) for _ in row
+    ]
 
 
 def test_the_columns_of_dynamic_sampling_and_of_gym_are_kept(path: Path) -> None:
