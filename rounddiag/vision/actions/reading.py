@@ -31,13 +31,15 @@ NAMES: dict[str, tuple[Kind, str | None]] = {
     "long_press": ("click", "long"),
     **dict.fromkeys(("double_click", "left_double"), ("double_click", None)),
     **dict.fromkeys(("hover", "mouse_move", "move_to"), ("move", None)),
-    **dict.fromkeys(("drag", "drag_to", "left_click_drag", "swipe"), ("drag", None)),
+    **dict.fromkeys(
+        ("drag", "drag_to", "left_click_drag", "swipe", "select"), ("drag", None)
+    ),
     **dict.fromkeys(("type", "write", "typewrite"), ("type", None)),
     **dict.fromkeys(("scroll", "vscroll", "hscroll"), ("scroll", None)),
     **dict.fromkeys(("key", "press", "hotkey", "system_button"), ("key", None)),
     **dict.fromkeys(("press_home", "press_back", "press_enter"), ("key", None)),
-    "key_down": ("key", "down"),
-    "key_up": ("key", "up"),
+    **dict.fromkeys(("key_down", "keydown"), ("key", "down")),
+    **dict.fromkeys(("key_up", "keyup"), ("key", "up")),
     **dict.fromkeys(("open", "open_app"), ("open", None)),
     **dict.fromkeys(("wait", "sleep"), ("wait", None)),
     **dict.fromkeys(("finished", "terminate"), ("finished", None)),
