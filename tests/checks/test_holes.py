@@ -44,7 +44,7 @@ def test_a_fill_value_is_no_hole(fill: float) -> None:
 
 
 def test_what_stands_between_two_known_rounds_is_no_hole() -> None:
-    known = [torch.tensor([0, 0, 1, 1, 1])]
+    known = [torch.tensor([0, 1, 1, -1, 1])]
     batch = rows([[1, 0, 1, 0, 1]], [[-1.0, -9.0, -1.0, -9.0, -1.0]], round_ids=known)
     assert find_holes(batch).tolist() == [3]
 

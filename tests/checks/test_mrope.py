@@ -102,6 +102,12 @@ def test_positions_in_floating_point_are_told(dtype: str, limit: str) -> None:
     assert came_to(MROPE, batch(floats)) == PASSED
 
 
+def test_the_coarsest_numbers_are_told() -> None:
+    ids = (torch.zeros(3, 1).bfloat16(), torch.zeros(3, 1))
+    mixed = chat([[CLICK]] * 2, [[1]] * 2, position_ids=ids)
+    assert came_to(INTEGERS, mixed)[1].startswith("they are torch.bfloat16, which")
+
+
 def test_positions_that_went_through_bfloat16_are_told() -> None:
     rounded = torch.arange(300).bfloat16().long().repeat(3, 1)
     text = chat(
