@@ -155,3 +155,12 @@ def _check_round_columns(batch: Batch) -> None:
             found=f"lengths {sizes}",
             advice="Say for each row which sample and round it is of.",
         )
+    numbers = [columns[name] for name in ("sample", "round") if columns]
+    kinds = [str(values.dtype) for values in numbers if len(values)]
+    if not all(kind.startswith(("int", "uint")) for kind in kinds):
+        raise BatchError.build(
+            key="round_columns",
+            expected="whole numbers as `sample` and `round`",
+            found=f"{kinds}",
+            advice="Say for each row which sample and round it is of.",
+        )

@@ -162,6 +162,11 @@ CASES = [
         "in its padding. Correct `lengths`, or mask out the padding.",
     ),
     (
+        {"round_columns": {"sample": np.array([0]), "round": np.array(["0"])}},
+        "`round_columns`: expected whole numbers as `sample` and `round`; found "
+        "['int64', '<U1']. Say for each row which sample and round it is of.",
+    ),
+    (
         {"round_columns": {"version": np.array([1])}},
         "`round_columns`: expected `sample`, `round` and columns of the same length; "
         "found lengths {'version': 1}. Say for each row which sample and round it is "

@@ -104,6 +104,6 @@ def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
             file.truncate(int(len(WHOLE["proto"]) * share))
         return root
 
-    monkeypatch.setattr("rounddiag.loaders.open.read_root", cutting)
+    monkeypatch.setattr("rounddiag.loaders.single.read_root", cutting)
     with pytest.raises(LoadError, match="found another size or time"):
         load(path)

@@ -62,12 +62,11 @@ def rounds_of(
 def _rows_a_sample(
     sample: np.ndarray[Any, Any], num_samples: int
 ) -> np.ndarray[Any, Any]:
-    is_index = sample.dtype.kind in "iu"
-    if not is_index or ((sample < 0) | (sample >= num_samples)).any():
+    if ((sample < 0) | (sample >= num_samples)).any():
         raise BatchError.build(
             key="round_columns",
             expected=f"a `sample` from 0 to {num_samples - 1} in each row",
-            found=f"values up to {sample.max()}" if is_index else str(sample.dtype),
+            found=f"values from {sample.min()} to {sample.max()}",
             advice="Number the samples as the batch does.",
         )
-    return np.bincount(sample, minlength=num_samples)
+    return np.bincount(sample.astype(np.int64), minlength=num_samples)

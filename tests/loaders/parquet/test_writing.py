@@ -132,17 +132,11 @@ def test_columns_that_a_file_cannot_hold_are_named(
     assert not (tmp_path / "batch.parquet").exists()
 
 
-@pytest.mark.parametrize(
-    ("sample", "found"),
-    [(np.array([3, 0, 1]), "values up to 3"), (np.array([0.0, 1.0, 2.0]), "float64")],
-)
-def test_rows_of_rounds_must_be_of_a_sample(
-    full: Batch, tmp_path: Path, sample: np.ndarray, found: str
-) -> None:
-    rounds = {**full.round_columns, "sample": sample}
+def test_rows_of_rounds_must_be_of_a_sample(full: Batch, tmp_path: Path) -> None:
+    rounds = {**full.round_columns, "sample": np.array([3, 0, 1])}
     expected = re.escape(
         "`round_columns`: expected a `sample` from 0 to 2 in each row;"
-        f" found {found}. Number the samples as the batch does."
+        " found values from 0 to 3. Number the samples as the batch does."
     )
     with pytest.raises(BatchError, match=f"^{expected}$"):
         save(replace(full, round_columns=rounds), tmp_path / "batch.parquet")
