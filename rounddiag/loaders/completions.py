@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.sequences import RowReader
+from rounddiag.loaders.row_reader import RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.arrays import npz_root, safetensors_root
@@ -16,28 +15,10 @@ from rounddiag.loaders.pickle_machine import PickleMachine
 from rounddiag.loaders.table import Table
 from rounddiag.loaders.tensordict import read_tensordict
 from rounddiag.loaders.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+from rounddiag.loaders.unknown import Unknown, json_document, unknown
 
 if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
-
-_TELLING = 1 << 16  # bytes
-_KEY = re.compile(rb'^(?:\t| {1,4})"([^"\\]{1,80})"\s*:', re.MULTILINE)
-_OTHERS = (
-    (b"<", "HTML or XML text"),
-    (b"\x1f\x8b", "a gzip file"),
-    (b"\x28\xb5\x2f\xfd", "a zstd file"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x89PNG", "a PNG picture"),
-    (b"\x93NUMPY", "a single numpy array"),
-    (b"%PDF", "a PDF"),
-)
-
-
-class Unknown:
-    """Content that no loader reads, what it looks like, and its keys."""
-
-    def __init__(self, looks_like: str, keys: Iterable[str] = ()) -> None:
-        self.looks_like, self.keys = looks_like, list(keys)
 
 
 def read_root(source: Source) -> object:
@@ -61,8 +42,8 @@ def read_root(source: Source) -> object:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return _indented(source) or JsonLines(source)
-    return Unknown(_looks_like(head))
+        return json_document(source) or JsonLines(source)
+    return unknown(head)
 
 
 def names_of(root: object) -> list[str]:
@@ -105,14 +86,6 @@ def _parquet(source: Source) -> object:
     return names if "rounddiag" in names else parquet_table(source)
 
 
-def _indented(source: Source) -> Unknown | None:
-    """Return the keys of one JSON document over many lines, of as much as tells it."""
-    start = source.whole().part(0, min(_TELLING, source.size)).read()
-    keys = _KEY.findall(start) if re.match(rb"\s*\{\s*\n", start) else []
-    names = [key.decode(errors="replace") for key in keys]
-    return Unknown(f"a JSON document of {shown(names)}", names) if names else None
-
-
 def _zip(source: Source) -> object:
     entries = zip_entries(source.whole())
     if any(name.endswith("/data.pkl") for name in entries):
@@ -140,12 +113,6 @@ def _pickle(source: Source) -> object:
     with span.open() as stream:
         root = PickleMachine(span, stream).run()
     return _opened(read_torch(span) if root == LEGACY_MAGIC else root, source)
-
-
-def _looks_like(head: bytes) -> str:
-    known = [what for start, what in _OTHERS if head.startswith(start)]
-    other = f"bytes that start with {head[:8]!r}" if head else "an empty file"
-    return known[0] if known else other
 
 
 _READERS = (
