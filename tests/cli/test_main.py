@@ -38,7 +38,8 @@ def test_summary_prints_the_rounds(
 ) -> None:
     assert main(["summary", str(saved)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("1 sample, 1 round, 2 generated tokens\n")
+    assert out.startswith("failed check: the mismatch can be measured: ")
+    assert "\n1 sample, 1 round, 2 generated tokens\n" in out
     assert err == ""
 
 
