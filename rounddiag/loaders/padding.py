@@ -61,6 +61,12 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
     found = reader.prompts
     if found is None:
         return {}
+    if len(found.lengths) != reader.num_samples:
+        raise reader.misfit(
+            key="prompts",
+            expected=f"{reader.num_samples} rows of positions",
+            found=shape_of(found),
+        )
     if real is not None:
         wholes = (found.lengths + reader.responses.lengths).tolist()
         if wholes != [len(row) for row in real]:
