@@ -30,6 +30,7 @@ _MAX_SIZES = 4
 # A screenshot has 10 kB and more, though rows of one group may share it.
 _FREE, _BYTES = 1_000, 100
 _LEAST = 4 * 6 * 8 * 8  # values of a screenshot: four patches, six of each pixel
+_VIDEOS = "its videos are left out"
 _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
 
@@ -46,7 +47,8 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
     source : Source
     """
-    found = list(_within_budget((_pictures(row, source) for row in inputs), source))
+    rows = [_plain(row) for row in inputs]
+    found = list(_within_budget((_pictures(row, source) for row in rows), source))
     pictures = [images or () for images in found]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     token = image_token(batch, sizes)
@@ -55,6 +57,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         for sample, images in enumerate(found)
         if (fact := _fact(batch, sample, images, token))
     ]
+    facts += [f"sample {i}: {_VIDEOS}" for i, row in enumerate(rows) if _has_video(row)]
     images = tuple(
         _placed(batch, sample, images, token) for sample, images in enumerate(pictures)
     )
@@ -75,10 +78,19 @@ def _within_budget(
         yield images
 
 
-def _pictures(row: object, source: Source) -> Images | None:
-    """Return the pictures of a sample; None for those of an unknown processor."""
+def _plain(row: object) -> Mapping[object, object]:
+    """Return what a processor gave for a sample, empty where it gave nothing."""
     if isinstance(row, Node) and isinstance(row.state, dict):
         row = row.state.get("data")  # transformers' BatchFeature
+    return row if isinstance(row, Mapping) else {}
+
+
+def _has_video(row: Mapping[object, object]) -> bool:
+    return row.get("pixel_values_videos") is not None
+
+
+def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
+    """Return the pictures of a sample; None for those of an unknown processor."""
     match row:
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
@@ -86,8 +98,7 @@ def _pictures(row: object, source: Source) -> Images | None:
                 known = _grids(grids, pixels.num_elements // _LEAST)
                 rows = partial(_rows, pixels)
                 return patch_screenshots(rows, pixels.shape, known) if known else None
-    has_none = not isinstance(row, Mapping) or row.get("pixel_values") is None
-    return () if has_none else None
+    return () if row.get("pixel_values") is None else None
 
 
 def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
@@ -135,4 +146,4 @@ def _listed(sizes: list[int]) -> str:
 
 def _shortened(facts: list[str]) -> list[str]:
     more = len(facts) - _MAX_FACTS
-    return [*facts[:_MAX_FACTS], *[f"and {more} more samples"] * (more > 0)]
+    return [*facts[:_MAX_FACTS], *[f"and {more} more"] * (more > 0)]

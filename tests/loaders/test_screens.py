@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rounddiag import Batch
 from rounddiag.errors import LoadError
@@ -92,6 +95,38 @@ def test_the_image_token_is_the_one_of_most_samples() -> None:
 
     assert image_token(batch, [[2], [2], []]) == IMAGE
     assert image_token(batch, [[3], [], []]) is None
+
+
+@given(
+    st.lists(st.integers(2, 5), max_size=3),
+    st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(2, 5), max_size=2))),
+)
+def test_every_picture_is_found_where_it_was_put(
+    before: list[int], turns: list[tuple[int, list[int]]]
+) -> None:
+    """Prompt of pictures; then rounds of some tokens, each followed by pictures."""
+    text = count(1_000)  # no token of the text twice
+    prompt = [token for size in before for token in (next(text), *[IMAGE] * size)]
+    ends = [*accumulate(size + 1 for size in before)]
+    expected = [
+        (end - size - len(prompt), 0) for size, end in zip(before, ends, strict=True)
+    ]
+    response: list[int] = []
+    mask: list[int] = []
+    for number, (num_tokens, sizes) in enumerate(turns):
+        response += [next(text) for _ in range(num_tokens)]
+        for size in sizes:
+            response += [next(text)]
+            expected += [(len(response), number + 1)]
+            response += [IMAGE] * size
+        response += [next(text)]  # an observation, also where no picture is
+        mask += [1] * num_tokens + [0] * (len(response) - len(mask) - num_tokens)
+    sizes = before + [size for _, part in turns for size in part]
+    rounds = len(turns)
+
+    assert places(batch_of(prompt, response, mask), *sizes) == [
+        (position, round_ if round_ < rounds else None) for position, round_ in expected
+    ]
 
 
 def test_repeated_text_is_no_picture() -> None:
@@ -217,7 +252,7 @@ def test_what_is_odd_in_all_samples_is_not_told_a_thousand_times(
     batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [odd] * 10}))
 
     facts = [f"sample {sample}: {UNKNOWN}" for sample in range(8)]
-    assert batch.meta["screenshots"] == [*facts, "and 2 more samples"]
+    assert batch.meta["screenshots"] == [*facts, "and 2 more"]
 
 
 def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
@@ -280,3 +315,12 @@ def test_image_tokens_without_a_screenshot_are_told(tmp_path: Path) -> None:
 
     fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
     assert batch.meta["screenshots"] == [fact]
+
+
+def test_videos_that_are_left_out_are_told(tmp_path: Path) -> None:
+    video = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
+    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video])
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+    assert batch.meta["screenshots"] == ["sample 1: its videos are left out"]
