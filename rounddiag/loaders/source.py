@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
 MAX_LINE = 1 << 16  # of the text opcodes of old pickles: names and numbers
+BUFFER = 1 << 16  # bytes read ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ class Span:
 
     def open(self) -> SpanReader:
         """Open it as a file of its own that ends where the span ends."""
-        return SpanReader(_Window(self))
+        return SpanReader(_Window(self), BUFFER)
 
     def read(self) -> bytes:
         """Read it all."""

@@ -81,9 +81,13 @@ def screenshot() -> Image.Image:
     return picture
 
 
-def columns(positions: Sequence[int], log_probs: Sequence[list[float]]) -> Columns:
+def columns(
+    every: Sequence[Mapping[str, Any]],
+    positions: Sequence[int],
+    log_probs: Sequence[list[float] | Tensor],
+) -> Columns:
     """Return what one rank trained on: the rollouts at these positions."""
-    mine = [rollouts()[position] for position in positions]
+    mine = [every[position] for position in positions]
     return {
         "partition": list(positions),
         "tokens": [torch.tensor(row["tokens"]) for row in mine],
@@ -96,12 +100,12 @@ def columns(positions: Sequence[int], log_probs: Sequence[list[float]]) -> Colum
         "rollout_ids": list(positions),
         "rollout_mask_sums": torch.tensor([float(sum(r["loss_mask"])) for r in mine]),
         "rollout_log_probs": [torch.tensor(row["rollout_log_probs"]) for row in mine],
-        "log_probs": [torch.tensor(row) for row in log_probs],
-        "ref_log_probs": [torch.tensor(row) - 1 for row in log_probs],
-        "entropy": [torch.tensor(row).abs() for row in log_probs],
+        "log_probs": [torch.as_tensor(row) for row in log_probs],
+        "ref_log_probs": [torch.as_tensor(row) - 1 for row in log_probs],
+        "entropy": [torch.as_tensor(row).abs() for row in log_probs],
         "advantages": [torch.ones(len(row)) for row in log_probs],
         "returns": [torch.ones(len(row)) for row in log_probs],
-        "raw_reward": [row["reward"] for row in rollouts()],
+        "raw_reward": [row["reward"] for row in every],
         "micro_batch_indices": [[index] for index in range(len(mine))],
         "num_microbatches": [len(mine)],
         "global_batch_sizes": [2],
@@ -110,7 +114,11 @@ def columns(positions: Sequence[int], log_probs: Sequence[list[float]]) -> Colum
 
 def shards() -> list[Columns]:
     """Return what two data-parallel ranks trained on."""
-    return [columns([2], [[-0.5, -0.5]]), columns([0], [[-0.25, -9.0, -1.5]])]
+    every = rollouts()
+    return [
+        columns(every, [2], [[-0.5, -0.5]]),
+        columns(every, [0], [[-0.25, -9.0, -1.5]]),
+    ]
 
 
 def write_rollouts(folder: Path, samples: Sequence[Mapping[str, Any]]) -> Path:
@@ -155,11 +163,12 @@ _OF_SHARD = {
 
 def trained_samples() -> list[dict[str, Any]]:
     """Return the samples of the train file, in the order of the rollouts."""
-    first, second = [_samples(part, rank)[0] for rank, part in enumerate(shards())]
+    first, second = [samples_of(part, rank)[0] for rank, part in enumerate(shards())]
     return [second, first]
 
 
-def _samples(part: Columns, rank: int) -> list[dict[str, Any]]:
+def samples_of(part: Columns, rank: int) -> list[dict[str, Any]]:
+    """Return the columns of a rank as the samples of version 2."""
     renamed = {"sample_indices": "sample_index", "partition": "rollout_position"}
     per_sample = {
         renamed.get(key, key): value
