@@ -11,7 +11,7 @@ from typing import Any
 
 from ui_tars.action_parser import parse_action_to_structure_output
 
-from rounddiag.vision.actions import Action, parse_actions
+from rounddiag.vision import Action, parse_actions
 
 CALLS = [
     "click(start_box='(12,34)')",

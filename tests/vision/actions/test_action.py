@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rounddiag.vision.actions import Action
+from rounddiag.vision import Action
 
 if TYPE_CHECKING:
     from rounddiag.vision.actions.action import Coordinates

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rounddiag.vision.actions import Action, parse_action, parse_actions
+from rounddiag.vision import Action, parse_action, parse_actions
 
 
 def said(action: Action) -> dict[str, Any]:

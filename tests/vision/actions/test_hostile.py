@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.vision.actions import Action, parse_action, parse_actions
+from rounddiag.vision import Action, parse_action, parse_actions
 
 PARTS = [
     *("click", "pyautogui.", "type", "scroll", "drag", "hotkey", "start_box", "wait"),

@@ -8,13 +8,13 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions import (
+from rounddiag.vision import (
     Action,
     parse_action,
     parse_actions,
     register_parser,
-    registry,
 )
+from rounddiag.vision.actions import registry
 
 
 @pytest.fixture(autouse=True)
