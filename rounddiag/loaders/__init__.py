@@ -2,9 +2,10 @@
 
 `places` says which files a path means, `content` what a file holds, and `registry`
 which format that is. Each framework's file has a module that ends in a `Format`; all
-go through `fields.batch_from_fields`, which knows what verl's names mean. Pickles are
-read by an interpreter that runs nothing (`pickle_machine`), and big tensors stay in the
-file (`tensors`).
+go through `fields.batch_from_fields`, which knows what verl's names mean.
+`concatenation` joins the files of one step, and `joining` the rows that are steps.
+Pickles are read by an interpreter that runs nothing (`pickle_machine`), and big tensors
+stay in the file (`tensors`).
 """
 
 from typing import TYPE_CHECKING

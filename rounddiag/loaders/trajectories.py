@@ -56,7 +56,7 @@ class Trajectories:
 def with_hint(batch: Batch) -> Batch:
     """Say in `meta["rows"]` where rows are known to be steps, and how to join them."""
     for names in GROUPINGS:
-        if not all(name in batch.sample_columns for name in names):
+        if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
             continue
         values = zip(*(batch.sample_columns[n].tolist() for n in names), strict=True)
         if len(set(map(repr, values))) < len(batch):
@@ -91,21 +91,22 @@ def find_trajectories(
         If there is no such column, or `order_by` cannot be put in order.
     """
     columns = [_column(batch, name, "sample_by") for name in sample_by]
-    known = (name for name in _ORDERS if name in batch.sample_columns)
-    order = next(known, None) if order_by is None else order_by
-    found: dict[object, list[int]] = {}
+    found: dict[tuple[str, ...], list[int]] = {}
     for row, values in enumerate(zip(*columns, strict=True)):
-        label = row if any(map(_is_absent, values)) else "_".join(map(str, values))
+        is_alone = any(map(_is_absent, values))
+        label = (f"row {row}",) if is_alone else tuple(map(str, values))
         found.setdefault(label, []).append(row)
-    keys = [] if order is None else _keys(batch, order)
+    order, keys = (
+        _order(batch) if order_by is None else (order_by, _asked(batch, order_by))
+    )
     rows = [
         sorted(some, key=keys.__getitem__) if keys else some for some in found.values()
     ]
     return Trajectories(
         rows=np.array([row for some in rows for row in some], dtype=np.int64),
         sizes=np.array([len(some) for some in rows], dtype=np.int64),
-        names=tuple(x if isinstance(x, str) else f"row {x}" for x in found),
-        order="in the order of the file" if order is None else f"ordered by `{order}`",
+        names=tuple(map("_".join, found)),
+        order=f"ordered by `{order}`" if order else "in the order of the file",
     )
 
 
@@ -123,20 +124,36 @@ def _column(batch: Batch, name: str, option: str) -> Array:
     return columns[name]
 
 
-def _keys(batch: Batch, name: str) -> list[Any]:
-    values: list[Any] = _column(batch, name, "order_by").tolist()
-    if all(isinstance(v, int | float) and not _is_absent(v) for v in values):
-        return values
-    if all(isinstance(value, str) for value in values):
-        return [by_numbers(value) for value in values]
-    absent = [value for value in values if _is_absent(value)]
-    odd = [*absent, *(v for v in values if not isinstance(v, int | float))][0]
-    raise LoadError.build(
-        key="order_by",
-        expected=f"numbers or texts in the column {name!r}",
-        found=f"{odd!r:.40}",
-        advice="Pass another column, or none for the order of the file.",
-    )
+def _order(batch: Batch) -> tuple[str, list[Any]]:
+    """Return the known column that counts the steps, and its keys, if there is one."""
+    for name in _ORDERS:
+        keys = _keys(batch.sample_columns.get(name))
+        if keys is not None:
+            return name, keys
+    return "", []
+
+
+def _asked(batch: Batch, name: str) -> list[Any]:
+    values = _column(batch, name, "order_by")
+    keys = _keys(values)
+    if keys is None:
+        raise LoadError.build(
+            key="order_by",
+            expected=f"numbers, or texts, in all rows of the column {name!r}",
+            found=shown(map(repr, values.tolist())),
+            advice="Pass another column, or none for the order of the file.",
+        )
+    return keys
+
+
+def _keys(values: Array | None) -> list[Any] | None:
+    """Return what sorts as the values do, texts by the numbers in them."""
+    items: list[Any] = [None] if values is None else values.tolist()
+    if all(isinstance(v, int | float) and not _is_absent(v) for v in items):
+        return items
+    if all(isinstance(value, str) for value in items):
+        return [by_numbers(value) for value in items]
+    return None
 
 
 def _is_absent(value: object) -> bool:

@@ -289,20 +289,39 @@ def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        ((1, None, 2), "None"),
-        (("a", "b", None), "None"),
-        ((1.0, float("nan"), 2.0), "nan"),
-        ((1, "a", 2), "'a'"),
+        ((1, None, 2), "1, None, 2"),
+        (("a", "b", None), "'a', 'b', None"),
+        ((1.0, float("nan"), 2.0), "1.0, nan, 2.0"),
+        ((1, "a", 2), "1, 'a', 2"),
     ],
 )
 def test_what_cannot_be_put_in_order_is_an_error(values: Any, found: str) -> None:
     columns = {"traj_uid": column("a", "a", "b"), "turn": column(*values)}
     message = (
-        f"`order_by`: expected numbers or texts in the column 'turn'; found {found}."
-        " Pass another column, or none for the order of the file."
+        "`order_by`: expected numbers, or texts, in all rows of the column 'turn';"
+        f" found {found}. Pass another column, or none for the order of the file."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         join_rows(steps(sample_columns=columns), "traj_uid", "turn")
+
+
+def test_a_known_column_that_has_no_order_is_passed_over() -> None:
+    columns = {
+        "traj_uid": column("a", "a", "b"),
+        "turn_index_list": column(1, None, 0),
+        "step_idx": np.array([1, 0, 0]),
+    }
+    batch = join_rows(steps(sample_columns=columns), "traj_uid")
+
+    assert batch.meta["rows"].endswith("ordered by `step_idx`")
+
+
+def test_names_that_read_alike_when_joined_are_two_trajectories() -> None:
+    columns = {"a": column("x_y", "x", "z"), "b": column("z", "y_z", "z")}
+
+    batch = join_rows(steps(sample_columns=columns), ["a", "b"])
+
+    assert batch.sample_ids == ("x_y_z", "x_y_z", "z_z")
 
 
 def test_a_batch_without_rows_or_tokens_is_joined_too() -> None:
