@@ -13,7 +13,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.pages import chunks_of, pages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FREE, _RATIO = 150_000_000, 64
 _NUMBER, _OBJECT = 8, 64  # bytes of a value in a tensor, and of a Python object
+ROW, PICTURE = 1000, 600  # bytes of the objects that stand for them
 _PAGE = 1000  # bytes to read a page at all: a file of empty pages must end too
 # Encodings in which few bytes can stand for a long value: as long as the dictionary, or
 # as the page.
@@ -28,7 +29,7 @@ _DICTIONARIES, _PREFIXES = (2, 8), 7
 
 
 def check_size(file: Path, wanted: Callable[[Chunk], bool]) -> None:
-    """Refuse a file whose values take more than 150 MB and 64 times the file.
+    """Refuse a file whose pages take too much once they are read.
 
     Parameters
     ----------
@@ -40,19 +41,35 @@ def check_size(file: Path, wanted: Callable[[Chunk], bool]) -> None:
     ------
     LoadError
     """
+    with file.open("rb") as stream:
+        chunks = filter(wanted, chunks_of(stream))
+        check_weights(file, (w for chunk in chunks for w in _weights(stream, chunk)))
+
+
+def check_weights(file: Path, weights: Iterable[int]) -> None:
+    """Refuse a file of which more than 150 MB and 64 times the file become values.
+
+    Parameters
+    ----------
+    file : Path
+    weights : iterable of int
+        Bytes; no more of them are asked for once there are too many.
+
+    Raises
+    ------
+    LoadError
+    """
     size = file.stat().st_size
     most = max(_FREE, _RATIO * size)
     total = 0
-    with file.open("rb") as stream:
-        chunks = filter(wanted, chunks_of(stream))
-        for weight in (w for chunk in chunks for w in _weights(stream, chunk)):
-            total += weight
-            if total > most:
-                raise LoadError.build(
-                    expected=f"at most {most} bytes of values in {size} bytes of file",
-                    found="more",
-                    advice="It is made to exhaust memory; save a real batch in parts.",
-                )
+    for weight in weights:
+        total += weight
+        if total > most:
+            raise LoadError.build(
+                expected=f"at most {most} bytes of values in {size} bytes of file",
+                found="more",
+                advice="It is made to exhaust memory; save a real batch in parts.",
+            )
 
 
 def _weights(stream: BinaryIO, chunk: Chunk) -> Iterator[int]:

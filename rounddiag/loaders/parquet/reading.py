@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.parquet.budget import check_size
+from rounddiag.loaders.parquet.budget import ROW, check_size, check_weights
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.footer import Footer, find_tokenizer
 from rounddiag.loaders.parquet.from_table import fields_of
@@ -45,6 +45,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
     with _load_errors(file), pq.ParquetFile(file) as source:
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         check_size(file, lambda chunk: chunk.path != BYTES)
+        check_weights(file, [ROW * source.metadata.num_rows])
         table = TableReader(source)
         return Batch(
             **fields_of(table),

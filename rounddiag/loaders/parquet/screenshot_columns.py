@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.budget import PICTURE, check_weights
 from rounddiag.loaders.parquet.screenshots import COLUMN, StoredScreenshot, stamp_of
 from rounddiag.vision import EncodedScreenshot
 
@@ -45,7 +47,7 @@ def screenshots_of(
         If the columns hold anything else.
     """
     stamp = stamp_of(file)
-    rows = zip(_places(source), _known(source), strict=True)
+    rows = zip(_places(source), _known(source, file), strict=True)
     return tuple(
         tuple(
             StoredScreenshot(
@@ -78,26 +80,37 @@ def screenshot_columns(
     yield pa.field(_POSITIONS, _NUMBERS), pa.array(positions, _NUMBERS)
 
 
-def _known(source: pq.ParquetFile) -> list[list[tuple[int | None, int | None]]]:
+def _known(
+    source: pq.ParquetFile, file: Path
+) -> list[list[tuple[int | None, int | None]]]:
     """Return round and position of every picture, a list a sample."""
-    types = {field.name: field.type for field in source.schema_arrow}
-    if types[COLUMN] == _FIRST_TYPE:
-        rows = source.read([_ROUND], use_threads=False)[COLUMN].to_pylist()
-        return [[(picture["round"], None) for picture in row] for row in rows]
+    is_first = _is_first(source.schema_arrow)
+    names = [_ROUND] if is_first else [_PATH, _ROUNDS, _POSITIONS]
+    table = source.read(names, use_threads=False)
+    sizes = pc.list_value_length(table[COLUMN]).to_pylist()
+    check_weights(file, (PICTURE * size for size in sizes))
+    pictures = table[COLUMN].to_pylist()
+    if is_first:
+        return [[(picture["round"], None) for picture in row] for row in pictures]
+    rounds, positions = (table[name].to_pylist() for name in (_ROUNDS, _POSITIONS))
+    return [
+        [(round_, position) for _, round_, position in zip(*row, strict=True)]
+        for row in zip(pictures, rounds, positions, strict=True)
+    ]
+
+
+def _is_first(schema: pa.Schema) -> bool:
+    """Whether screenshots are stored as in the first layout; in neither is an error."""
+    types = {field.name: field.type for field in schema}
     found = [types.get(name) for name in (COLUMN, _ROUNDS, _POSITIONS)]
-    if found != [_TYPE, _NUMBERS, _NUMBERS]:
+    if found[0] != _FIRST_TYPE and found != [_TYPE, _NUMBERS, _NUMBERS]:
         raise LoadError.build(
             key=COLUMN,
             expected=f"{_TYPE}, and `{_ROUNDS}` and `{_POSITIONS}` beside it",
             found=", ".join(map(str, found)),
             advice="Save the batch with `rounddiag.save`.",
         )
-    table = source.read([_PATH, _ROUNDS, _POSITIONS], use_threads=False)
-    lists = (table[name].to_pylist() for name in (COLUMN, _ROUNDS, _POSITIONS))
-    return [
-        [(round_, position) for _, round_, position in zip(*row, strict=True)]
-        for row in zip(*lists, strict=True)
-    ]
+    return bool(found[0] == _FIRST_TYPE)
 
 
 def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:

@@ -121,6 +121,56 @@ def test_what_is_let_through_stays_within_the_limit(tmp_path: Path) -> None:
     assert used < 200_000_000
 
 
+def test_a_large_batch_of_few_generated_tokens_opens(tmp_path: Path) -> None:
+    """One token in twenty is generated; the others repeat an id and have no number."""
+    path = tmp_path / "few.parquet"
+    shape = (256, 25_000)
+    rng = np.random.default_rng(0)
+    mask = np.tile(np.arange(shape[1]) % 2000 < 100, (shape[0], 1))
+    log_probs = np.log1p(-rng.random(shape, dtype=np.float32))
+    fields = {
+        "response_ids": np.where(mask, rng.integers(0, 150_000, shape), 151_655),
+        "response_mask": mask.astype(np.int64),
+        "rollout_log_probs": np.where(mask, log_probs, np.float32(0)),
+        "old_log_probs": np.where(mask, log_probs * np.float32(1.01), np.float32(0)),
+    }
+    save(Batch.from_padded(**{k: torch.from_numpy(v) for k, v in fields.items()}), path)
+    positions = mask.size
+    assert 32 * positions > 150_000_000  # what the rule lets through in any case
+    assert 40 * path.stat().st_size < 32 * positions
+    assert load_parquet(path).num_tokens == mask.sum()
+
+
+@pytest.mark.parametrize("nested", [0, 1], ids=["samples", "screenshots"])
+def test_a_bomb_of_many_small_objects_is_refused(tmp_path: Path, nested: int) -> None:
+    path = tmp_path / "bomb.parquet"
+    many = pa.nulls(400_000, pa.int32())
+    offsets = pa.array(np.arange(400_001, dtype=np.int32))
+    if nested:
+        offsets = pa.array([0, 400_000], pa.int32())
+    pictures = pa.StructArray.from_arrays(
+        [pa.nulls(400_000, pa.binary()), pa.nulls(400_000, pa.string())],
+        ["bytes", "path"],
+    )
+    numbers = pa.ListArray.from_arrays(offsets, many)
+    full = pa.ListArray.from_arrays(offsets, many.fill_null(0))
+    write(
+        path,
+        None,
+        response_ids=full,
+        response_mask=full,
+        rollout_log_probs=full.cast(pa.list_(pa.float32())),
+        old_log_probs=full.cast(pa.list_(pa.float32())),
+        screenshots=pa.ListArray.from_arrays(offsets, pictures),
+        screenshot_rounds=numbers,
+        screenshot_positions=numbers,
+    )
+    assert path.stat().st_size < 100_000
+    message, used = load_elsewhere(path)
+    assert message.startswith(f"{path}: expected at most 150000000 bytes of values in")
+    assert used < 100_000_000
+
+
 def test_a_picture_that_is_a_bomb_is_refused_when_it_is_asked_for(
     full: Batch, tmp_path: Path
 ) -> None:
