@@ -52,7 +52,8 @@ def load(
         the round column `row` says where each was.
     order_by : str, optional
         The column that counts the steps of a trajectory. Left out, it is a known one,
-        else the rows stay in the order of the file.
+        else the rows stay in the order of the file, which is not that of the steps
+        where the trainer balanced its batch. `meta["rows"]` says which it was.
     stop_tokens : collection of int
         Token ids that end a round, where no observation stands between two.
     fill_holes : bool

@@ -29,6 +29,7 @@ GROUPINGS = (
 )
 # Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
 _ORDERS = ("turn_index_list", "step_ids", "step_idx", "step")
+_UNORDERED = "in the order of the file, as no column counts the steps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,8 @@ def find_trajectories(
     sample_by : sequence of str
         Names in `sample_columns`, or `uid`.
     order_by : str, optional
-        The column that counts the steps: numbers, or texts that end in one. Left out,
-        it is a known one, else the rows stay in the order of the file.
+        The column that counts the steps: numbers, or texts with a number. Left out, it
+        is a known one, else the rows stay in the order of the file.
 
     Raises
     ------
@@ -106,7 +107,7 @@ def find_trajectories(
         rows=np.array([row for some in rows for row in some], dtype=np.int64),
         sizes=np.array([len(some) for some in rows], dtype=np.int64),
         names=tuple(map("_".join, found)),
-        order=f"ordered by `{order}`" if order else "in the order of the file",
+        order=f"ordered by `{order}`" if order else _UNORDERED,
     )
 
 

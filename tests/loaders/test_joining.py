@@ -66,7 +66,8 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
     assert batch.sample_ids == ("a", "b")
     assert batch.sample_columns["num_rows"].tolist() == [2, 1]
     assert batch.meta["rows"] == (
-        "3 rows joined into 2 samples by `traj_uid`, in the order of the file"
+        "3 rows joined into 2 samples by `traj_uid`, in the order of the file, as no"
+        " column counts the steps"
     )
 
 
