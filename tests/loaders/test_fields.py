@@ -117,6 +117,24 @@ def test_a_column_of_rewards_serves_too() -> None:
     assert batch.sample_columns == {}
 
 
+def test_a_reward_of_none_is_not_a_number() -> None:
+    batch = batch_from_fields(
+        small_batch(), source="memory", columns={"rewards": [1, None]}
+    )
+
+    assert batch.rewards is not None
+    assert batch.rewards.isnan().tolist() == [False, True]
+
+
+def test_rewards_in_words_stay_a_column() -> None:
+    batch = batch_from_fields(
+        small_batch(), source="memory", columns={"rewards": ["good", "bad"]}
+    )
+
+    assert batch.rewards is None
+    assert batch.sample_columns["rewards"].tolist() == ["good", "bad"]
+
+
 def test_every_other_log_prob_is_a_score() -> None:
     other = torch.full((2, 4), -3.0)
     batch = built(ref_log_prob=other, current_log_probs=other)

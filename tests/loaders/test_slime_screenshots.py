@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from tests.loaders.slime_writer import (
 from tests.loaders.test_slime_rollouts import loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -30,9 +32,24 @@ def test_pictures_are_as_the_agent_saw_them(tmp_path: Path) -> None:
     assert [picture.getpixel((x, 0)) for x in (0, 1)] == [(255,) * 3, (255, 0, 0)]
 
 
-def test_a_large_picture_stays_in_the_file(tmp_path: Path) -> None:
+def with_palette() -> Image.Image:
     picture = Image.effect_mandelbrot((300, 200), (-2, -1, 1, 1), 50).convert("P")
     picture.putpalette([value for index in range(256) for value in (index, 0, 255)])
+    return picture
+
+
+def opened() -> Image.Image:
+    """Return a picture as Pillow opens it: an object of another class."""
+    file = io.BytesIO()
+    with_palette().convert("RGB").save(file, "PNG")
+    return Image.open(file)
+
+
+@pytest.mark.parametrize("make", [with_palette, opened])
+def test_a_large_picture_is_read_when_it_is_asked_for(
+    make: Callable[[], Image.Image], tmp_path: Path
+) -> None:
+    picture = make()
     first, *others = rollouts()
     batch = loaded(
         tmp_path, [first | {"multimodal_inputs": {"images": [picture]}}, *others]
