@@ -11,7 +11,12 @@ from rounddiag.capture.later import finished
 from rounddiag.capture.options import Options, absolute
 from rounddiag.capture.snapshot import Snapshot, take
 from rounddiag.capture.step_file import save_step
-from rounddiag.capture.transfer_queue import queued_inputs, queued_parts
+from rounddiag.capture.transfer_queue import (
+    FIELDS,
+    LATER,
+    queued_inputs,
+    queued_parts,
+)
 from rounddiag.capture.writer import Writer
 
 if TYPE_CHECKING:
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from typing_extensions import Self
+
+    from rounddiag.capture.fields import Parts
 
 
 class Recorder:
@@ -161,7 +168,7 @@ class Recorder:
         self._last = None
         with self._writer.guarded(f"step {step}"):
             if self._options.is_due(step):
-                parts = queued_parts(batch, tq)
+                parts = queued_parts(batch, tq, FIELDS)
                 look_up = partial(queued_inputs, batch, tq)
                 self._put(take(step, parts, self._options, look_up))
 
@@ -181,12 +188,25 @@ class Recorder:
         batch : DataProto, TensorDict or mapping of str to Tensor
             The same samples in the same order.
         """
-        last = self._last
         with self._writer.guarded(f"the end of step {step}"):
-            if last is not None and last.step == step:
-                parts = finished(last.parts, parts_of(batch))
-                self._put(replace(last, parts=parts))
-                self._last = None
+            if (last := self._kept(step)) is not None:
+                self._finish(last, parts_of(batch))
+
+    def finish_keys(self, step: int, batch: Any, tq: Any) -> None:  # noqa: ANN401 as above
+        """Do what `finish` does, for rows in a TransferQueue.
+
+        Parameters
+        ----------
+        step : int
+            As given to `step_keys` last.
+        batch : KVBatchMeta
+            After `tq.kv_batch_put` of `advantages`, in the order it had then.
+        tq : module
+            `transfer_queue`.
+        """
+        with self._writer.guarded(f"the end of step {step}"):
+            if (last := self._kept(step)) is not None:
+                self._finish(last, queued_parts(batch, tq, LATER))
 
     def close(self) -> None:
         """Wait until everything is written, 30 s at most.
@@ -195,6 +215,13 @@ class Recorder:
         """
         self._last = None
         self._writer.close()
+
+    def _kept(self, step: int) -> Snapshot | None:
+        is_last = self._last is not None and self._last.step == step
+        return self._last if is_last else None
+
+    def _finish(self, last: Snapshot, later: Parts) -> None:
+        self._put(replace(last, parts=finished(last.parts, later)))
 
     def _put(self, snapshot: Snapshot) -> None:
         self._last = snapshot

@@ -13,25 +13,34 @@ if TYPE_CHECKING:
     from rounddiag.capture.fields import Parts
 
 # What a row has none of, the queue leaves out.
-_FIELDS = [
+FIELDS = [
     *("prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs"),
     *("ref_log_prob", "entropy", "rm_scores", "rollout_ids"),
     *("uid", "session_id", "num_turns", "data_source", "agent_name", "extra_fields"),
 ]
+LATER = [
+    *("responses", "response_mask", "rm_scores", "ref_log_prob", "advantages"),
+    "rollout_is_weights",
+]
 _INPUTS, _PADDING = "multi_modal_inputs", "is_padding"
 
 
-def queued_parts(batch: Any, tq: Any) -> Parts:  # noqa: ANN401 a KVBatchMeta and the module transfer_queue, which need not be installed
-    """Fetch the rows of a batch, those excepted that only fill it up.
+def queued_parts(batch: Any, tq: Any, fields: Sequence[str]) -> Parts:  # noqa: ANN401 a KVBatchMeta and the module transfer_queue, which need not be installed
+    """Fetch fields of the rows of a batch, those excepted that only fill it up.
 
-    The pixels stay in the queue. Tags become columns, and keys the samples' names.
+    Tags become columns, and keys the samples' names.
     """
     keys = _keys(batch)
     tags = [tag for tag in batch.tags if not tag.get(_PADDING)]
-    parts = parts_of(tq.kv_batch_get(keys, batch.partition_id, select_fields=_FIELDS))
+    parts = parts_of(tq.kv_batch_get(keys, batch.partition_id, select_fields=fields))
     names = dict.fromkeys(name for tag in tags for name in tag if name != _PADDING)
     columns = {name: [tag.get(name) for tag in tags] for name in names}
-    return replace(parts, columns={**columns, **parts.columns}, sample_ids=keys)
+    return replace(
+        parts,
+        columns={**columns, **parts.columns},
+        info={**parts.info, **(batch.extra_info or {})},
+        sample_ids=keys,
+    )
 
 
 def queued_inputs(batch: Any, tq: Any, samples: Sequence[int]) -> Sequence[Any]:  # noqa: ANN401 as above

@@ -24,6 +24,7 @@ class KVBatchMeta:
     keys: list[str]
     tags: list[dict[str, Any]]
     partition_id: str = "train"
+    extra_info: dict[str, Any] = field(default_factory=lambda: {"temperature": 0.7})
 
 
 @dataclass
@@ -90,6 +91,7 @@ def test_rows_of_keys_without_those_that_fill_up(tmp_path: Path) -> None:
     assert found.sample_columns["min_global_steps"].tolist() == [0, 2, 3]
     assert found.round_columns["request_id"].tolist() == ["r1", "r2", "r3"]
     assert found.meta["old_log_probs_source"] == "a pass of its own"
+    assert found.meta["sampling"] == {"temperature": 0.7}
     assert found.images is None
 
 
@@ -115,9 +117,7 @@ def test_a_step_with_keys_can_be_finished(tmp_path: Path) -> None:
         recorder.step_keys(0, batch, tq)
         for values in tq.rows.values():
             values["advantages"] = torch.ones(len(values["responses"]))
-        keys = ["g_0_0", "g_1_0", "g_2_0"]
-        rows = tq.kv_batch_get(keys, "train", ["responses", "advantages"])
-        recorder.finish(0, rows)
+        recorder.finish_keys(0, batch, tq)
     assert recorder.errors == 0
     advantages = load_parquet(tmp_path / "step_0.parquet").advantages
     assert advantages is not None
@@ -129,4 +129,5 @@ def test_a_queue_that_fails_does_not_reach_the_trainer(tmp_path: Path) -> None:
     tq.rows.clear()
     with Recorder(tmp_path) as recorder:
         recorder.step_keys(0, batch, tq)
+        recorder.finish_keys(0, batch, tq)  # of nothing that was recorded
     assert recorder.errors == 1
