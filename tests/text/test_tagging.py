@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.text.roles import ROLES, roles, tag_actions
+from rounddiag.text.tagging import ROLES, roles, tag_actions
 
 
 def told(text: str) -> list[tuple[str, str]]:
