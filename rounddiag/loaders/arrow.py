@@ -50,7 +50,8 @@ def _table(
     schema: pa.Schema, read: Callable[[str], pa.ChunkedArray], source: Source
 ) -> Table:
     """Divide columns: lists of numbers are rows, others have one value a row."""
-    has_rows = {field.name: is_rows(field.type) for field in schema}
+    with _load_errors(source):
+        has_rows = {field.name: is_rows(field.type) for field in schema}
     if len(has_rows) < len(schema):
         raise source.damaged(found="two columns of one name")
     rows = [name for name in has_rows if has_rows[name]]
