@@ -84,6 +84,14 @@ class JsonLines:
     ----------
     first : Record
         The first record, which tells the format; empty where there is none.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from rounddiag.loaders.source import Source
+    >>> data = b'{"step": 1, "loss_mask": [0, 1]}'
+    >>> JsonLines(Source(path=Path("f.jsonl"), size=len(data), data=data)).first
+    {'step': 1, 'loss_mask': array([0, 1], dtype=int8)}
     """
 
     def __init__(self, source: Source) -> None:
