@@ -34,7 +34,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     it is one value a sample, the others get NaN or None, and where it is images, none.
     A sample that an earlier batch has too, under the same name and with the very same
     numbers, is left out and counted in `meta["num_dropped_rows"]`: tensor-parallel
-    ranks write copies. What `meta` says otherwise in each is listed with its source.
+    ranks write copies. Where `meta` differs, it is a mapping from source to value.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     fields = {**tokens, **prompts(parts), **per_sample(parts)}
     scores = per_token([part.scores for part in parts])
     kept = {name for name, value in fields.items() if value is not None} | scores.keys()
-    lost = [name for part in parts for name in _names(part) if name not in kept]
+    lost = [name for part in parts for name in _fields(part) if name not in kept]
     return Batch(
         **fields,
         offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
@@ -77,7 +77,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         sample_columns=sample_columns(parts),
         round_columns=round_columns(parts),
         meta={
-            "source": ", ".join(map(_name, every)),
+            "source": ", ".join(_names(every)),
             **_meta(every, num_copies, lost),
             **not_measurable(tokens),
         },
@@ -92,7 +92,8 @@ def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
         if batch.step is not None:
             steps.setdefault(batch.step, batch)
         if len(steps) > 1:
-            told = [f"step {step} in {_name(part)}" for step, part in steps.items()]
+            named = zip(steps, _names(list(steps.values())), strict=True)
+            told = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
                 expected="the files of one step",
                 found=" and ".join(told),
@@ -113,8 +114,9 @@ def _divided_alike(parts: list[Batch]) -> list[Batch]:
     ]
 
 
-def _name(part: Batch) -> str:
-    return str(part.meta.get("source", "a batch"))
+def _names(parts: Sequence[Batch]) -> list[str]:
+    """Return where each came from, or a number."""
+    return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
 
 
 def _step(parts: Sequence[Batch]) -> int | None:
@@ -128,7 +130,7 @@ def _tokenizer(parts: Sequence[Batch]) -> object | None:
     return found[0] if found and is_one else None
 
 
-def _names(part: Batch) -> list[str]:
+def _fields(part: Batch) -> list[str]:
     """Return the optional fields that a batch has."""
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
     here = [name for name in optional if getattr(part, name) is not None]
@@ -146,9 +148,9 @@ def _meta(parts: Sequence[Batch], num_copies: int, lost: list[str]) -> dict[str,
 
 
 def _told(parts: Sequence[Batch], name: str) -> object:
-    """Return what all say alike, or what each says, behind its source."""
-    here = [part for part in parts if name in part.meta]
-    first = here[0].meta[name]
-    if len(here) == len(parts) and all(part.meta[name] == first for part in here):
-        return first
-    return [f"{_name(part)}: {part.meta[name]}" for part in here]
+    """Return what all say alike, or what each says, by its source."""
+    named = zip(_names(parts), parts, strict=True)
+    here = {source: part.meta[name] for source, part in named if name in part.meta}
+    first, *others = here.values()
+    is_one = len(here) == len(parts) and all(value == first for value in others)
+    return first if is_one else here

@@ -137,9 +137,11 @@ def _told(names: tuple[str, ...], sizes: Array) -> str:
 
 
 def _meta(rows: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]:
+    meta = {**rows.meta, "rows": told}
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (rows.position_ids is not None)
-    left_out = [*rows.meta.get("left_out", ()), *lost]
-    facts = [re.sub("^sample ", "row ", f) for f in rows.meta.get("screenshots", ())]
-    known = {"left_out": left_out, "screenshots": facts}
-    return {**rows.meta, "rows": told, **{k: v for k, v in known.items() if v}}
+    if lost:
+        meta["left_out"] = [*meta.get("left_out", ()), *lost]
+    if isinstance(facts := meta.get("screenshots"), list):
+        meta["screenshots"] = [re.sub("^sample ", "row ", fact) for fact in facts]
+    return meta

@@ -83,7 +83,7 @@ def test_what_all_have_is_kept() -> None:
     assert batch.scores["ref"][::3].tolist() == [0, 0, -1, -1]
     assert (batch.step, batch.tokenizer) == (7, "tokenizer.json")
     assert batch.meta == {
-        "source": "a batch, a batch",
+        "source": "batch 0, batch 1",
         "mask_source": "response_mask",
         "num_dropped_rows": 4,
     }
@@ -244,7 +244,12 @@ def test_what_the_files_say_otherwise_is_told_for_each() -> None:
 
     meta = concatenate(parts).meta
 
-    assert meta == {"source": "a, b", "sampling": {"top_p": 1}, "x": ["a: 1", "b: 2"]}
+    assert meta == {"source": "a, b", "sampling": {"top_p": 1}, "x": {"a": 1, "b": 2}}
+
+
+def test_what_only_some_files_say_is_told_with_them() -> None:
+    parts = [small(), small(meta={"rounds": "unknown"}), small()]
+    assert concatenate(parts).meta["rounds"] == {"batch 1": "unknown"}
 
 
 def test_another_tokenizer_in_one_file_leaves_none() -> None:
