@@ -20,7 +20,7 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     """Return the files that a path means, in the order of the numbers in their names.
 
     A folder means the files, at any depth, that are named as a format's files are; the
-    names that say most are looked for first. A format whose step is one file is not
+    names that say more are looked for first. A format whose step is one file is not
     joined: which file is meant has to be said.
 
     Raises
@@ -65,10 +65,10 @@ def _of_folder(folder: Path) -> list[Path]:
 def _patterns() -> list[tuple[str, bool]]:
     """Return the names to look for, and whether a step may have several such files.
 
-    `train_data/*.pt` says more than `*.pt` does: it has more letters of its own.
+    Those with a folder come first, and those that are only an ending come last.
     """
     found = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
-    return sorted(found, key=lambda pair: len(pair[0].replace("*", "")), reverse=True)
+    return sorted(found, key=lambda it: (it[0].startswith("*."), "/" not in it[0]))
 
 
 def _several(folder: Path, files: list[Path]) -> LoadError:

@@ -35,7 +35,7 @@ def form(*files: str, in_parts: bool = False) -> Format:
 
 @pytest.fixture(autouse=True)
 def _formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = (form("*.pt"), form("*.pkl"), form("train/*.pt"))
+    found = (form("*.pt"), form("*.pkl"), form("train/*.pt"), form("rollout/*.pt"))
     ranks = form("rank_*.jsonl", in_parts=True)
     monkeypatch.setattr(places, "FORMATS", (*found, ranks))
 
@@ -67,8 +67,12 @@ def test_a_folder_means_all_parts_of_a_step(tmp_path: Path) -> None:
     assert named(tmp_path) == ["step_3/rank_2.jsonl", "step_3/rank_10.jsonl"]
 
 
-def test_the_name_that_says_most_comes_first(tmp_path: Path) -> None:
-    touch(tmp_path, "train/3.pt", "rollout/3.pt", "other.pkl")
+def test_names_with_a_folder_come_first_and_endings_last(tmp_path: Path) -> None:
+    touch(tmp_path, "a.pt")
+    assert named(tmp_path) == ["a.pt"]
+    touch(tmp_path, "rank_0.jsonl")
+    assert named(tmp_path) == ["rank_0.jsonl"]
+    touch(tmp_path, "rollout/3.pt", "train/3.pt")
     assert named(tmp_path) == ["train/3.pt"]
 
 
