@@ -26,8 +26,7 @@ _PLAIN = {
     float: pa.float64(),
 }
 _NUMBERS, _TIMES, _TEXTS = "biuf", "mM", "OUS"
-# Units of times that Arrow has too; the others are stored as the integers they are.
-_UNITS = {"M": ("D", "s", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}
+_UNITS = ("ms", "us", "ns")  # of times in Parquet
 
 
 def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
@@ -63,12 +62,9 @@ def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
 
 def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
     kind = flat.dtype.kind
-    if kind in _NUMBERS:
-        return pa.array(flat.astype(flat.dtype.newbyteorder("="), copy=False)), {}
-    if kind in _TIMES:
-        unit, count = np.datetime_data(flat.dtype)
-        has_unit = count == 1 and unit in _UNITS[kind]
-        return pa.array(flat if has_unit else flat.astype(np.int64)), {}
+    if kind in _NUMBERS + _TIMES:
+        native = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+        return pa.array(_times(native) if kind in _TIMES else native), {}
     if kind not in _TEXTS:
         raise _unfit(name, flat)
     items = flat.tolist()
@@ -77,6 +73,20 @@ def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
         return array, {_MARK: _OBJECTS}
     texts = [to_json(name, item) for item in items]
     return pa.array(texts, pa.string()), {_MARK: _JSON}
+
+
+def _times(flat: Array) -> Array:
+    """Return times in a unit that Parquet has, or as the integers that they are."""
+    unit, count = np.datetime_data(flat.dtype)
+    if unit in _UNITS and count == 1:
+        return flat
+    integers = flat.view(np.int64)
+    try:
+        in_ms = flat.astype(f"{flat.dtype.kind}8[ms]")
+        is_kept = np.array_equal(in_ms.astype(flat.dtype).view(np.int64), integers)
+    except (OverflowError, TypeError):
+        return integers
+    return in_ms if is_kept else integers
 
 
 def _read(column: pa.ChunkedArray, mark: bytes | None) -> Array:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -212,3 +213,40 @@ def bare(sizes: list[int], old: torch.Tensor | None = None) -> Batch:
         "old_log_probs": torch.zeros(total) if old is None else old,
     }
     return Batch.from_rows(**{k: list(v.split(sizes)) for k, v in fields.items()})
+
+
+DTYPES = [
+    *("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"),
+    *(">i2", ">f8", ">M8[s]", ">m8[ms]", "U4", "S3", "O"),
+    *(f"M8[{unit}]" for unit in ("Y", "M", "D", "h", "s", "ms", "us", "ns", "25s")),
+    *(f"m8[{unit}]" for unit in ("Y", "D", "m", "s", "ms", "us", "ns", "ps")),
+]
+
+
+def test_days_beyond_those_of_arrow(tmp_path: Path) -> None:
+    column = np.array([1 << 31, 0]).astype("M8[D]")
+    batch = replace(bare([1, 1]), sample_columns={"x": column})
+    save(batch, tmp_path / "batch.parquet")
+    found = load_parquet(tmp_path / "batch.parquet").sample_columns["x"]
+    np.testing.assert_array_equal(found, column, strict=True)
+
+
+@settings(max_examples=300)
+@given(data=st.data(), dtype=st.sampled_from(DTYPES), shape=st.sampled_from([(), (2,)]))
+def test_any_column_comes_back_with_its_dtype(
+    data: st.DataObject,
+    dtype: str,
+    shape: tuple[int, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+    elements = plain if dtype == "O" else None
+    num_samples = data.draw(st.integers(0, 3))
+    whole = (num_samples, *shape)
+    column = data.draw(hnp.arrays(dtype, whole, elements=elements, fill=st.nothing()))
+    batch = replace(bare([1] * num_samples), sample_columns={"x": column})
+    path = tmp_path_factory.mktemp("column") / "batch.parquet"
+    save(batch, path)
+    found = load_parquet(path).sample_columns["x"]
+    assert (found.dtype, found.shape) == (column.dtype, column.shape)
+    assert repr(found.tolist()) == repr(column.tolist())
