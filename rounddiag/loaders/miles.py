@@ -7,6 +7,7 @@ same sample has the same `sample_id` in all files, so that copies can be dropped
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.format import Format
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 def read_rank(root: Mapping[str, object], source: Source) -> Batch:
     """Build a batch from what one rank trained on, if it held whole samples."""
-    if root["cp_size"] != 1:
+    size = root["cp_size"]
+    if size != 1:
         raise source.error(
             expected="`cp_size` 1, samples that one rank holds whole",
-            found=f"{root['cp_size']!r:.40}: each rank has slices of its samples",
+            found=f"{reprlib.repr(size):.40}: each rank has slices of its samples",
             advice="Dump a step with `--context-parallel-size 1`; miles' own dashboard"
             " joins slices.",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.content import names_of, read_root
@@ -30,7 +31,7 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
     if root["format_version"] != _VERSION:
         raise source.error(
             expected=f"slime's train data in `format_version` {_VERSION}",
-            found=f"{root['format_version']!r:.40}",
+            found=f"{reprlib.repr(root['format_version']):.40}",
             advice="Update rounddiag, or dump the step with the slime that it knows.",
         )
     samples, left_out = of_records(root, source)
@@ -55,7 +56,7 @@ def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     raise source.error(
         expected="slime's train file beside this rollout file, which has no"
         " log-probabilities of the training engine",
-        found=f"no ../train_data/{root['rollout_id']!s:.40}.pt",
+        found=f"no ../train_data/{reprlib.repr(root['rollout_id']):.40}.pt",
         advice="Run slime with `--dump-details`, which writes both. Where each rank"
         " wrote a file, pass those: train_data/{rollout_id}_*.pt.",
     )

@@ -116,8 +116,9 @@ def vector(value: object, source: Source) -> Tensor | None:
         found = torch.from_numpy(array.read())
         return found if found.dim() == 1 else None
     tensor = stored(value, source)
-    is_row = isinstance(tensor, StoredTensor) and len(tensor.shape) == 1
-    return tensor.read() if isinstance(tensor, StoredTensor) and is_row else None
+    if isinstance(tensor, StoredTensor) and len(tensor.shape) == 1:
+        return tensor.read()
+    return None
 
 
 def _of_list(values: list[Any]) -> Tensor | None:

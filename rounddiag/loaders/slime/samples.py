@@ -49,9 +49,7 @@ def of_records(
     root: Mapping[str, object], source: Source
 ) -> tuple[list[Sample], set[str]]:
     """Return the samples of version 2, and the names of what is in none of them."""
-    records = dictionaries(root["samples"], source)
-    _check_size(len(records), sum(map(len, records)), source)
-    samples = [dict(row) for row in records]
+    samples = [dict(row) for row in dictionaries(root["samples"], source)]
     shards = as_list(root.get("dp_shards"))
     numbers = dict(micro_batches(shards, len(samples)))
     for sample in samples:
@@ -95,9 +93,10 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
 
 def dictionaries(value: object, source: Source) -> list[Sample]:
     """Return a list of samples; a LoadError where it is something else."""
-    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-        return value
-    raise source.damaged(found="`samples` that is no list of dictionaries")
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise source.damaged(found="`samples` that is no list of dictionaries")
+    _check_size(len(value), sum(map(len, value)), source)
+    return value
 
 
 def _check_size(count: int, num_values: int, source: Source) -> None:

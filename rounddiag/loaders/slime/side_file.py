@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ def _rollouts(source: Source, rollout_id: object) -> Sequence[Sample]:
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= {*names_of(root)}:
         raise _foreign(source, "something else")
     if root["rollout_id"] != rollout_id:
-        raise _foreign(source, f"rollout {root['rollout_id']!s:.40}")
+        raise _foreign(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
     return dictionaries(root["samples"], source)
 
 

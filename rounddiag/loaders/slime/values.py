@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rounddiag.loaders.source import Source
 
-MAX_VALUES = 1 << 21  # of all columns together
-_MAX_ENTRIES = 64  # of a dictionary, such as `metadata`
+MAX_VALUES = 1 << 20  # of all columns together
+_MAX_ENTRIES = 32  # of a dictionary, such as `metadata`
 
 
 def plain_table(
