@@ -95,8 +95,9 @@ def _from_sequences(table: Table, source: Source) -> Batch:
 
 def _batch(value: object, source: Source) -> dict[str, Value]:
     match value:
-        case Node("_io.BytesIO", state=(data, *_)):
-            return _batch(data, source)
+        case Node("_io.BytesIO", state=(data, *_)):  # ROLL
+            value = data
+    match value:
         case Span() | bytes() | TextBytes():
             value = read_torch(as_span(value, source))
         case (_, _, dict(encoded)):
