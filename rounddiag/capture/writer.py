@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import queue
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -43,18 +41,23 @@ class Writer:
         self.errors = 0
         self._told: set[type[Exception] | str] = set()
         self._process: int | None = None
-        self._jobs: queue.Queue[tuple[str, Job] | None] = queue.Queue(_MAX_JOBS)
+        self._jobs = _Jobs()
         self._thread = threading.Thread()
 
     def put(self, name: str, job: Job) -> None:
-        """Run a job later; `name` says in messages what is lost if it fails."""
+        """Run a job later, instead of one of this name that waits.
+
+        Parameters
+        ----------
+        name : str
+            Says in messages what is lost if the job fails.
+        job : callable
+        """
         if self._process != os.getpid():
             self._start()
-        try:
-            self._jobs.put_nowait((name, job))
-        except queue.Full:
+        if not self._jobs.put(name, job):
             self.dropped += 1
-            self._tell("full", "%s is not saved: %d others wait", name, _MAX_JOBS)
+            self._tell("full", f"{name} is not saved: {_MAX_JOBS} others wait")
 
     @contextmanager
     def guarded(self, name: str) -> Iterator[None]:
@@ -66,7 +69,7 @@ class Writer:
             is_ours = isinstance(error, RounddiagError)
             said = str(error) if is_ours else f"{type(error).__name__}: {error}"
             # The text alone is kept: a traceback holds on to the trainer's tensors.
-            self._tell(type(error), "%s is not saved: %s", name, said)
+            self._tell(type(error), f"{name} is not saved: {said}")
 
     def close(self, patience: float = PATIENCE) -> None:
         """Finish the jobs that wait, within so many seconds, and end the thread."""
@@ -74,33 +77,59 @@ class Writer:
             return
         self._process = None
         atexit.unregister(self.close)
-        deadline = time.monotonic() + patience
-        try:
-            self._jobs.put(None, timeout=patience)
-        except queue.Full:
-            pass
-        else:
-            self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._jobs.end()
+        self._thread.join(patience)
         if self._thread.is_alive():
             logger.warning("stopped waiting for steps to be saved after %g s", patience)
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._jobs = queue.Queue(_MAX_JOBS)
+        self._jobs = _Jobs()
         self._thread = threading.Thread(
             target=self._run, args=(self._jobs,), name="rounddiag", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)
 
-    def _run(self, jobs: queue.Queue[tuple[str, Job] | None]) -> None:
-        while (item := jobs.get()) is not None:
+    def _run(self, jobs: _Jobs) -> None:
+        while (item := jobs.take()) is not None:
             name, job = item
             with self.guarded(name):
                 job()
             del item, job  # what it holds is let go before the next one comes
 
-    def _tell(self, kind: type[Exception] | str, message: str, *facts: object) -> None:
+    def _tell(self, kind: type[Exception] | str, message: str) -> None:
         if kind not in self._told:
             self._told.add(kind)
-            logger.warning("%s (told once)", message % facts)
+            logger.warning("%s (told once)", message)
+
+
+class _Jobs:
+    """The jobs that wait, by name, for one thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[str, Job] = {}
+        self._is_ended = False
+
+    def put(self, name: str, job: Job) -> bool:
+        """Let a job wait, or say that too many do."""
+        with self._changed:
+            if name not in self._waiting and len(self._waiting) == _MAX_JOBS:
+                return False
+            self._waiting[name] = job
+            self._changed.notify()
+            return True
+
+    def take(self) -> tuple[str, Job] | None:
+        """Wait for a job; None when there is none left and none will come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_ended)
+            name = next(iter(self._waiting), None)
+            return None if name is None else (name, self._waiting.pop(name))
+
+    def end(self) -> None:
+        """Say that no more jobs come."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify()

@@ -56,6 +56,18 @@ def test_a_full_queue_drops_and_counts(
     assert caplog.messages == ["step 3 is not saved: 2 others wait (told once)"]
 
 
+def test_a_job_takes_the_place_of_one_of_its_name_that_waits(gate: Gate) -> None:
+    writer, done = Writer(), []
+    writer.put("step 0", gate.wait)
+    gate.begun.wait(timeout=60)
+    for name, number in (("step 0", 1), ("step 1", 2), ("step 0", 3), ("step 1", 4)):
+        writer.put(name, lambda number=number: done.append(number))  # type: ignore[misc]
+    gate.opened.set()
+    writer.close()
+    assert done == [3, 4]
+    assert writer.dropped == 0
+
+
 def test_the_first_error_of_a_kind_is_logged_and_all_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -89,8 +101,8 @@ def test_closing_waits_no_longer_than_it_may(
     writer = Writer()
     writer.put("step 0", gate.wait)
     gate.begun.wait(timeout=60)
-    for _ in range(num_waiting):
-        writer.put("step 1", gate.wait)
+    for step in range(num_waiting):
+        writer.put(f"step {step}", gate.wait)
     writer.close(patience=0.01)
     assert caplog.messages == ["stopped waiting for steps to be saved after 0.01 s"]
 
