@@ -157,24 +157,17 @@ def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
 TENSORS = Format(
     name="tensors under verl's names",
     framework="any",
-    files=("*.pt", "*.pth", "*.npz", "*.safetensors"),
+    files=("*.pt", "*.pth", "*.npz", "*.safetensors", "*.jsonl", "*.feather"),
     keys=("rollout_log_probs", "old_log_probs"),
     read=read_tensors,
-    verified="written by torch, numpy and safetensors",
-)
-TABLE = Format(
-    name="a table under verl's names, or under any with `columns=`",
-    framework="any",
-    files=("*.jsonl", "*.feather"),
-    keys=TENSORS.keys,
-    read=read_tensors,
-    verified="written by pyarrow and pandas",
+    verified="written by torch, numpy, safetensors, pyarrow and pandas",
 )
 DATASET = Format(
-    name="a data set's folder under verl's names, or under any with `columns=`",
+    name="a data set under verl's names, or others with `columns=`",
     framework="Hugging Face datasets",
     files=("data-*-of-*.arrow",),
-    keys=TENSORS.keys,
+    keys=("huggingface",),
     read=read_tensors,
+    verified="written by datasets 5.2.0",
     in_parts=True,
 )

@@ -53,12 +53,17 @@ def _table(
     with _load_errors(source):
         has_rows = {field.name: is_rows(field.type) for field in schema}
     if len(has_rows) < len(schema):
-        raise source.damaged(found="two columns of one name")
+        raise source.error(
+            expected="one column of each name",
+            found=f"{len(schema)} columns of {len(has_rows)} names",
+            advice="Name each column otherwise.",
+        )
     rows = [name for name in has_rows if has_rows[name]]
     plain = [name for name in has_rows if not has_rows[name]]
     return Table(
         fields=_Columns(rows, lambda name: rows_of(read(name)), source),
         columns=_Columns(plain, lambda name: plain_column(read(name)), source),
+        marks=[key.decode(errors="replace") for key in schema.metadata or {}],
     )
 
 

@@ -33,7 +33,7 @@ def without_padding(
     LoadError
         If the fields are missing or do not fit.
     """
-    completions = RowReader(held, source, "completion_ids")
+    completions = RowReader(held, source, "completion_ids", most_lacking=0)
     real = completions.required("completion_mask")
     tools = completions.field("tool_mask")
     written = (
@@ -55,7 +55,7 @@ def without_padding(
 def _prompts(held: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
     if "prompt_ids" not in tuple(held):
         return {}
-    prompts = RowReader(held, source, "prompt_ids")
+    prompts = RowReader(held, source, "prompt_ids", most_lacking=0)
     pairs = zip(prompts.tokens, prompts.required("prompt_mask"), strict=True)
     return {"prompts": [row[mask != 0] for row, mask in pairs]}
 

@@ -52,7 +52,7 @@ def names_of(root: object) -> list[str]:
         case JsonLines():
             return list(root.first)
         case Table():
-            return root.names
+            return [*root.names, *root.marks]
         case Unknown():
             return root.keys
         case Mapping():

@@ -31,8 +31,8 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, Mapping):
         return table_of_values(data), source
-    if hasattr(data, "iloc"):  # pandas
-        return table_of_values({n: _cells(data[n]) for n in data.columns}), source
+    if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
+        return table_of_values(_unique(list(data.items()), source)), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):
@@ -51,3 +51,13 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
 def _cells(column: Any) -> Any:  # noqa: ANN401 a column of pandas, as array or list
     is_number = getattr(column.dtype, "kind", "O") in "biuf"
     return column.to_numpy() if is_number else column.tolist()
+
+
+def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
+    if len(dict(columns)) < len(columns):
+        raise source.error(
+            expected="one column of each name",
+            found=f"{len(columns)} columns of {len(dict(columns))} names",
+            advice="Name each column otherwise.",
+        )
+    return dict(columns)

@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from rounddiag.errors import LoadError
 from rounddiag.vision import EncodedScreenshot
 
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
 
-def encoded_screenshots(
-    rows: Iterable[object],
-) -> tuple[tuple[EncodedScreenshot, ...], ...]:
-    """Return the pictures of each row: one, or a list of them, or none.
+
+def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
+    """Return a batch with the pictures of each row: one, or a list of them, or none.
 
     A picture is bytes, or a struct of `bytes` and `path`. A path is never opened, as a
-    file must not make us read others: a picture that is nothing but a path is left out.
+    file must not make us read others: what is nothing but a path is left out and told
+    in `meta["screenshots"]`.
 
-    Examples
-    --------
-    >>> rows = [[{"bytes": b"1", "path": None}], None, b"2", {"path": "/etc/passwd"}]
-    >>> [[shot.data for shot in row] for row in encoded_screenshots(rows)]
-    [[b'1'], [], [b'2'], []]
+    Raises
+    ------
+    LoadError
+        If the rows are not as many as the samples.
     """
-    return tuple(
-        tuple(
-            EncodedScreenshot(data=data) for data in map(_data, _pictures(row)) if data
+    found = [[_data(picture) for picture in _pictures(row)] for row in rows]
+    if len(found) != len(batch):
+        raise LoadError.build(
+            file=source.path,
+            key="images",
+            expected=f"{len(batch)} rows, one a sample",
+            found=f"{len(found)}",
+            advice="Save a list of pictures for every sample; it may be empty.",
         )
-        for row in rows
+    images = tuple(
+        tuple(EncodedScreenshot(data=data) for data in row if data is not None)
+        for row in found
     )
+    absent = sum(row.count(None) for row in found)
+    fact = f"{absent} of `images` are not in the file: paths are not opened"
+    told = {"screenshots": [fact]} if absent else {}
+    return replace(batch, images=images, meta={**batch.meta, **told})
 
 
 def _pictures(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
     row = row.as_py() if hasattr(row, "as_py") else row
-    return row if isinstance(row, list | tuple) else [row]
+    pictures = row if isinstance(row, list | tuple) else [row]
+    return [picture for picture in pictures if picture is not None]
 
 
 def _data(picture: object) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.arrays import DATASET, TABLE, TENSORS
+from rounddiag.loaders.arrays import DATASET, TENSORS
 from rounddiag.loaders.hooks import AREAL, OPENRLHF, TRL
 from rounddiag.loaders.miles import RANK
 from rounddiag.loaders.nemo_rl import NEMO_RL
@@ -42,7 +42,6 @@ FORMATS: tuple[Format, ...] = (
     OPENRLHF,
     AREAL,
     TENSORS,
-    TABLE,
     DATASET,
 )
 
@@ -57,8 +56,7 @@ def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
 
     Close is half of the keys; the closest come first, three at most.
     """
-    told_apart = {form.keys: form for form in reversed(FORMATS)}.values()
-    lacking = [(form, form.missing(names)) for form in reversed(told_apart)]
+    lacking = [(form, form.missing(names)) for form in FORMATS]
     near = [(form, gone) for form, gone in lacking if 2 * len(gone) <= len(form.keys)]
     return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
 

@@ -29,10 +29,15 @@ class RowReader:
         Named in messages.
     tokens : str
         The field of token ids.
+    most_lacking : int
+        How many of the first tokens a field may have no value for: 0 or 1.
     """
 
-    def __init__(self, held: Mapping[str, Any], source: object, tokens: str) -> None:
+    def __init__(
+        self, held: Mapping[str, Any], source: object, tokens: str, *, most_lacking: int
+    ) -> None:
         self._held, self._source, self._key = held, source, tokens
+        self._most_lacking = most_lacking
         # `in` on a mapping that reads when looked up would read the whole field.
         self._names = tuple(held)
         self.tokens = self._rows(tokens)
@@ -61,11 +66,15 @@ class RowReader:
             )
         sizes = [len(row) for row in self.tokens]
         lacking = {size - row.shape[-1] for row, size in zip(rows, sizes, strict=False)}
-        if len(rows) != len(sizes) or len(lacking) > 1 or not lacking <= {0, 1}:
+        if (
+            len(rows) != len(sizes)
+            or len(lacking) > 1
+            or not lacking <= {0, self._most_lacking}
+        ):
             raise self._misfit(
                 name,
-                expected=f"{len(sizes)} rows, as long as those of `{self._key}` or"
-                " without the first token",
+                expected=f"{len(sizes)} rows, as long as those of `{self._key}`"
+                + " or without the first token" * self._most_lacking,
                 found=f"{len(rows)} rows of {[row.shape[-1] for row in rows[:4]]},"
                 f" where those have {sizes[:4]}",
             )

@@ -45,7 +45,7 @@ def divided(
     LoadError
         If the fields are missing or do not fit.
     """
-    sequences = RowReader(held, source, tokens)
+    sequences = RowReader(held, source, tokens, most_lacking=1)
     mask, real = sequences.required(written), sequences.real()
     spans = [_span(*rows) for rows in zip(mask, real, strict=True)]
     before = [keep[:start] for keep, (start, _) in zip(real, spans, strict=True)]

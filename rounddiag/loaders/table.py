@@ -7,23 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields import batch_from_fields
-from rounddiag.loaders.pictures import encoded_screenshots
+from rounddiag.loaders.pictures import with_encoded
 from rounddiag.loaders.screens import with_screenshots
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
-
-
-# What becomes a field of the Batch, or is told in its `meta`.
-_CARRIED = (
-    "uid",
-    "rewards",
-    "global_steps",
-    "global_step",
-    "step",
-    "old_log_probs_source",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +29,15 @@ class Table:
         What has one value for all.
     left_out : sequence of str
         Columns that there is no place for.
+    marks : sequence of str
+        What the file says of its writer, which is no column.
     """
 
     fields: Mapping[str, Any]
     columns: Mapping[str, Any]
     info: Mapping[str, Any] = field(default_factory=dict)
     left_out: Sequence[str] = ()
+    marks: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
@@ -56,7 +48,7 @@ class Table:
         """Return the same columns, some of them under other names."""
         parts = (self.fields, self.columns, self.info)
         fields, columns, info = (Renamed(part, names) for part in parts)
-        return Table(fields=fields, columns=columns, info=info)
+        return replace(self, fields=fields, columns=columns, info=info)
 
 
 class Renamed(Mapping[str, Any]):
@@ -101,25 +93,32 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         If a required column is missing or the columns do not fit together.
     """
     fields, columns = Watched(table.fields), dict(table.columns)
-    groups, ids = columns.pop("group_ids", None), columns.pop("sample_ids", None)
-    pictures = columns.pop("images", None)
+    if "group_ids" in columns:
+        columns["uid"] = columns.pop("group_ids")
+    ids, pictures = columns.pop("sample_ids", None), columns.pop("images", None)
     batch = batch_from_fields(
         fields,
         source=source.path,
-        columns=columns if groups is None else {**columns, "uid": groups},
+        columns=columns,
         info=table.info,
         sample_ids=None if ids is None else [str(name) for name in ids],
     )
     inputs = columns.pop("multi_modal_inputs", None)
-    if pictures is not None:
-        batch = replace(batch, images=encoded_screenshots(pictures))
-    elif inputs is not None:
-        batch = with_screenshots(batch, inputs, source)
-    carried = {*batch.sample_columns, *batch.meta["sampling"], *_CARRIED}
+    carried = {*batch.sample_columns, *batch.meta["sampling"], *_told(batch)}
     others = [name for name in (*columns, *table.info) if name not in carried]
     left_out = sorted([*table.left_out, *fields.left_out, *others])
     told = {"left_out": left_out} if left_out else {}
-    return replace(batch, meta={**batch.meta, **told})
+    batch = replace(batch, meta={**batch.meta, **told})
+    if pictures is not None:
+        return with_encoded(batch, pictures, source)
+    return batch if inputs is None else with_screenshots(batch, inputs, source)
+
+
+def _told(batch: Batch) -> list[str]:
+    """Return the columns that became something else than columns."""
+    facts = ["global_steps", "global_step", "step", "old_log_probs_source"]
+    groups, rewards = batch.group_ids is not None, batch.rewards is not None
+    return [*facts, *["uid"] * groups, *["rewards"] * rewards]
 
 
 class Watched(Mapping[str, Any]):

@@ -28,7 +28,8 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     (['ids'], ['turns'], {'top_p': 1.0})
     """
     fields, columns, info = {}, {}, {}
-    for key, value in values.items():
+    for key, held in values.items():
+        value = held.tolist() if hasattr(held, "iloc") else held  # a Series of pandas
         name, dims = str(key), _num_dims(value)
         if dims == 0:
             info[name] = value.item() if hasattr(value, "item") else value

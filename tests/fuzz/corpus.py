@@ -144,6 +144,15 @@ def _lines(folder: Path) -> Path:
     return folder / "table.jsonl"
 
 
+def _areal(folder: Path) -> Path:
+    folder.mkdir()
+    names = {"input_ids": "responses", "loss_mask": "response_mask"}
+    names |= {"logprobs": "rollout_log_probs", "prox_logp": "old_log_probs"}
+    batch = verl_writer.small_batch()
+    torch.save({ours: batch[verls] for ours, verls in names.items()}, folder / "a.pt")
+    return folder / "a.pt"
+
+
 _WRITERS = {
     "slime": _slime,
     "slime-ranks": _slime_ranks,
@@ -155,4 +164,5 @@ _WRITERS = {
     "dictionary": _dictionary,
     "parquet-table": _table,
     "json-lines-table": _lines,
+    "areal": _areal,
 }

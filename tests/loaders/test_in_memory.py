@@ -148,9 +148,41 @@ def test_what_is_no_table_is_told() -> None:
         load([1, 2])
 
 
+def test_two_columns_of_one_name_are_told() -> None:
+    frame = pd.DataFrame(COLUMNS)
+    message = (
+        "DataFrame: expected one column of each name; found 11 columns of 10 names."
+        " Name each column otherwise."
+    )
+    with says(message):
+        load(pd.concat([frame, frame[["turns"]]], axis=1))
+
+
+def test_columns_may_be_series() -> None:
+    check(load(dict(pd.DataFrame(COLUMNS).items())))
+
+
+def test_a_column_of_too_few_values_is_named() -> None:
+    batch = load({**COLUMNS, "group_ids": ["a"], "turns": [2]})
+
+    assert batch.group_ids is None
+    assert batch.meta["left_out"] == ["turns", "uid"]
+
+
 def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
-    pictures = [[{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/b.png"}]]
-    batch = load({**COLUMNS, "images": [*pictures, None]})
+    pictures = [{"bytes": b"1", "path": "a.png"}, {"bytes": None, "path": "/b.png"}]
+    batch = load({**COLUMNS, "images": [[*pictures, None], None]})
 
     assert batch.images is not None
     assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
+    told = ["1 of `images` are not in the file: paths are not opened"]
+    assert batch.meta["screenshots"] == told
+
+
+def test_pictures_of_too_few_samples_are_told() -> None:
+    message = (
+        "dict: `images`: expected 2 rows, one a sample; found 1. Save a list of"
+        " pictures for every sample; it may be empty."
+    )
+    with says(message):
+        load({**COLUMNS, "images": [b"1"]})

@@ -228,8 +228,8 @@ def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]), path)
     message = (
-        f"{path}: expected a whole file of its kind; found two columns of one name. It"
-        " is cut off, damaged or forged: copy or save it again."
+        f"{path}: expected one column of each name; found 2 columns of 1 names. Name"
+        " each column otherwise."
     )
     with says(message):
         load(path)
