@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,12 +19,10 @@ from rounddiag.loaders.end_to_end import (
     sample_columns,
 )
 from rounddiag.loaders.fields import not_measurable
+from rounddiag.loaders.merged_meta import merged_meta, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-# Entries of `meta` that are not told file by file.
-_COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
 
 
 def concatenate(batches: Iterable[Batch]) -> Batch:
@@ -72,13 +70,12 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         scores=scores,
-        step=_step(parts),
+        step=_step(every),
         tokenizer=_tokenizer(parts),
         sample_columns=sample_columns(parts),
         round_columns=round_columns(parts),
         meta={
-            "source": ", ".join(_names(every)),
-            **_meta(every, num_copies, lost),
+            **merged_meta(every, num_copies, lost),
             **not_measurable(tokens),
         },
     )
@@ -92,7 +89,7 @@ def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
         if batch.step is not None:
             steps.setdefault(batch.step, batch)
         if len(steps) > 1:
-            named = zip(steps, _names(list(steps.values())), strict=True)
+            named = zip(steps, sources(list(steps.values())), strict=True)
             told = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
                 expected="the files of one step",
@@ -114,11 +111,6 @@ def _divided_alike(parts: list[Batch]) -> list[Batch]:
     ]
 
 
-def _names(parts: Sequence[Batch]) -> list[str]:
-    """Return where each came from, or a number."""
-    return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
-
-
 def _step(parts: Sequence[Batch]) -> int | None:
     return next((part.step for part in parts if part.step is not None), None)
 
@@ -135,22 +127,3 @@ def _fields(part: Batch) -> list[str]:
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
     here = [name for name in optional if getattr(part, name) is not None]
     return [*part.per_token, *part.scores, *here]
-
-
-def _meta(parts: Sequence[Batch], num_copies: int, lost: list[str]) -> dict[str, Any]:
-    names = dict.fromkeys(name for part in parts for name in part.meta)
-    told = {name: _told(parts, name) for name in names if name not in _COUNTED}
-    num_dropped = [n for part in parts if (n := part.meta.get("num_dropped_rows"))]
-    if num_copies or num_dropped:
-        told["num_dropped_rows"] = sum(num_dropped) + num_copies
-    lost += [name for part in parts for name in part.meta.get("left_out", ())]
-    return {**told, "left_out": sorted({*lost})} if lost else told
-
-
-def _told(parts: Sequence[Batch], name: str) -> object:
-    """Return what all say alike, or what each says, by its source."""
-    named = zip(_names(parts), parts, strict=True)
-    here = {source: part.meta[name] for source, part in named if name in part.meta}
-    first, *others = here.values()
-    is_one = len(here) == len(parts) and all(value == first for value in others)
-    return first if is_one else here

@@ -26,6 +26,7 @@ import torch
 from rounddiag.batch.selection import select
 from rounddiag.core.open_columns import round_values
 from rounddiag.loaders.dividing import division_ids
+from rounddiag.loaders.merged_meta import left_out_of
 from rounddiag.loaders.trajectories import find_trajectories
 from rounddiag.loaders.weaving import Weave
 from rounddiag.schema import ORIGINAL_SAMPLE
@@ -141,7 +142,7 @@ def _meta(rows: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (rows.position_ids is not None)
     if lost:
-        meta["left_out"] = [*meta.get("left_out", ()), *lost]
+        meta["left_out"] = [*left_out_of(rows), *lost]
     if isinstance(facts := meta.get("screenshots"), list):
-        meta["screenshots"] = [re.sub("^sample ", "row ", fact) for fact in facts]
+        meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta

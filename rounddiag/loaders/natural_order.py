@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def by_numbers(text: str) -> list[tuple[str, int]]:
@@ -14,3 +18,27 @@ def by_numbers(text: str) -> list[tuple[str, int]]:
     ['a_11', 'b_9', 'b_10']
     """
     return [(part, int(n or 0)) for part, n in re.findall(r"(\D*)(\d*)", text)]
+
+
+def sort_keys(values: np.ndarray[Any, Any] | None) -> list[Any] | None:
+    """Return what sorts as the values do, texts by the numbers in them.
+
+    None where there are no values, or they are not all numbers or all texts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sort_keys(np.array([3, 1])), sort_keys(np.array([None]))
+    ([3, 1], None)
+    """
+    items: list[Any] = [None] if values is None else values.tolist()
+    if all(isinstance(v, int | float) and not is_absent(v) for v in items):
+        return items
+    if all(isinstance(value, str) for value in items):
+        return [by_numbers(value) for value in items]
+    return None
+
+
+def is_absent(value: object) -> bool:
+    """Tell None and NaN from values."""
+    return value is None or value != value  # noqa: PLR0124 NaN alone is not itself

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.loaders.merged_meta import left_out_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,7 +40,7 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merged(batch.round_columns, new_rounds)
-    left_out = [*batch.meta.get("left_out", ()), f"{num_lost} rows of `round_columns`"]
+    left_out = [*left_out_of(batch), f"{num_lost} rows of `round_columns`"]
     told = {"left_out": left_out} if num_lost else {}
     return replace(
         done, images=images, round_columns=columns, meta={**batch.meta, **told}

@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.field_reader import shown
-from rounddiag.loaders.natural_order import by_numbers
+from rounddiag.loaders.natural_order import is_absent, sort_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def find_trajectories(
     columns = [_column(batch, name, "sample_by") for name in sample_by]
     found: dict[tuple[str, ...], list[int]] = {}
     for row, values in enumerate(zip(*columns, strict=True)):
-        is_alone = any(map(_is_absent, values))
+        is_alone = any(map(is_absent, values))
         label = (f"row {row}",) if is_alone else tuple(map(str, values))
         found.setdefault(label, []).append(row)
     order, keys = (
@@ -128,7 +128,7 @@ def _column(batch: Batch, name: str, option: str) -> Array:
 def _order(batch: Batch) -> tuple[str, list[Any]]:
     """Return the known column that counts the steps, and its keys, if there is one."""
     for name in _ORDERS:
-        keys = _keys(batch.sample_columns.get(name))
+        keys = sort_keys(batch.sample_columns.get(name))
         if keys is not None:
             return name, keys
     return "", []
@@ -136,7 +136,7 @@ def _order(batch: Batch) -> tuple[str, list[Any]]:
 
 def _asked(batch: Batch, name: str) -> list[Any]:
     values = _column(batch, name, "order_by")
-    keys = _keys(values)
+    keys = sort_keys(values)
     if keys is None:
         raise LoadError.build(
             key="order_by",
@@ -145,17 +145,3 @@ def _asked(batch: Batch, name: str) -> list[Any]:
             advice="Pass another column, or none for the order of the file.",
         )
     return keys
-
-
-def _keys(values: Array | None) -> list[Any] | None:
-    """Return what sorts as the values do, texts by the numbers in them."""
-    items: list[Any] = [None] if values is None else values.tolist()
-    if all(isinstance(v, int | float) and not _is_absent(v) for v in items):
-        return items
-    if all(isinstance(value, str) for value in items):
-        return [by_numbers(value) for value in items]
-    return None
-
-
-def _is_absent(value: object) -> bool:
-    return value is None or value != value  # noqa: PLR0124 NaN alone is not itself

@@ -119,7 +119,8 @@ def test_a_rank_without_samples_takes_nothing_away() -> None:
 
     assert batch.group_ids == ("a", "b")
     assert "left_out" not in batch.meta
-    assert len(concatenate([small()[:0], small()[:0]])) == 0
+    empty = concatenate([small()[:0], small(step=3)[:0]])
+    assert (len(empty), empty.step) == (0, 3)
 
 
 def test_values_a_sample_that_only_some_have_are_nan_or_none_elsewhere() -> None:
@@ -245,6 +246,17 @@ def test_what_the_files_say_otherwise_is_told_for_each() -> None:
     meta = concatenate(parts).meta
 
     assert meta == {"source": "a, b", "sampling": {"top_p": 1}, "x": {"a": 1, "b": 2}}
+
+
+def test_meta_that_is_not_as_we_write_it_does_no_harm() -> None:
+    odd = {"left_out": 5, "num_dropped_rows": "many"}
+    assert "left_out" not in concatenate([small(meta=odd), small(meta=odd)]).meta
+
+
+def test_parts_of_one_file_say_the_same() -> None:
+    part = small(meta={"source": "a", "mask_source": "response_mask"})
+    meta = concatenate([part, part]).meta
+    assert meta == {"source": "a, a", "mask_source": "response_mask"}
 
 
 def test_what_only_some_files_say_is_told_with_them() -> None:
