@@ -90,9 +90,18 @@ def test_what_all_have_is_kept() -> None:
 
 
 def test_a_prompt_that_starts_later_in_its_storage_is_found() -> None:
-    part = small(prompt_ids=torch.tensor([[1, 2], [3, 4]]))
+    prompts = {
+        "prompt_ids": torch.tensor([9, 1, 2, 3]),
+        "prompt_offsets": torch.tensor([1, 3, 4]),
+    }
+    part = replace(small(), **prompts)
 
-    assert concatenate([part[1:], part[:1]]).prompt_ids.tolist() == [3, 4, 1, 2]  # type: ignore[union-attr]
+    batch = concatenate([part, part])
+
+    assert batch.prompt_ids is not None
+    assert batch.prompt_offsets is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3]
+    assert batch.prompt_offsets.tolist() == [0, 2, 3, 5, 6]
 
 
 def test_what_only_some_have_is_left_out_and_named() -> None:
