@@ -90,11 +90,8 @@ def test_what_all_have_is_kept() -> None:
 
 
 def test_a_prompt_that_starts_later_in_its_storage_is_found() -> None:
-    prompts = {
-        "prompt_ids": torch.tensor([9, 1, 2, 3]),
-        "prompt_offsets": torch.tensor([1, 3, 4]),
-    }
-    part = replace(small(), **prompts)
+    ids, offsets = torch.tensor([9, 1, 2, 3]), torch.tensor([1, 3, 4])
+    part = replace(small(), prompt_ids=ids, prompt_offsets=offsets)
 
     batch = concatenate([part, part])
 
