@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from rounddiag.loaders.image_tokens import image_places, image_token
 from rounddiag.loaders.inert import Node
 from rounddiag.loaders.tensor_nodes import stored
@@ -16,8 +18,6 @@ from rounddiag.vision import patch_screenshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    import torch
 
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
@@ -92,6 +92,12 @@ def _has_video(row: Mapping[object, object]) -> bool:
 def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
     """Return the pictures of a sample; None for those of an unknown processor."""
     match row:
+        case {
+            "pixel_values": torch.Tensor() as held,
+            "image_grid_thw": torch.Tensor() as held_grids,
+        } if held_grids.numel() % 3 == 0:
+            sizes = [(t, h, w) for t, h, w in held_grids.reshape(-1, 3).tolist()]
+            return patch_screenshots(partial(_held_rows, held), held.shape, sizes)
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
             if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
@@ -103,6 +109,10 @@ def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
 
 def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
+
+
+def _held_rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    return pixels[start:stop].detach().cpu()
 
 
 def _grids(grids: StoredTensor, most: int) -> list[tuple[int, int, int]] | None:

@@ -186,3 +186,26 @@ def test_pictures_of_too_few_samples_are_told() -> None:
     )
     with says(message):
         load({**COLUMNS, "images": [b"1"]})
+
+
+def test_pixel_values_in_memory_are_screenshots() -> None:
+    pixels = torch.zeros(16, 3 * 2 * 14 * 14)
+    inputs = [{"pixel_values": pixels, "image_grid_thw": torch.tensor([[1, 4, 4]])}, {}]
+    ids = [[5, 9, 9, 9, 9, 6], [8]]
+    mask = [[1, 0, 0, 0, 0, 1], [1]]
+    scores = [[-1.0] * 6, [-2.0]]
+    batch = load(
+        {
+            "response_ids": ids,
+            "response_mask": mask,
+            "rollout_log_probs": scores,
+            "old_log_probs": scores,
+            "multi_modal_inputs": inputs,
+        }
+    )
+
+    assert batch.images is not None
+    assert [[(shot.position, shot.size) for shot in row] for row in batch.images] == [
+        [(1, (56, 56))],
+        [],
+    ]
