@@ -29,7 +29,7 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     """
     fields, columns, info = {}, {}, {}
     for key, held in values.items():
-        value = held.tolist() if hasattr(held, "iloc") else held  # a Series of pandas
+        value = _cells(held) if hasattr(held, "iloc") else held  # a Series of pandas
         name, dims = str(key), _num_dims(value)
         if dims == 0:
             info[name] = value.item() if hasattr(value, "item") else value
@@ -75,6 +75,11 @@ class _Rows(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._fields)
+
+
+def _cells(column: Any) -> Any:  # noqa: ANN401 an array of numbers, else a list
+    is_number = getattr(column.dtype, "kind", "O") in "biuf"
+    return column.to_numpy() if is_number else column.tolist()
 
 
 def _num_dims(value: Any) -> int:  # noqa: ANN401 anything

@@ -9,6 +9,7 @@ which is one image token many times. Usage:
 
 from __future__ import annotations
 
+import io
 import tempfile
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from PIL import Image
 
 from rounddiag.batch import Batch
 from rounddiag.loaders.parquet import load_parquet, save
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 SAMPLES, LENGTH, ROUNDS, SHARE = 128, 16384, 8, 0.4
 IMAGE = 151655
-SCREENSHOT = 100_000  # bytes
+SCREENSHOT = (200, 167)  # pixels of noise: 100 kB as PNG
 
 
 def synthetic() -> Batch:
@@ -50,8 +52,11 @@ def synthetic() -> Batch:
 
 def with_screenshots(batch: Batch) -> Batch:
     rng = np.random.default_rng(1)
+    noise = rng.bytes(3 * SCREENSHOT[0] * SCREENSHOT[1])
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", SCREENSHOT, noise).save(buffer, format="PNG")
     shots = tuple(
-        EncodedScreenshot(data=b"\x89PNG" + rng.bytes(SCREENSHOT), round=number)
+        EncodedScreenshot(data=buffer.getvalue(), round=number)
         for number in range(ROUNDS)
     )
     return replace(batch, images=(shots,) * batch.num_samples)
@@ -106,8 +111,7 @@ def main() -> None:
         print_time("read all, as a Batch", lambda: load_parquet(path))
         print_time("read the row group of a sample", lambda: read_one_sample(path))
         save(with_screenshots(batch), path)
-        megabytes = SAMPLES * ROUNDS * SCREENSHOT / 1e6
-        print(f"with {SAMPLES * ROUNDS} screenshots, {megabytes:.0f} MB:")
+        print(f"with {SAMPLES * ROUNDS} screenshots of 100 kB:")
         print_time("read all, as a Batch", lambda: load_parquet(path))
         images = load_parquet(path).images
         assert images is not None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.budget import check_size
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from PIL.Image import Image
-
-    from rounddiag.loaders.parquet.pages import Chunk
 
 COLUMN = "screenshots"
 BYTES = f"{COLUMN}.list.element.bytes"
@@ -74,15 +71,11 @@ class StoredScreenshot(Screenshot):
         return EncodedScreenshot(data=data, round=self.round, position=self.position)
 
     def _read(self) -> object:
-        check_size(self.file, self._is_chunk)
         with pq.ParquetFile(self.file) as source:
             column = source.read_row_group(
                 self.row_group, columns=[BYTES], use_threads=False
             )[COLUMN]
         return column[self.row].values.field("bytes")[self.index].as_py()
-
-    def _is_chunk(self, chunk: Chunk) -> bool:
-        return (chunk.row_group, chunk.path) == (self.row_group, BYTES)
 
 
 def stamp_of(file: Path) -> tuple[int, int]:

@@ -171,9 +171,7 @@ def test_a_bomb_of_many_small_objects_is_refused(tmp_path: Path, nested: int) ->
     assert used < 100_000_000
 
 
-def test_a_picture_that_is_a_bomb_is_refused_when_it_is_asked_for(
-    full: Batch, tmp_path: Path
-) -> None:
+def test_pictures_that_are_bombs_are_refused(full: Batch, tmp_path: Path) -> None:
     path = tmp_path / "batch.parquet"
     save(full, path)
     table = pq.read_table(path)
@@ -183,10 +181,8 @@ def test_a_picture_that_is_a_bomb_is_refused_when_it_is_asked_for(
     pictures = pa.array([[picture] * 2, [], [picture]], field.type)
     table = table.set_column(index, field, pictures)
     pq.write_table(table, path, compression="zstd")
-    images = load_parquet(path).images
-    assert images is not None
     with pytest.raises(LoadError, match="expected at most 150000000 bytes of values"):
-        images[0][0].png()
+        load_parquet(path)
 
 
 def test_the_pages_say_what_the_footer_says(full: Batch, tmp_path: Path) -> None:
