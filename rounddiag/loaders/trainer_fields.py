@@ -107,7 +107,8 @@ def areal_fields(fields: Mapping[str, Any], source: object) -> Fields:
     something without a meaning at the last.
     """
     _require(fields, _AREAL, source)
-    held = {name: fields[name] for name in (*_AREAL, *_AREAL_MASKS) if name in fields}
+    known = {*_AREAL, *_AREAL_MASKS}
+    held = {name: fields[name] for name in tuple(fields) if name in known}
     for name in ("prox_logp", "ref_logp"):
         if name in held:
             held[name] = [row[:-1] for row in row_list(held[name])]
