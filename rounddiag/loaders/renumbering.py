@@ -61,10 +61,10 @@ class _NewRounds:
 
     def of(self, sample: Array, index: Array) -> Array:
         """Return the new indices; a round that is not there keeps its own."""
-        inside = (sample >= 0) & (sample < len(self._counts)) & (index >= 0)
-        inside[inside] = index[inside] < self._counts[sample[inside]]
-        moved = index.copy()
-        moved[inside] = self._became[self._first[sample[inside]] + index[inside]]
+        sample, moved = sample.astype(np.int64), index.astype(np.int64)
+        inside = (sample >= 0) & (sample < len(self._counts)) & (moved >= 0)
+        inside[inside] = moved[inside] < self._counts[sample[inside]]
+        moved[inside] = self._became[self._first[sample[inside]] + moved[inside]]
         return moved
 
     def shown(self, sample: int, shot: Screenshot) -> Screenshot:

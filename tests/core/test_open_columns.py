@@ -66,7 +66,7 @@ def test_an_unknown_column_is_an_error_that_names_those_of_the_batch() -> None:
 def test_rows_of_rounds_that_are_not_there_are_left_out() -> None:
     odd = {
         "sample": np.array([0, 0, 9, -1, 2, 2]),
-        "round": np.array([-1, 2, 0, 0, 0, 0]),
+        "round": np.array([-1, 2, 0, 0, 0, 0], dtype=np.int8),
         "kind": np.array([1, 2, 3, 4, 5, 6]),
     }
 
@@ -90,7 +90,9 @@ def test_what_a_float_cannot_hold_is_none_where_it_is_absent() -> None:
     assert spread(np.array([], dtype=object), np.array([], dtype=int), 1).tolist() == [
         None
     ]
-    assert spread(np.array([0.5], dtype=np.float32), np.array([0]), 2).dtype == np.float32
+    assert (
+        spread(np.array([0.5], dtype=np.float32), np.array([0]), 2).dtype == np.float32
+    )
 
 
 @given(st.lists(st.integers(-(1 << 53), 1 << 53), max_size=8), st.integers(0, 4))

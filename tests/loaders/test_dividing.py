@@ -161,6 +161,17 @@ def test_rows_of_rounds_that_become_one_are_counted() -> None:
     assert batch.images[0][0].round == 1
 
 
+def test_rows_of_rounds_that_are_not_there_stay_as_they_are() -> None:
+    columns = {
+        "sample": np.array([0, 0, 7], dtype=np.uint64),
+        "round": np.array([3, 9, 0], dtype=np.uint64),
+    }
+    batch = with_holes(punched(round_columns=columns), fill=True)
+
+    assert batch.round_columns["sample"].tolist() == [0, 0, 7]
+    assert batch.round_columns["round"].tolist() == [1, 9, 0]
+
+
 def test_a_batch_without_holes_is_left_alone() -> None:
     batch = turns([[5, 6, 7]], [[1, 1, 0]])
     assert with_holes(batch, fill=True) is batch
