@@ -70,6 +70,8 @@ class Parts:
         The sampler's own ids of each response, copied.
     sample_ids : sequence of str, optional
         A name for each sample.
+    left_out : tuple of str
+        Log-probabilities that are not those of the responses' tokens.
     """
 
     fields: Mapping[str, Any]
@@ -80,6 +82,7 @@ class Parts:
     round_records: Sequence[Any] | None = None
     rollout_ids: tuple[torch.Tensor, ...] | None = None
     sample_ids: Sequence[str] | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def parts_of(data: Any, **more: Any) -> Parts:  # noqa: ANN401 verl's classes need not be there

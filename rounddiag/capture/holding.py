@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders.columns import plain_columns
 from rounddiag.loaders.field_reader import FieldReader
 from rounddiag.loaders.parquet.columns import host_array
@@ -46,21 +47,31 @@ def held(parts: Parts, *, without: Collection[str] = ()) -> Parts:
         If a field has no rows, or the responses are missing.
     """
     reader = FieldReader(parts.fields, parts.source)
-    names = [name for name in reader.names if _is_taken(name) and name not in without]
-    rows = {name: reader.rows(name) for name in names}
+    names = [name for name in reader.names if name not in without]
+    rows = {name: reader.rows(name) for name in names if name in _TAKEN}
+    scores = {name: _score(reader, name) for name in names if _SCORE.fullmatch(name)}
     columns = plain_columns(parts.columns, reader.num_samples)
+    found = {**scores, **rows}
     return replace(
         parts,
-        fields={name: _copy(row) for name, row in rows.items() if row is not None},
+        fields={name: _copy(row) for name, row in found.items() if row is not None},
         columns={name: values.copy() for name, values in columns.items()},
         info={k: v for k, v in parts.info.items() if isinstance(v, str | int | float)},
         inputs=(),
         round_records=deepcopy(parts.round_records),
+        left_out=tuple(name for name, row in found.items() if row is None),
     )
 
 
-def _is_taken(name: str) -> bool:
-    return name in _TAKEN or _SCORE.fullmatch(name) is not None
+def _score(reader: FieldReader, name: str) -> Ragged | None:
+    """Return more log-probabilities; None for those of a teacher's best tokens."""
+    try:
+        found = reader.rows(name)
+    except LoadError:
+        return None
+    responses = reader.responses
+    fits = found is not None and torch.equal(found.offsets, responses.offsets)
+    return found if fits else None
 
 
 def _copy(found: Ragged) -> Ragged:

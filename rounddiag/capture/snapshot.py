@@ -65,8 +65,8 @@ def take(step: int, parts: Parts, options: Options, look_up: LookUp | None) -> S
     LoadError
         If the fields are not those of a batch.
     """
-    seed = (options.seed, abs(step))
-    taken = Snapshot(step=step, parts=held(parts), seed=seed)
+    seed = (options.seed, abs(int(step)))
+    taken = Snapshot(step=int(step), parts=held(parts), seed=seed)
     if look_up is None or options.images == 0:
         return taken
     return _with_pictures(taken, look_up, options.images)

@@ -55,6 +55,8 @@ def batch_to_save(snapshot: Snapshot, options: Options) -> Batch:
     facts: dict[str, Any] = {"num_samples": batch.num_samples}
     if texts:
         facts["texts_of_shown_samples_only"] = [*texts]
+    if snapshot.parts.left_out:
+        facts["left_out"] = [*snapshot.parts.left_out]
     if snapshot.num_without_room:
         facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
     is_part = options.max_samples is not None and options.max_samples < len(batch)

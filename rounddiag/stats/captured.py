@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag import schema
 from rounddiag.stats.resampling import Resampling
 
 if TYPE_CHECKING:
@@ -56,4 +57,8 @@ def _with_interval(entry: dict[str, Any]) -> dict[str, Any]:
         for name in ("cluster_abs_diff", "cluster_tokens")
     )
     low, high = Resampling(len(totals)).ratio_interval(totals, counts)
-    return {**entry, "ci_low": low, "ci_high": high}
+    known = {**entry, "ci_low": low, "ci_high": high}
+    return {
+        column.name: (int if "int" in column.dtype else float)(known[column.name])
+        for column in schema.SUMMARY.columns
+    }

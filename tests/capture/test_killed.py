@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from rounddiag.loaders import load
 from rounddiag.loaders.parquet import load_parquet
 
 if TYPE_CHECKING:
@@ -23,21 +24,20 @@ from rounddiag.capture import Recorder
 
 recorder = Recorder(sys.argv[1], every=1)
 ones = torch.ones(16, 4096)
-print("begins", flush=True)
 for step in range(100_000):
     recorder.step(step, {
         "responses": torch.full((16, 4096), step), "response_mask": ones,
         "rollout_log_probs": -torch.rand(16, 4096), "old_log_probs": -ones,
     })
     recorder.close()
+    print("one more", flush=True)
 """
 # Ends right after its last step.
 SHORT = ENDLESS.replace("100_000", "1").replace("recorder.close()", "pass")
 
 
 def test_kill_9_at_any_moment_leaves_only_whole_files(tmp_path: Path) -> None:
-    moments = np.random.default_rng(0).uniform(0, 0.4, 4)
-    num_files = 0
+    moments = np.random.default_rng(0).uniform(0, 0.2, 4)
     for moment in moments:
         folder = tmp_path / f"{moment}"
         command = [sys.executable, "-c", ENDLESS, str(folder)]
@@ -46,6 +46,7 @@ def test_kill_9_at_any_moment_leaves_only_whole_files(tmp_path: Path) -> None:
             training.stdout.readline()
             time.sleep(moment)
             training.kill()
+            training.stdout.read()
         files = sorted(folder.glob("step_*.parquet"))
         for file in files:
             step = int(file.stem.removeprefix("step_"))
@@ -53,8 +54,7 @@ def test_kill_9_at_any_moment_leaves_only_whole_files(tmp_path: Path) -> None:
             assert (batch.step, batch.response_ids.unique().tolist()) == (step, [step])
         steps = {batch.stem for batch in files}
         assert steps == {f"step_{step}" for step in range(len(steps))}
-        num_files += len(files)
-    assert num_files > 0
+        assert steps
 
 
 def test_what_a_killed_run_left_half_written_is_not_a_step(tmp_path: Path) -> None:
@@ -64,6 +64,7 @@ def test_what_a_killed_run_left_half_written_is_not_a_step(tmp_path: Path) -> No
     half = tmp_path / f".step_10.parquet.{'0' * 32}.partial"
     half.write_bytes(whole.read_bytes()[:1000])
     assert [path.name for path in tmp_path.glob("*.parquet")] == ["step_0.parquet"]
+    assert load(tmp_path).step == 0
 
 
 def test_a_process_that_ends_finishes_its_files_first(tmp_path: Path) -> None:

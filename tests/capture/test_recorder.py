@@ -6,6 +6,7 @@ import pickle
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -95,6 +96,23 @@ def test_nested_tensors(tmp_path: Path) -> None:
     assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
     assert batch.lengths.tolist() == [3, 2]
     assert batch.old_log_probs.tolist() == [-2, 0, -2, -3, -5]
+
+
+def test_log_probs_of_other_tokens_are_left_out_and_named(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    proto.batch["teacher_log_probs"] = torch.zeros(2, 12, 4)
+    proto.batch["whole_log_probs"] = torch.zeros(2, 15)
+    batch = recorded(tmp_path, proto)
+    assert [*batch.scores] == ["ref"]
+    found = batch.meta["capture"]["left_out"]
+    assert found == ["teacher_log_probs", "whole_log_probs"]
+
+
+def test_a_step_that_is_a_number_of_numpy(proto: DataProto, tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(np.int64(10), proto)  # type: ignore[arg-type]
+    assert load_parquet(tmp_path / "step_10.parquet").step == 10
 
 
 def test_an_empty_batch_and_one_without_rounds(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ BLOCKED = {
 sys.meta_path.insert(0, Blocker())
 
 import torch
-from rounddiag.capture import save_batch
+from rounddiag.capture import Recorder, save_batch
 
 ones = torch.ones(2, 3)
 grid = torch.tensor([[1, 2, 2]])
@@ -38,15 +38,22 @@ fields = {
 }
 save_batch(fields, sys.argv[1], images=0)
 save_batch(fields, sys.argv[2])
+with Recorder(sys.argv[3], max_samples=1) as recorder:
+    recorder.step(0, fields)
+    recorder.finish(0, fields)
 """
 
 
 def test_a_batch_is_saved_without_screenshots(tmp_path: Path) -> None:
     files = [tmp_path / "none.parquet", tmp_path / "default.parquet"]
-    command = [sys.executable, "-W", "error", "-c", CODE, *map(str, files)]
+    paths = map(str, [*files, tmp_path])
+    command = [sys.executable, "-W", "error", "-c", CODE, *paths]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for file in files:
         batch = load_parquet(file)
         assert batch.old_log_probs.tolist() == [-0.5] * 6
         assert batch.images is None
+    recorded = load_parquet(tmp_path / "step_0.parquet")
+    assert recorded.old_log_probs.tolist() == [-0.5] * 3
+    assert recorded.meta["capture"]["num_samples"] == 2
