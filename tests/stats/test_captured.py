@@ -13,9 +13,18 @@ from tests.batches import hand_batch
 
 # What round 0 of ten samples came to, of which three are in the batch.
 ROUND = {
-    **{"round": 0, "num_samples": 10, "num_tokens": 20, "num_nonfinite": 0},
-    **{"mean_abs_diff": 0.5, "mean_diff": -0.25, "k3": 0.125, "prob_diff": 0.1},
-    **{"p50": 0.25, "p95": 1.0, "p99": 1.5, "max": 2.0},
+    "round": 0,
+    "num_samples": 10,
+    "num_tokens": 20,
+    "num_nonfinite": 0,
+    "mean_abs_diff": 0.5,
+    "mean_diff": -0.25,
+    "k3": 0.125,
+    "prob_diff": 0.1,
+    "p50": 0.25,
+    "p95": 1.0,
+    "p99": 1.5,
+    "max": 2.0,
     "cluster_abs_diff": [1.0] * 10,
     "cluster_tokens": [2] * 10,
 }
