@@ -99,6 +99,7 @@ SAMPLE = _count("sample", "sample", "int32")
 ROUND = _count("round", "round", "int32")
 TOKEN = _count("token", "token in its round", "int32")
 DIFF = _nat("diff", "old - rollout log-prob")
+ABS_DIFF = _nat("abs_diff", "|old - rollout| log-prob")
 POSITION = _count("position", "position in the response", "int32")
 ORIGINAL_SAMPLE = _count("original_sample", "sample in the batch selected from")
 NUM_TOKENS = _count("num_tokens", "generated tokens")
@@ -195,3 +196,16 @@ SUMMARY = Table(
         ),
     ),
 )
+
+# What figures of both engines draw, and no frame of tokens has.
+ROLLOUT_PROB = Column(
+    name="rollout_prob", dtype="float32", meaning="probability by the sampling engine"
+)
+OLD_PROB = Column(
+    name="old_prob", dtype="float32", meaning="probability by the training engine"
+)
+ROLLOUT_LOG_PPL = _nat(
+    "rollout_log_ppl", "log-perplexity by the sampling engine", "float64"
+)
+OLD_LOG_PPL = _nat("old_log_ppl", "log-perplexity by the training engine", "float64")
+SHARE = Column(name="share", dtype="float64", meaning="share of tokens at or beyond")

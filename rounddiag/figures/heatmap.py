@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
+from rounddiag.figures.color_bar import BOTTOM, add_color_bar
 from rounddiag.figures.gaps import CELL_HOVER, add_missing, add_undefined
 from rounddiag.figures.grid import Grid, grid_of
 from rounddiag.figures.labels import CROSS, count, tick_step
@@ -27,10 +28,6 @@ Metric: TypeAlias = Literal["mean_abs_diff", "max_abs_diff", "k3"]
 
 _METRICS = ("mean_abs_diff", "max_abs_diff", "k3")
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
-# Room under the plot for the axis title and the colour bar, in pixels.
-_BOTTOM = 132
-# The colour bar's title begins this far under the plot.
-_BAR_BELOW = 58
 _SHOWN = ("mean_abs_diff", "max_abs_diff")
 # Up to this many samples the cells are divided by thin lines.
 _FEW_ROWS = 64
@@ -94,19 +91,19 @@ def plot_heatmap(
     if rounds.empty:
         return empty_figure(title, "no generated tokens, so no rounds", look)
     height = _height(num_samples)
-    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
+    figure = new_figure(title, lines, look, height=height, bottom=BOTTOM)
     scale = LogScale.around(grid.columns[metric])
     _add_cells(figure, grid, scale, metric)
     add_missing(figure, grid, look)
     add_undefined(figure, grid, metric, look)
-    _add_scale(figure, grid, scale, metric)
+    add_color_bar(figure, scale, grid.columns[metric], ROUNDS[metric].label)
     _set_axes(figure, grid.there.shape)
     return figure
 
 
 def _height(num_samples: int) -> int:
     rows = _ROW_HEIGHT * min(max(num_samples, _MIN_ROWS), _MAX_ROWS)
-    return rows + _BOTTOM + TOP
+    return rows + BOTTOM + TOP
 
 
 def _explanation(grid: Grid, metric: Metric) -> list[str]:
@@ -140,24 +137,6 @@ def _add_cells(figure: go.Figure, grid: Grid, scale: LogScale, metric: Metric) -
         xgap=gap,
         ygap=gap,
     )
-
-
-def _add_scale(figure: go.Figure, grid: Grid, scale: LogScale, metric: Metric) -> None:
-    marker = scale.bar(grid.columns[metric])
-    below = _BAR_BELOW / (figure.layout.height - _BOTTOM - figure.layout.margin.t)
-    marker["colorbar"] |= {
-        "orientation": "h",
-        "title": {"text": ROUNDS[metric].label, "side": "top", "font": {"size": 12}},
-        "thickness": 12,
-        "len": 1,
-        "x": 0.5,
-        "y": -below,
-        "yanchor": "top",
-        "ypad": 0,
-        "tickangle": 0,
-        "outlinewidth": 0,
-    }
-    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker)
 
 
 def _set_axes(figure: go.Figure, shape: tuple[int, ...]) -> None:

@@ -1,0 +1,99 @@
+"""How well two engines' values agree, in the first round and in later ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+
+def agreement(rollout: Array, old: Array, is_later: Array) -> pd.DataFrame:
+    """Compare what both engines say of the same tokens, or samples.
+
+    Parameters
+    ----------
+    rollout, old : ndarray of float, shape (num,)
+        Log-probs, probabilities or log-perplexities.
+    is_later : ndarray of bool, shape (num,)
+        Whether each is of a later round than the first.
+
+    Returns
+    -------
+    DataFrame
+        Two rows, the first round and later rounds: `is_later`, `num` (of which both
+        values are finite), `num_nonfinite`, `mean_abs_diff` and `mean_diff` of old -
+        rollout, in the unit of the values, and `pearson`, which is NaN where one of
+        them does not vary.
+
+    Examples
+    --------
+    >>> rollout, old = np.array([0.5, 0.25, 1.0]), np.array([0.75, 0.0, 0.5])
+    >>> found = agreement(rollout, old, np.array([False, False, True]))
+    >>> found[["num", "mean_abs_diff", "mean_diff", "pearson"]]
+       num  mean_abs_diff  mean_diff  pearson
+    0    2           0.25        0.0      1.0
+    1    1           0.50       -0.5      NaN
+    """
+    parts = [is_later == later for later in (False, True)]
+    rows = [_row(rollout[part], old[part]) for part in parts]
+    return pd.DataFrame({"is_later": [False, True]}).join(pd.DataFrame(rows))
+
+
+def farthest(distance: Array, is_later: Array, num: int) -> Array:
+    """Return where the largest distances are, of the first round and of later ones.
+
+    Parameters
+    ----------
+    distance : ndarray of float, shape (num_points,)
+        None that is 0 or not finite is returned.
+    is_later : ndarray of bool, shape (num_points,)
+    num : int
+        How many of each of both, at most.
+
+    Returns
+    -------
+    ndarray of int
+        Indices, the largest distance of each part first, the first round before.
+
+    Examples
+    --------
+    >>> later = np.array([False, False, True, True])
+    >>> farthest(np.array([1.0, 2.0, 0.0, np.inf]), later, 5).tolist()
+    [1, 0]
+    """
+    known = np.isfinite(distance) & (distance > 0)
+    found = [_largest(distance, known & (is_later == part), num) for part in (0, 1)]
+    return np.concatenate(found)
+
+
+def _largest(distance: Array, where: Array, num: int) -> Array:
+    index = np.flatnonzero(where)
+    if len(index) > num:
+        kept = np.argpartition(distance[index], len(index) - num)[-num:]
+        index = np.sort(index[kept])
+    ordered: Array = index[np.argsort(-distance[index], kind="stable")]
+    return ordered
+
+
+def _row(rollout: Array, old: Array) -> dict[str, float]:
+    finite = np.isfinite(rollout) & np.isfinite(old)
+    x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
+    difference = y - x
+    return {
+        "num": len(x),
+        "num_nonfinite": len(finite) - len(x),
+        "mean_abs_diff": float(np.abs(difference).mean()) if len(x) else np.nan,
+        "mean_diff": float(difference.mean()) if len(x) else np.nan,
+        "pearson": _pearson(x, y),
+    }
+
+
+def _pearson(x: Array, y: Array) -> float:
+    if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    x, y = x - x.mean(), y - y.mean()
+    return float(x @ y / np.sqrt((x @ x) * (y @ y)))

@@ -1,0 +1,109 @@
+"""Millions of tokens as counts in two dimensions: what an image can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+# Values beyond the ends by less than this share of a scale are rounding.
+_SLACK = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins:
+    """Bins of equal width between two ends.
+
+    Attributes
+    ----------
+    low, high : float
+    num : int
+        More than an image of this size has pixels for are of no use.
+    """
+
+    low: float
+    high: float
+    num: int = 100
+
+    @property
+    def centres(self) -> Array:
+        """Middle of each bin.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1, num=2).centres
+        array([0.25, 0.75])
+        """
+        width = (self.high - self.low) / self.num
+        centres: Array = self.low + width * (np.arange(self.num) + 0.5)
+        return centres
+
+    def place(self, values: Array) -> Array:
+        """Return each value's bin; that at the end for what lies beyond.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1, num=2).place(np.array([0.1, 0.5, 7.0, -1.0]))
+        array([0, 1, 1, 0], dtype=int32)
+        """
+        kept = np.clip(values, self.low, self.high)
+        steps = (kept - self.low) * (self.num / (self.high - self.low))
+        return np.minimum(steps.astype(np.int32), self.num - 1)
+
+    def is_beyond(self, values: Array) -> Array:
+        """Tell which values lie beyond the ends, by more than rounding.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1).is_beyond(np.array([1.0, 1.000001, 1.1]))
+        array([False, False,  True])
+        """
+        slack = _SLACK * (self.high - self.low)
+        beyond: Array = (values < self.low - slack) | (values > self.high + slack)
+        return beyond
+
+
+def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
+    """Count points in bins of two dimensions, of the first round and of later ones.
+
+    Parameters
+    ----------
+    points : DataFrame
+        With `is_later`, `x` and `y`; those that are not finite are left out.
+    x, y : Bins
+
+    Returns
+    -------
+    DataFrame
+        One row a bin that has points: `is_later`, `x_bin`, `y_bin` and `num`; what
+        lies beyond the bins is counted in those at their ends.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"is_later": False, "x": [0.1, 0.1], "y": [0.9, 0.9]})
+    >>> ends = Bins(low=0, high=1, num=2)
+    >>> densities(frame, ends, ends)
+       is_later  x_bin  y_bin  num
+    0     False      0      1    2
+    """
+    finite = np.isfinite(points["x"].to_numpy()) & np.isfinite(points["y"].to_numpy())
+    kept = points if finite.all() else points[finite]
+    flat = kept["is_later"].to_numpy() * np.int32(y.num)
+    flat += y.place(kept["y"].to_numpy())
+    flat *= np.int32(x.num)
+    flat += x.place(kept["x"].to_numpy())
+    counts = np.bincount(flat, minlength=2 * y.num * x.num)
+    is_later, y_bin, x_bin = np.nonzero(counts.reshape(2, y.num, x.num))
+    return pd.DataFrame(
+        {
+            "is_later": is_later.astype(bool),
+            "x_bin": x_bin,
+            "y_bin": y_bin,
+            "num": counts[counts > 0],
+        }
+    )

@@ -1,0 +1,94 @@
+"""How surprising each sample is to both engines: log-perplexities, and their gap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rounddiag import schema
+from rounddiag.batch import Batch
+from rounddiag.core import token_frame
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+_COLUMNS = ("rollout_log_prob", "old_log_prob")
+
+
+def perplexities(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    r"""Return each sample's log-perplexities in its first round and in later ones.
+
+    The log-perplexity of an engine is :math:`-\frac{1}{n} \sum_t \log p_t`, here over
+    the tokens whose log-probs are finite from both engines. verl's
+    `rollout_corr/rollout_log_ppl` and `training_log_ppl` are means over samples of the
+    same, over all rounds together.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`.
+
+    Returns
+    -------
+    DataFrame
+        At most two rows a sample, for the first round and for later rounds: `sample`,
+        `is_later`, `num_tokens`, `num_nonfinite` (tokens left out), `rollout_log_ppl`
+        and `old_log_ppl` in nats, NaN where no token is left.
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column.
+
+    References
+    ----------
+    Liu and Li, "When Speed Kills Stability", 2025, section 3.4.1.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame(
+    ...     {
+    ...         "sample": [0, 0, 0],
+    ...         "round": [0, 0, 1],
+    ...         "rollout_log_prob": [-1.0, -2.0, -1.0],
+    ...         "old_log_prob": [-1.0, -3.0, -0.5],
+    ...     }
+    ... )
+    >>> perplexities(frame)[["is_later", "rollout_log_ppl", "old_log_ppl"]]
+       is_later  rollout_log_ppl  old_log_ppl
+    0     False              1.5          2.0
+    1      True              1.0          0.5
+    """
+    if isinstance(data, Batch):
+        data = token_frame(data, _COLUMNS)
+    schema.TOKENS.require(data.columns, "sample", "round", *_COLUMNS)
+    part = 2 * data["sample"].to_numpy(dtype=np.int64)
+    part += data["round"].to_numpy() > 0
+    rollout, old = (data[name].to_numpy() for name in _COLUMNS)
+    finite = np.isfinite(rollout) & np.isfinite(old)
+    used = (part, rollout, old)
+    if not finite.all():
+        used = (part[finite], rollout[finite], old[finite])
+    return _frame(np.bincount(part), *used)
+
+
+def _frame(num_tokens: Array, part: Array, rollout: Array, old: Array) -> pd.DataFrame:
+    size = len(num_tokens)
+    num = np.bincount(part, minlength=size)
+    there = np.flatnonzero(num_tokens)
+    of_none = np.where(num[there] > 0, num[there], np.nan)
+    means = {
+        name: np.bincount(part, values, size)[there] / -of_none
+        for name, values in (("rollout_log_ppl", rollout), ("old_log_ppl", old))
+    }
+    return pd.DataFrame(
+        {
+            "sample": (there // 2).astype(np.int32),
+            "is_later": there % 2 == 1,
+            "num_tokens": num_tokens[there],
+            "num_nonfinite": (num_tokens - num)[there],
+            **means,
+        }
+    )

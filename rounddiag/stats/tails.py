@@ -1,0 +1,102 @@
+"""How large the large diffs are: the share of tokens at or beyond each size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rounddiag import schema
+from rounddiag.batch import Batch
+from rounddiag.core import token_frame
+from rounddiag.stats.captured import fair_part
+from rounddiag.stats.conditional import group_label, round_group
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+# The importance ratios that a tail is read at: their logs are always among the sizes.
+RATIOS = (2.0, 5.0)
+_POINTS_A_DECADE = 40
+
+
+def tails(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    r"""Return the complementary distribution of |diff| for groups of rounds.
+
+    :math:`S(x)` is the share of tokens with :math:`|d| \ge x`, counted exactly at
+    sizes that are 40 a decade apart, at ln 2 and ln 5, and at the largest of each
+    group. Tokens whose diff is not finite are left out.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame. Of a file that holds the worst samples beside drawn
+        ones, those drawn.
+
+    Returns
+    -------
+    DataFrame
+        One row a group of rounds and size that a token of the group reaches, in
+        ascending order: `rounds`, `abs_diff` in nats (0 first), `num_tokens` and
+        `share` at or beyond it, and `num_nonfinite` of the whole group.
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -2.0, 0.5]})
+    >>> found = tails(frame)
+    >>> found.groupby("rounds")["abs_diff"].max().to_dict()
+    {'0': 2.0, '1': 0.5}
+    >>> float(found.loc[found["abs_diff"] == 2.0, "share"].iloc[0])
+    0.5
+    """
+    tokens = token_frame(fair_part(data)) if isinstance(data, Batch) else data
+    schema.TOKENS.require(tokens.columns, "round", "diff")
+    group = round_group(tokens["round"].to_numpy())
+    size = np.abs(tokens["diff"].to_numpy())
+    finite = np.isfinite(size)
+    num_nonfinite = np.bincount(group[~finite], minlength=int(group.max(initial=0)) + 1)
+    if not finite.all():
+        group, size = group[finite], size[finite]
+    sizes = _sizes(size, group)
+    shape = len(num_nonfinite), len(sizes)
+    found = np.searchsorted(sizes, size, side="right") - 1
+    counts = np.bincount(group * shape[1] + found, minlength=shape[0] * shape[1])
+    reached = counts.reshape(shape)[:, ::-1].cumsum(axis=1)[:, ::-1]
+    return _frame(sizes, reached, num_nonfinite)
+
+
+def _sizes(size: Array, group: Array) -> Array:
+    """Choose the sizes at which the distribution is counted, 0 first."""
+    largest = np.zeros(int(group.max(initial=0)) + 1, dtype=size.dtype)
+    np.maximum.at(largest, group, size)
+    positive = size[size > 0]
+    if len(positive) == 0:
+        return np.zeros(1)
+    low, high = float(positive.min()), float(positive.max())
+    num = int(np.log10(high / low) * _POINTS_A_DECADE) + 2
+    between = np.geomspace(low, high, num)[1:-1]
+    ends = np.array([0.0, low, high], dtype=np.float64)
+    return np.unique(np.concatenate([ends, between, np.log(RATIOS), largest]))
+
+
+def _frame(sizes: Array, reached: Array, num_nonfinite: Array) -> pd.DataFrame:
+    is_kept = reached > 0
+    # A group of which nothing is finite has a row that says so.
+    is_kept[:, 0] |= num_nonfinite > 0
+    group, place = np.nonzero(is_kept)
+    num, of_all = reached[group, place], reached[group, 0]
+    return pd.DataFrame(
+        {
+            "rounds": [group_label(int(index)) for index in group],
+            "abs_diff": sizes[place],
+            "num_tokens": num,
+            "share": num / np.where(of_all > 0, of_all, np.nan),
+            "num_nonfinite": num_nonfinite[group],
+        }
+    )
