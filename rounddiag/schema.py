@@ -102,6 +102,15 @@ DIFF = _nat("diff", "old - rollout log-prob")
 ABS_DIFF = _nat("abs_diff", "|old - rollout| log-prob")
 POSITION = _count("position", "position in the response", "int32")
 ORIGINAL_SAMPLE = _count("original_sample", "sample in the batch selected from")
+# Where a token can stand, by the name that `stats.positions` gives it.
+PLACES = {
+    "round": TOKEN,
+    "response": POSITION,
+    "end": _count("end", "tokens to the end of the round"),
+    "image": _count("image", "tokens since the last screenshot began"),
+    "images": _count("images", "screenshots seen so far"),
+    "context": _count("context", "tokens before it, prompt and response"),
+}
 NUM_TOKENS = _count("num_tokens", "generated tokens")
 NUM_NONFINITE = _count("num_nonfinite", "tokens whose diff is not finite")
 NUM_ROUNDS = _count("num_rounds", "rounds")
@@ -137,6 +146,7 @@ TOKENS = Table(
         Column(
             name="prob_diff", dtype="float32", meaning="|old - rollout| probability"
         ),
+        Column(name="role", dtype="category", meaning="what the token is for"),
         Column(name="text", dtype="str", meaning="text of the token"),
     ),
 )
