@@ -48,11 +48,6 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     return table_of_arrow(pa.table(data), source), source
 
 
-def _cells(column: Any) -> Any:  # noqa: ANN401 a column of pandas, as array or list
-    is_number = getattr(column.dtype, "kind", "O") in "biuf"
-    return column.to_numpy() if is_number else column.tolist()
-
-
 def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
     if len(dict(columns)) < len(columns):
         raise source.error(
