@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
-from tests.loaders.test_pickle_machine import read
+from rounddiag.loaders.number_runs import WINDOW, take_numbers
+from tests.loaders.test_pickle_machine import read, whole
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -23,6 +24,7 @@ POOLS: tuple[list[object], ...] = (
     [7, 255, 256, 65_535, 65_536, 152_064],
     [-0.0, -1.5, float("inf"), 1e-300],
     [True, 3, None, 0.5],
+    [-1, 5],
     [(1 << 19) - 1, 1 << 19, -1, 1 << 31, 1 << 70],
     ["a", 2, [1.0]],
 )
@@ -55,6 +57,23 @@ def test_a_list_of_numbers_that_is_cut_off_is_an_error(numbers: list[object]) ->
     for size in range(1, len(stream), 37):
         with pytest.raises(LoadError, match="It is cut off, damaged or forged"):
             read(stream[:size])
+
+
+def test_a_run_of_token_ids_is_read_at_once() -> None:
+    numbers = [7, 300, 70_000] * 40
+    stream = whole(pickle.dumps(numbers, 2)).open()
+    stream.seek(6)  # after the list, its number in the memo and the mark
+
+    assert take_numbers(stream) == numbers
+    assert stream.read() == b"e."
+
+
+def test_a_number_at_the_end_of_what_is_read_at_once_is_whole() -> None:
+    numbers = [7, *range(70_000, 73_000)]
+    opcodes = [b"K\x07", *(b"J" + n.to_bytes(4, "little") for n in numbers[1:])]
+
+    assert len(b"".join(opcodes)) > WINDOW
+    assert read(b"\x80\x02(" + b"".join(opcodes) + b"l.") == numbers
 
 
 def test_equal_token_ids_are_one_object() -> None:

@@ -38,10 +38,14 @@ VALUES = st.recursive(
 )
 
 
+def whole(stream: bytes) -> Span:
+    return Source(path=Path("a.pkl"), size=len(stream), data=stream).whole()
+
+
 def read(stream: bytes) -> object:
-    source = Source(path=Path("a.pkl"), size=len(stream), data=stream)
-    with source.whole().open() as opened:
-        return PickleMachine(source.whole(), opened).run()
+    span = whole(stream)
+    with span.open() as opened:
+        return PickleMachine(span, opened).run()
 
 
 @settings(max_examples=60, deadline=None)

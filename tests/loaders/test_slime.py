@@ -34,7 +34,7 @@ def test_a_train_file_gives_rounds_and_both_engines_log_probs(tmp_path: Path) ->
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [1, 9, 9, 3, 1, 2]
     assert batch.step == 3
-    assert batch.meta["mask_source"] == "response_mask"
+    assert batch.meta["mask_source"] == "loss_masks"
     assert batch.meta["old_log_probs_source"] == "unknown"
 
 

@@ -100,6 +100,19 @@ def test_older_samples_are_found_by_their_index(tmp_path: Path) -> None:
     assert batch.meta["num_other_rollouts"] == 2
 
 
+@pytest.mark.parametrize("indices", [[10, 12, 12], [10, None, 11]])
+def test_older_samples_of_no_index_of_their_own_are_not_found(
+    indices: list[int | None], tmp_path: Path
+) -> None:
+    pairs = zip(rollouts(), indices, strict=True)
+    write_rollouts(tmp_path, [row | {"index": index} for row, index in pairs])
+    part = shards()[0] | {"sample_indices": [12 if None not in indices else None]}
+    del part["partition"]
+    batch = load(write_rank(tmp_path, part))
+
+    assert "found other samples" in str(batch.meta["rollout_file"])
+
+
 def test_a_rollout_file_opens_the_train_file_beside_it(tmp_path: Path) -> None:
     write_train_file(tmp_path, trained_samples(), shards())
 

@@ -82,6 +82,7 @@ def test_pictures_stand_where_their_image_tokens_do(place: str, tmp_path: Path) 
         {"images": "a.png"},
         {"images": ["a.png"]},
         {"images": [None]},
+        {"images": [Image.new("RGB", (0, 1))]},
         {"videos": ["a.mp4"]},
         "a.png",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.content import names_of, read_root
@@ -81,6 +82,7 @@ def _batch(
         info={"global_steps": whole(rollout_id)},
         sample_ids=None if None in indices else list(map(str, indices)),
     )
+    batch = replace(batch, meta={**batch.meta, "mask_source": "loss_masks"})
     batch = screenshots.with_rebuilt(batch, samples, source)
     batch = without(batch, left_out | not_plain)
     return with_rollouts(batch, rollout_id, samples, source.path)
