@@ -87,6 +87,17 @@ def test_a_score_from_every_kind_of_source(
     assert batch.scores == {}
 
 
+def test_tensors_on_any_device(device: torch.device) -> None:
+    source = {
+        "sample": torch.tensor([0, 1, 2]),
+        "token_ids": torch.arange(18).reshape(3, 6),
+        "log_probs": -torch.arange(18).reshape(3, 6).bfloat16(),
+    }
+    score = attach(hand_batch(device), "x", source).scores["x"]
+    assert score.device.type == device.type
+    assert score.tolist() == [-float(value) for value in range(18)]
+
+
 def test_tokens_by_round_and_token(batch: Batch) -> None:
     source = {
         **{name: OF_TOKENS[name] for name in ("sample", "token_id", "log_prob")},
@@ -233,6 +244,8 @@ def test_a_row_that_is_too_short(batch: Batch) -> None:
         ("sample", -1, "0 up to 2, one of the 3 samples of the batch; found -1 in row"),
         ("position", 6, "0 up to 5, one of the 6 positions of its sample; found 6 in"),
         ("token_id", 0.5, "whole numbers; found 0.5"),
+        ("token_id", NAN, "whole numbers; found nan"),
+        ("sample", NAN, "whole numbers; found nan"),
         ("token_id", "a", "whole numbers; found "),
         ("token_id", 1 << 70, "whole numbers; found "),
         ("token_id", None, "whole numbers; found "),

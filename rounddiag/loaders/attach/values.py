@@ -78,7 +78,8 @@ def _whole(name: str, values: Array) -> Array:
     if values.dtype.kind in "iu" or values.size == 0:
         return values.astype(np.int64)
     try:
-        numbers = values.astype(np.int64)
+        with np.errstate(invalid="ignore"):  # NaN, which then differs
+            numbers = values.astype(np.int64)
         if values.dtype.kind in "fO" and (numbers == values).all():
             return numbers
     except _ODD as error:
