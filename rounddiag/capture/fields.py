@@ -71,7 +71,7 @@ class Parts:
     sample_ids : sequence of str, optional
         A name for each sample.
     left_out : tuple of str
-        Log-probabilities that are not those of the responses' tokens.
+        What there was and is not held.
     """
 
     fields: Mapping[str, Any]
@@ -136,7 +136,7 @@ def _records(values: dict[str, Any]) -> list[Any] | None:
     rows = values.get("extra_fields")
     if rows is None or not any(isinstance(r, dict) and _RECORDS in r for r in rows):
         return None
-    return [row.get(_RECORDS) for row in rows]
+    return [row.get(_RECORDS) if isinstance(row, dict) else None for row in rows]
 
 
 def _ids(row: Any) -> torch.Tensor:  # noqa: ANN401 a list, an array or a tensor

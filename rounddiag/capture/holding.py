@@ -48,23 +48,27 @@ def held(parts: Parts, *, without: Collection[str] = ()) -> Parts:
     """
     reader = FieldReader(parts.fields, parts.source)
     names = [name for name in reader.names if name not in without]
-    rows = {name: reader.rows(name) for name in names if name in _TAKEN}
-    scores = {name: _score(reader, name) for name in names if _SCORE.fullmatch(name)}
+    found = {name: _rows(reader, name) for name in names}
+    fields = {name: _copy(row) for name, row in found.items() if row is not None}
     columns = plain_columns(parts.columns, reader.num_samples)
-    found = {**scores, **rows}
+    others = (name for name in (*names, *parts.columns) if name not in fields)
     return replace(
         parts,
-        fields={name: _copy(row) for name, row in found.items() if row is not None},
+        fields=fields,
         columns={name: values.copy() for name, values in columns.items()},
         info={k: v for k, v in parts.info.items() if isinstance(v, str | int | float)},
         inputs=(),
         round_records=deepcopy(parts.round_records),
-        left_out=tuple(name for name, row in found.items() if row is None),
+        left_out=tuple(name for name in others if name not in columns),
     )
 
 
-def _score(reader: FieldReader, name: str) -> Ragged | None:
-    """Return more log-probabilities; None for those of a teacher's best tokens."""
+def _rows(reader: FieldReader, name: str) -> Ragged | None:
+    """Return a field that is held: more log-probabilities where they are of tokens."""
+    if name in _TAKEN:
+        return reader.rows(name)
+    if not _SCORE.fullmatch(name):
+        return None
     try:
         found = reader.rows(name)
     except LoadError:

@@ -34,11 +34,10 @@ def finished(known: Parts, later: Parts) -> Parts:
     BatchError
         If the responses are not as long as those that are held.
     """
-    new = held(later, without={*known.fields} - {"responses", "response_mask"})
+    ids = "responses" if "responses" in known.fields else "response_ids"
+    new = held(later, without={*known.fields} - {ids, "response_mask"})
     fields = dict(new.fields)
-    if not torch.equal(
-        fields.pop("responses").values, known.fields["responses"].values
-    ):
+    if not torch.equal(fields.pop(ids).values, known.fields[ids].values):
         raise BatchError.build(
             key="responses",
             expected="those of the step's first call, in the same order",
@@ -53,6 +52,7 @@ def finished(known: Parts, later: Parts) -> Parts:
         known,
         fields={**known.fields, **fields},
         columns={**new.columns, **known.columns},
+        left_out=tuple(dict.fromkeys((*known.left_out, *new.left_out))),
     )
 
 

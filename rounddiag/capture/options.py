@@ -42,11 +42,11 @@ class Options:
             ("seed", 0),
         ):
             value = getattr(self, name)
-            if value is not None and value < lowest:
+            if value is not None and not (isinstance(value, int) and value >= lowest):
                 raise BatchError.build(
                     key=name,
-                    expected=f"at least {lowest}",
-                    found=f"{value}",
+                    expected=f"an integer of at least {lowest}",
+                    found=repr(value),
                     advice="Pass another number to `Recorder`.",
                 )
 

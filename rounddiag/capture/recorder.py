@@ -54,7 +54,7 @@ class Recorder:
         Steps that are multiples of it are recorded: 0, 10, 20 and so on.
     images : int
         How many samples are shown with screenshots, made small. Their pixels are
-        copied too, up to 1 GB (about 0.3 s); Pillow is needed.
+        copied too, up to 1 GB (about half a second); Pillow is needed.
     max_samples : int, optional
         How many samples a file may have, half of them drawn and half the worst. Of a
         larger batch the file keeps what each round of all samples came to, which

@@ -59,7 +59,7 @@ def test_a_file_has_the_columns_of_all_samples(
     assert batch.group_ids == ("a", "b")
     assert batch.sample_columns["__num_turns__"].tolist() == [2, 4]
     assert batch.meta["sampling"] == {"temperature": 0.7}
-    assert batch.meta["capture"] == {"num_samples": 2}
+    assert batch.meta["capture"] == {"num_samples": 2, "left_out": ["raw_prompt"]}
 
 
 def test_entropy_that_the_batch_does_not_have(proto: DataProto, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_log_probs_of_other_tokens_are_left_out_and_named(
     batch = recorded(tmp_path, proto)
     assert [*batch.scores] == ["ref"]
     found = batch.meta["capture"]["left_out"]
-    assert found == ["teacher_log_probs", "whole_log_probs"]
+    assert found == ["teacher_log_probs", "whole_log_probs", "raw_prompt"]
 
 
 def test_a_step_that_is_a_number_of_numpy(proto: DataProto, tmp_path: Path) -> None:
@@ -182,14 +182,18 @@ def test_a_pickled_recorder_arrives_as_a_new_one(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every": 0}, "`every`: expected at least 1; found 0."),
-        ({"images": -1}, "`images`: expected at least 0; found -1."),
-        ({"max_samples": 0}, "`max_samples`: expected at least 1; found 0."),
-        ({"seed": -1}, "`seed`: expected at least 0; found -1."),
+        ({"every": 0}, "`every`: expected an integer of at least 1; found 0."),
+        ({"every": "10"}, "`every`: expected an integer of at least 1; found '10'."),
+        ({"images": -1}, "`images`: expected an integer of at least 0; found -1."),
+        (
+            {"max_samples": 0},
+            "`max_samples`: expected an integer of at least 1; found 0.",
+        ),
+        ({"seed": -1}, "`seed`: expected an integer of at least 0; found -1."),
     ],
 )
 def test_an_option_without_meaning_is_an_error(
-    tmp_path: Path, options: dict[str, int], message: str
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     whole = f"{message} Pass another number to `Recorder`."
     with pytest.raises(BatchError, match=f"^{re.escape(whole)}$"):
