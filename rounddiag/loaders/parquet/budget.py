@@ -10,6 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.dictionaries import (
+    BYTE_ARRAY,
+    FIXED_LEN_BYTE_ARRAY,
+    longest_value,
+)
 from rounddiag.loaders.parquet.pages import chunks_of, pages_of
 
 if TYPE_CHECKING:
@@ -17,14 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from rounddiag.loaders.parquet.pages import Chunk, Page
+    from rounddiag.loaders.parquet.pages import Chunk
 
 _FREE, _RATIO = 150_000_000, 64
 _NUMBER, _OBJECT = 8, 64  # bytes of a value in a tensor, and of a Python object
 ROW, PICTURE = 1000, 600  # bytes of the objects that stand for them
 _PAGE = 1000  # bytes to read a page at all: a file of empty pages must end too
-# Encodings in which few bytes can stand for a long value: as long as the dictionary, or
-# as the page.
+# Encodings in which few bytes can stand for a long value: one of the dictionary, or one
+# as long as the page.
 _DICTIONARIES, _PREFIXES = (2, 8), 7
 
 
@@ -35,7 +40,7 @@ def check_size(file: Path, wanted: Callable[[Chunk], bool]) -> None:
     ----------
     file : Path
     wanted : callable
-        Whether a column of a row group will be read.
+        Whether a column will be read.
 
     Raises
     ------
@@ -74,20 +79,20 @@ def check_weights(file: Path, weights: Iterable[int]) -> None:
 
 def _weights(stream: BinaryIO, chunk: Chunk) -> Iterator[int]:
     """Yield about how many bytes each page takes once it is read."""
-    dictionary = 0
+    if chunk.type in (BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY):
+        yield from _text_weights(stream, chunk)
+        return
     for page in pages_of(stream, chunk):
+        yield _PAGE + max(page.size, _NUMBER * page.num_values)
+
+
+def _text_weights(stream: BinaryIO, chunk: Chunk) -> Iterator[int]:
+    longest = 0
+    for page in pages_of(stream, chunk):
+        yield _PAGE + page.size + _OBJECT * page.num_values
         if page.encoding is None:
-            dictionary = page.size
-        weight = _NUMBER * page.num_values
-        if chunk.is_bytes:
-            weight = _text_weight(page, dictionary)
-        yield _PAGE + max(page.size, weight)
-
-
-def _text_weight(page: Page, dictionary: int) -> int:
-    each = _OBJECT
-    if page.encoding in _DICTIONARIES:
-        each += dictionary
-    elif page.encoding == _PREFIXES:
-        each += page.size
-    return page.size + each * page.num_values
+            longest = longest_value(stream, chunk, page)
+        elif page.encoding in _DICTIONARIES:
+            yield longest * page.num_values
+        elif page.encoding == _PREFIXES:
+            yield page.size * page.num_values

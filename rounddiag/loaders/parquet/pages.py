@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3  # FileMetaData, RowGroup, ColumnChunk
-_TYPE, _PATH, _TOTAL_COMPRESSED = 1, 3, 7  # ColumnMetaData
+_TYPE, _PATH, _CODEC, _TOTAL_COMPRESSED = 1, 3, 4, 7  # ColumnMetaData
 _DATA_OFFSET, _DICTIONARY_OFFSET = 9, 11
-_BYTE_ARRAYS = (6, 7)  # of any length, and of one length
 _UNCOMPRESSED, _COMPRESSED, _DATA, _DICTIONARY, _DATA_V2 = 2, 3, 5, 7, 8  # PageHeader
 _NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4  # the header of each kind of page
 _WINDOWS = (
@@ -32,11 +31,21 @@ _TAIL = 8  # bytes of the file's end: the size of the footer, and PAR1
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Where the pages of one column stand in one row group."""
+    """Where the pages of one column stand in one row group.
 
-    row_group: int
+    Attributes
+    ----------
+    path : str
+        The column's path in the schema.
+    type, codec : int
+        Of the values and of their compression, by their numbers.
+    start, stop : int
+        Bytes of the file.
+    """
+
     path: str
-    is_bytes: bool
+    type: int
+    codec: int
     start: int
     stop: int
 
@@ -53,11 +62,15 @@ class Page:
         Bytes when decompressed.
     encoding : int or None
         Of the values, by its number; None for a dictionary.
+    start, stop : int
+        Where it stands in the file, compressed.
     """
 
     num_values: int
     size: int
     encoding: int | None
+    start: int
+    stop: int
 
 
 def chunks_of(stream: BinaryIO) -> Iterator[Chunk]:
@@ -76,8 +89,8 @@ def chunks_of(stream: BinaryIO) -> Iterator[Chunk]:
         if field != _ROW_GROUPS:
             footer.value(kind)
             continue
-        for row_group, _ in enumerate(footer.items()):
-            yield from _columns(footer, row_group)
+        for _ in footer.items():
+            yield from _columns(footer)
 
 
 def pages_of(stream: BinaryIO, chunk: Chunk) -> Iterator[Page]:
@@ -91,11 +104,12 @@ def pages_of(stream: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     at = chunk.start
     while at < chunk.stop:
         header, size = _header(stream, at)
-        yield _page(header)
-        at += size + header[_COMPRESSED]
+        page = _page(header, at + size)
+        yield page
+        at = page.stop
 
 
-def _columns(footer: Compact, row_group: int) -> Iterator[Chunk]:
+def _columns(footer: Compact) -> Iterator[Chunk]:
     for field, kind in footer.fields():
         if field != _COLUMNS:
             footer.value(kind)
@@ -106,22 +120,28 @@ def _columns(footer: Compact, row_group: int) -> Iterator[Chunk]:
             offsets = (meta.get(_DICTIONARY_OFFSET), meta[_DATA_OFFSET])
             start = min((offset for offset in offsets if offset), default=0)
             yield Chunk(
-                row_group=row_group,
                 path=b".".join(meta[_PATH]).decode(),
-                is_bytes=meta[_TYPE] in _BYTE_ARRAYS,
+                type=meta[_TYPE],
+                codec=meta[_CODEC],
                 start=start,
                 stop=start + meta[_TOTAL_COMPRESSED],
             )
 
 
-def _page(header: dict[int, Any]) -> Page:
+def _page(header: dict[int, Any], start: int) -> Page:
     kind = next((k for k in (_DATA, _DATA_V2, _DICTIONARY) if k in header), None)
     sizes = (header[_UNCOMPRESSED], header[_COMPRESSED])
     inner = {_NUM_VALUES: 0} if kind is None else header[kind]
     if min(*sizes, inner[_NUM_VALUES]) < 0:
         raise _damaged(header)
     encoding = {_DATA: inner.get(_ENCODING), _DATA_V2: inner.get(_ENCODING_V2)}
-    return Page(inner[_NUM_VALUES], sizes[0], encoding.get(kind or _DICTIONARY))
+    return Page(
+        num_values=inner[_NUM_VALUES],
+        size=sizes[0],
+        encoding=encoding.get(kind or _DICTIONARY),
+        start=start,
+        stop=start + sizes[1],
+    )
 
 
 def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
