@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rounddiag.text.actions import tag_actions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    # Start, stop and role of a stretch of text.
-    Stretch: TypeAlias = tuple[int, int, str]
-    Tagger: TypeAlias = Callable[[str], Sequence[Stretch]]
+    from rounddiag.text.actions import Stretch
+
+    Tagger: TypeAlias = Callable[[str], Iterable[Stretch]]
+    Array = np.ndarray[Any, Any]
 
 ROLES = (
     "thought",
@@ -23,27 +26,12 @@ ROLES = (
     "special",
     "other",
 )
-# Where the action begins, in the grammars that announce it.
-_ACTION_PART = re.compile(r"</think>|(?<![^\n])Action:|<tool_call>")
-_CALL = re.compile(r"(?<![\w.])(?:[a-z_]{1,32}\.)?([a-zA-Z_]{1,32})\(")
-# One part of a call or of JSON; every character matches one of them.
-_PART = re.compile(
-    r"""(?P<string>"(?:[^"\\]|\\.){0,20000}"|'(?:[^'\\]|\\.){0,20000}')(?P<key>\s*:)?"""
-    r"""|[^\W\d]\w{0,63}|(?P<number>-?\d{1,15}(?:\.\d{1,15})?)"""
-    r"""|(?P<open>[(\[{])|(?P<close>[)\]}])|.""",
-    re.DOTALL,
-)
-# '(12,34)', and in the tokens of a box too.
-_POINT = re.compile(
-    r"(?:<\|box_start\|>)?[(\[]?\d[\d.,\s]{0,60}[)\]]?(?:<\|box_end\|>)?"
-)
-_NAMES = {"action", "name"}  # keys of JSON whose value is the action
 
 
 def roles(
     pieces: Sequence[str],
     *,
-    starts: Sequence[int] = (),
+    starts: Sequence[int] | Array = (),
     special: Collection[str] = (),
     tagger: Tagger | None = None,
 ) -> list[str]:
@@ -56,7 +44,7 @@ def roles(
     starts : sequence of int, optional
         Indices of `pieces` where another round begins; each is tagged by itself.
     special : collection of str
-        Pieces that are special tokens.
+        Pieces that are special tokens; the tagger does not see them.
     tagger : callable, optional
         Gives (start, stop, role) stretches of a round's text; `tag_actions` where left
         out. Where it gives none, the role is `other`; a later stretch wins.
@@ -71,87 +59,35 @@ def roles(
     >>> roles(["so ", "click", "(", "12", ")", "<end>"], special={"<end>"})
     ['thought', 'action', 'syntax', 'coordinates', 'syntax', 'special']
     """
-    limits = sorted({0, *starts, len(pieces)})
-    found: list[str] = []
-    for first, stop in pairwise(limits):
-        found += _of_round(pieces[first:stop], special, tagger or tag_actions)
-    return found
+    known = list(dict.fromkeys(pieces))
+    index = {piece: i for i, piece in enumerate(known)}
+    kind = np.fromiter(map(index.__getitem__, pieces), np.int64, len(pieces))
+    seen = ["" if piece in special else piece for piece in known]
+    sizes = np.array([len(piece) for piece in seen], dtype=np.int64)[kind]
+    first = np.array([_first_visible(piece) for piece in seen], dtype=np.int64)[kind]
+    found = np.empty(len(pieces), dtype=object)
+    for begin, stop in pairwise(np.unique([0, *starts, len(pieces)]).tolist()):
+        size = sizes[begin:stop]
+        places = np.maximum(np.cumsum(size) - size + first[begin:stop], 0)
+        text = "".join(map(seen.__getitem__, kind[begin:stop].tolist()))
+        found[begin:stop] = _by_character(text, tagger or tag_actions)[places]
+    is_special = np.array([piece in special for piece in known], dtype=bool)
+    found[is_special[kind]] = "special"
+    return found.tolist()
 
 
-def _of_round(
-    pieces: Sequence[str], special: Collection[str], tagger: Tagger
-) -> Iterator[str]:
-    text = "".join("" if piece in special else piece for piece in pieces)
-    marks = _marks(text, tagger(text))
-    begins = [begin for begin, _ in marks]
-    sizes = (0 if piece in special else len(piece) for piece in pieces)
-    places = accumulate(sizes, initial=0)
-    for piece, place in zip(pieces, places, strict=False):
-        if piece in special:
-            yield "special"
-        else:
-            seen = place + len(piece) - len(piece.lstrip())
-            seen = place if not piece.strip() else seen
-            yield marks[bisect_right(begins, seen) - 1][1]
+def _first_visible(piece: str) -> int:
+    """Return where a piece's first visible character stands; 0 without one.
 
-
-def _marks(text: str, stretches: Sequence[Stretch]) -> list[tuple[int, str]]:
-    """Return where each role begins, the first at 0, without gaps."""
-    role = ["other"] * (len(text) + 1)
-    for start, stop, name in stretches:
-        role[start:stop] = [name] * len(range(*slice(start, stop).indices(len(text))))
-    changes = [i for i in range(1, len(role)) if role[i] != role[i - 1]]
-    return [(i, role[i]) for i in (0, *changes)]
-
-
-def tag_actions(text: str) -> list[Stretch]:
-    """Divide a round's text into thought and the parts of its actions.
-
-    Knows calls, `click(1, 2)`, and JSON in `<tool_call>` tags; what comes before is
-    thought. Text without an action is thought altogether.
-
-    Examples
-    --------
-    >>> text = "I type. type('a')"
-    >>> [(text[start:stop], role) for start, stop, role in tag_actions(text)][:2]
-    [('I type. ', 'thought'), ('type', 'action')]
+    The rest of a character that several tokens make is empty: it is the one before.
     """
-    announced = _ACTION_PART.search(text)
-    begin = announced.end() if announced else 0
-    call = _CALL.search(text, begin)
-    if announced and announced[0] == "<tool_call>":
-        json_end = text.find("</tool_call>", begin)
-        stop = len(text) if json_end < 0 else json_end
-        return [(0, announced.start(), "thought"), *_parts(text, begin, stop)]
-    found: list[Stretch] = [(0, call.start() if call else len(text), "thought")]
-    while call is not None:
-        found.append((call.start(), call.end() - 1, "action"))
-        inside = _parts(text, call.end() - 1, len(text), whole=False)
-        found += inside
-        call = _CALL.search(text, inside[-1][1] if inside else call.end())
+    blank = len(piece) - len(piece.lstrip())
+    return blank if blank < len(piece) else min(len(piece), 1) - 1
+
+
+def _by_character(text: str, tagger: Tagger) -> Array:
+    """Return the role of each character, and one behind the last: `other`."""
+    found = np.full(len(text) + 1, "other", dtype=object)
+    for start, stop, name in tagger(text):
+        found[slice(*slice(start, stop).indices(len(text)))] = name
     return found
-
-
-def _parts(text: str, begin: int, stop: int, *, whole: bool = True) -> list[Stretch]:
-    """Divide a call's arguments, or JSON; unless `whole`, up to the closing bracket."""
-    found: list[Stretch] = []
-    depth, key = 0, ""
-    for match in _PART.finditer(text, begin, stop):
-        role = _role(match, key)
-        if match["string"]:
-            key = match["string"][1:-1] if match["key"] else ""
-        depth += bool(match["open"]) - bool(match["close"])
-        found.append((match.start(), match.end(), role))
-        if depth <= 0 and not whole:
-            break
-    return found
-
-
-def _role(match: re.Match[str], key: str) -> str:
-    if match["number"]:
-        return "coordinates"
-    if not match["string"] or match["key"]:
-        return "syntax"
-    if key in _NAMES:
-        return "action"
-    return "coordinates" if _POINT.fullmatch(match["string"][1:-1]) else "typed text"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.text.tagging import ROLES, roles, tag_actions
+from rounddiag.text.actions import tag_actions
+from rounddiag.text.tagging import ROLES, roles
 
 
 def told(text: str) -> list[tuple[str, str]]:
     """The stretches of a text that are no syntax, and their roles."""
-    parts = [(text[start:stop], role) for start, stop, role in tag_actions(text)]
-    return [(part, role) for part, role in parts if part and role != "syntax"]
+    of_character = zip(text, roles(list(text)), strict=True)
+    parts = [
+        ("".join(sign for sign, _ in group), role)
+        for role, group in groupby(of_character, lambda pair: pair[1])
+    ]
+    return [(p.strip(), role) for p, role in parts if role != "syntax" and p.strip()]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +28,7 @@ def told(text: str) -> list[tuple[str, str]]:
         (
             "<think>I click (here).</think> click(141, 203)",
             [
-                ("<think>I click (here).</think> ", "thought"),
+                ("<think>I click (here).</think>", "thought"),
                 ("click", "action"),
                 ("141", "coordinates"),
                 ("203", "coordinates"),
@@ -30,43 +37,70 @@ def told(text: str) -> list[tuple[str, str]]:
         (
             "Thought: call foo(1)\nAction: drag(start_box='(1,2)', end_box='(3,4)')",
             [
-                ("Thought: call foo(1)\nAction: ", "thought"),
+                ("Thought: call foo(1)", "thought"),
                 ("drag", "action"),
-                ("'(1,2)'", "coordinates"),
-                ("'(3,4)'", "coordinates"),
+                *((number, "coordinates") for number in "1234"),
             ],
         ),
         (
             "Action: click(start_box='<|box_start|>(12,34)<|box_end|>')",
+            [("click", "action"), ("12", "coordinates"), ("34", "coordinates")],
+        ),
+        (
+            "Action: scroll(direction='down', point='<point>10 20</point>')",
             [
-                ("Action: ", "thought"),
-                ("click", "action"),
-                ("'<|box_start|>(12,34)<|box_end|>'", "coordinates"),
+                ("scroll", "action"),
+                ("down", "other"),
+                ("10", "coordinates"),
+                ("20", "coordinates"),
             ],
         ),
         (
-            "pyautogui.write('a b'); pyautogui.click(x=1, y=2.5)",
+            "pyautogui.write('don't'); pyautogui.click(x=1, y=2.5);"
+            " pyautogui.hotkey('ctrl', 'c'); time.sleep(3)",
             [
                 ("pyautogui.write", "action"),
-                ("'a b'", "typed text"),
+                ("don't", "typed text"),
                 ("pyautogui.click", "action"),
                 ("1", "coordinates"),
                 ("2.5", "coordinates"),
+                ("pyautogui.hotkey", "action"),
+                ("ctrl", "other"),
+                ("c", "other"),
+                ("time.sleep", "action"),
+                ("3", "other"),
             ],
         ),
         (
-            'so <tool_call>{"name": "computer_use", "arguments": {"action": "type",'
-            ' "text": "Oslo", "coordinate": [1, 2]}}</tool_call>',
+            '<think>so</think><tool_call>{"name": "computer_use", "arguments":'
+            ' {"action": "type", "text": "Oslo"}}</tool_call>\n<tool_call>{"name":'
+            ' "computer_use", "arguments": {"action": "left_click", "coordinate":'
+            " [1, 2]}}</tool_call>",
             [
-                ("so ", "thought"),
-                ('"computer_use"', "action"),
-                ('"type"', "action"),
-                ('"Oslo"', "typed text"),
+                ("<think>so</think>", "thought"),
+                ("computer_use", "action"),
+                ("type", "action"),
+                ("Oslo", "typed text"),
+                ("computer_use", "action"),
+                ("left_click", "action"),
                 ("1", "coordinates"),
                 ("2", "coordinates"),
             ],
         ),
+        (
+            'Action: {"action_type": "key", "keys": ["ctrl", "c"], "x": 3} bye',
+            [
+                ("key", "action"),
+                ("ctrl", "other"),
+                ("c", "other"),
+                ("3", "coordinates"),
+                ("bye", "other"),
+            ],
+        ),
+        ("scroll(down)", [("scroll", "action"), ("down", "other")]),
+        ("<think>not click(1)", [("<think>not click(1)", "thought")]),
         ("no action at all", [("no action at all", "thought")]),
+        ("click(12", [("click", "action"), ("12", "coordinates")]),
         ("", []),
     ],
 )
@@ -96,8 +130,15 @@ def test_another_tagger_can_be_given() -> None:
     ]
 
 
+def test_the_rest_of_a_character_has_the_role_of_the_character() -> None:
+    assert roles(["type('", "é", "", "')", ""]) == [
+        *("action", "typed text", "typed text", "syntax", "syntax")
+    ]
+
+
 def test_tokens_without_text_have_a_role_too() -> None:
-    assert roles(["", "a", ""]) == ["thought", "thought", "other"]
+    assert roles(["", "a"]) == ["thought", "thought"]
+    assert roles([""]) == ["other"]
     assert roles([]) == []
 
 
@@ -110,7 +151,17 @@ def test_every_token_has_one_role(pieces: list[str], start: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a(" * 50_000, "'" * 50_000 + "b('" + "\\" * 50_000, "{" * 100_000]
+    "text",
+    [
+        "a(" * 50_000,
+        "'" * 50_000 + "b('" + "\\" * 50_000,
+        "{" * 100_000,
+        '{"a' * 50_000,
+        "f(" + "'a" * 50_000,
+        "f()" + "<" * 100_000,
+        "{ " * 50_000,
+        "<tool_call>" * 10_000,
+    ],
 )
 def test_a_hostile_text_ends_soon(text: str) -> None:
     assert tag_actions(text)
