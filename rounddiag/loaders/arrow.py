@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.arrow_budget import num_bytes
 from rounddiag.loaders.arrow_columns import is_rows, plain_column, rows_of
-from rounddiag.loaders.parquet.budget import check_size
+from rounddiag.loaders.parquet.budget import check_size, check_weights
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.table_reader import TableReader
 from rounddiag.loaders.table import Table
@@ -31,12 +32,17 @@ def parquet_table(source: Source) -> Table:
 
 
 def arrow_table(source: Source) -> Table:
-    """Return an Arrow file as a table: the file form, or the stream that has no end."""
+    """Return an Arrow file as a table: a stream, or a file that has one at byte 8."""
     with _load_errors(source), pa.OSFile(str(source.path)) as file:
-        is_stream = file.read(4) == _STREAM
-        file.seek(0)
-        opened = pa.ipc.open_stream(file) if is_stream else pa.ipc.open_file(file)
-        held = opened.read_all()
+        is_stream = file.read(len(_STREAM)) == _STREAM
+        start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
+        file.seek(file.size() - len(end))
+        if file.read() != end:  # cut off between two batches, it would lose rows
+            raise source.damaged(found="no end")
+        file.seek(start)
+        check_weights(source.path, num_bytes(file))
+        file.seek(start)
+        held = pa.ipc.open_stream(file).read_all()
         held.validate(full=True)  # offsets that lie would be read outside of the file
     return table_of_arrow(held, source)
 
@@ -100,7 +106,8 @@ def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
     try:
         yield
     except LoadError as error:
-        msg = f"{source.path}: {error}"
+        place = f"{source.path}: "
+        msg = f"{place}{str(error).removeprefix(place)}"
         raise LoadError(msg) from error
     except BROKEN as error:
         raise LoadError.build(

@@ -14,10 +14,8 @@ from rounddiag.loaders.ragged import Ragged
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LISTS = (
-    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
-    *(pa.types.is_list_view, pa.types.is_large_list_view),
-)
+# Not list views, which may overlap: a few bytes could be as many rows as one likes.
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_struct)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
 
@@ -59,6 +57,8 @@ def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
 
     What may be pictures stays as it is, until it is known that they are wanted.
     """
+    if pa.types.is_dictionary(column.type):
+        return [value for chunk in column.chunks for value in _values(chunk)]
     column = _stored(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
@@ -68,6 +68,13 @@ def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
         return column.to_numpy()
     is_plain = _is_number(column.type) or _is_any(column.type, _TEXTS)
     return column.to_pylist() if is_plain else column
+
+
+def _values(chunk: pa.DictionaryArray) -> list[Any]:
+    """Return one object for each value of a dictionary, however often it occurs."""
+    values = chunk.dictionary.to_pylist()
+    places = chunk.indices.to_pylist()
+    return [None if place is None else values[place] for place in places]
 
 
 def _is_any(kind: pa.DataType, kinds: tuple[Any, ...]) -> bool:

@@ -26,7 +26,10 @@ def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
     LoadError
         If the rows are not as many as the samples.
     """
-    found = [[_data(picture) for picture in _pictures(row)] for row in rows]
+    try:
+        found = [[_data(picture) for picture in _pictures(row)] for row in rows]
+    except ValueError as error:  # Arrow's structs, with names that are no text
+        raise source.damaged(found=f"{error!s:.80}") from error
     if len(found) != len(batch):
         raise LoadError.build(
             file=source.path,
