@@ -10,6 +10,7 @@ from rounddiag.core.frames import (
 from rounddiag.core.on_cpu import take_runs
 from rounddiag.core.reconciliation import reconcile
 from rounddiag.core.scalars import metrics
+from rounddiag.core.words import token_roles
 
 __all__ = [
     "metrics",
@@ -20,4 +21,5 @@ __all__ = [
     "sample_frame",
     "take_runs",
     "token_frame",
+    "token_roles",
 ]

@@ -12,8 +12,8 @@ from rounddiag.core import expand
 from rounddiag.core.divergence import prob_diff
 from rounddiag.core.open_columns import open_names, open_values
 from rounddiag.core.totals import packed
+from rounddiag.core.words import token_roles, token_texts
 from rounddiag.errors import FrameError
-from rounddiag.text import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ _FIELDS = {
     "old_log_prob": "old_log_probs",
     "entropy": "entropy",
 }
-_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "text")
+_ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
 
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
     return {**found, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
-def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list or array
+def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:
         values = packed(batch, getattr(batch, _FIELDS[name]))
@@ -78,7 +78,9 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
         old, rollout = (packed(batch, batch.log_probs(s)) for s in ("old", "rollout"))
         return prob_diff(torch.from_numpy(old), torch.from_numpy(rollout)).numpy()
     if name == "text":
-        return _text(batch)
+        return token_texts(batch)
+    if name == "role":
+        return token_roles(batch)
     num = host(batch.rounds.num_tokens)
     if name == "position":
         return expand.repeated(positions(batch), num) + token
@@ -91,12 +93,6 @@ def positions(batch: Batch) -> Array:
     return np.subtract(
         host(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
     )
-
-
-def _text(batch: Batch) -> list[str]:
-    num = host(batch.rounds.num_tokens)
-    ids = packed(batch, batch.response_ids)
-    return pieces(ids, batch.tokenizer, starts=np.cumsum(num) - num)
 
 
 def host(values: Tensor) -> Array:

@@ -41,9 +41,9 @@ def token_frame(
     batch : Batch
     columns : sequence of str
         More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
-        `entropy`, `prob_diff`, `text`; and by name those of the batch's
-        `round_columns` and `sample_columns`, repeated for each token. A round that
-        `round_columns` leave out has NaN or None.
+        `entropy`, `prob_diff`; `text`, and `role`, which needs a tokenizer; and by name
+        those of the batch's `round_columns` and `sample_columns`, repeated for each
+        token. A round that `round_columns` leave out has NaN or None.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 

@@ -278,8 +278,8 @@ def test_a_batch_of_nothing_has_empty_frames(device: torch.device) -> None:
 def test_an_unknown_column_lists_the_known() -> None:
     message = (
         "expected columns out of ['position', 'token_id', 'rollout_log_prob', "
-        "'old_log_prob', 'entropy', 'prob_diff', 'text']; found 'ratio'. `sample`, "
-        "`round`, `token` and `diff` are always there."
+        "'old_log_prob', 'entropy', 'prob_diff', 'role', 'text']; found 'ratio'. "
+        "`sample`, `round`, `token` and `diff` are always there."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(hand_batch(), ["ratio"])

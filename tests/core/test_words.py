@@ -1,0 +1,72 @@
+"""Text of tokens, and what they are for, as columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rounddiag as rd
+from rounddiag import schema, token_frame
+from rounddiag.core import token_roles
+from rounddiag.errors import FrameError
+from rounddiag.text import ROLES
+from tests.batches import hand_batch, padded
+
+# One letter a token; the two rounds of a sample of `hand_batch` are told apart.
+LETTERS = "go?k(?" + "?ab(?1" + "x"
+
+
+def spelled(ids: list[int]) -> str:
+    return "".join(LETTERS[i] for i in ids)
+
+
+def test_each_round_is_tagged_by_itself() -> None:
+    batch = hand_batch(tokenizer=spelled)
+    frame = token_frame(batch, ["text", "role"])
+    # Rounds: "go", "k" | "ab(", "1" | "x"
+    assert frame["text"].tolist() == list("gokab(1x")
+    assert frame["role"].tolist() == [
+        *["thought"] * 3,
+        *("action", "action", "syntax"),
+        *["thought"] * 2,
+    ]
+    assert frame["role"].dtype == schema.TOKENS["role"].dtype
+    assert frame["role"].cat.categories.tolist() == list(ROLES)
+
+
+def test_special_tokens_are_told_by_the_tokenizer() -> None:
+    frame = token_frame(rd.load("sample_data/healthy.parquet"), ["text", "role"])
+    special = frame[frame["role"] == "special"]
+    assert set(special["text"]) == {"<|im_end|>"}
+    assert len(special) == (frame["text"] == "<|im_end|>").sum() > 0
+
+
+def test_another_tagger_adds_its_roles() -> None:
+    batch = hand_batch(tokenizer=spelled)
+    found = token_roles(batch, lambda text: [(0, 1, "first")] if text else [])
+    assert list(found) == [
+        *("first", "other", "first"),
+        *("first", "other", "other", "first"),
+        "first",
+    ]
+    assert found.categories.tolist() == [*ROLES, "first"]
+
+
+def test_no_tokens_have_no_roles() -> None:
+    batch = padded(np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 2)))
+    frame = token_frame(replace(batch, tokenizer=spelled), ["role"])
+    assert len(frame) == 0
+    assert isinstance(frame["role"].dtype, pd.CategoricalDtype)
+
+
+def test_a_batch_without_a_tokenizer_has_no_roles() -> None:
+    message = (
+        "`role`: expected a batch with a tokenizer; found a batch without one."
+        " Pass `tokenizer=` to `rounddiag.load`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        token_frame(hand_batch(), ["role"])
