@@ -10,19 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.parquet.chunks import chunks_of
 from rounddiag.loaders.parquet.dictionaries import (
     BYTE_ARRAY,
     FIXED_LEN_BYTE_ARRAY,
     longest_value,
 )
-from rounddiag.loaders.parquet.pages import chunks_of, pages_of
+from rounddiag.loaders.parquet.pages import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    from rounddiag.loaders.parquet.pages import Chunk
+    from rounddiag.loaders.parquet.chunks import Chunk
 
 _FREE, _RATIO = 150_000_000, 64
 _NUMBER, _OBJECT = 8, 64  # bytes of a value in a tensor, and of a Python object

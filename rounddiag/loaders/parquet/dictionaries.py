@@ -9,7 +9,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from rounddiag.loaders.parquet.pages import Chunk, Page
+    from rounddiag.loaders.parquet.chunks import Chunk
+    from rounddiag.loaders.parquet.pages import Page
 
 # By their numbers in parquet.thrift.
 BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 6, 7

@@ -18,7 +18,8 @@ from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
 from rounddiag.loaders.parquet.budget import check_size
-from rounddiag.loaders.parquet.pages import chunks_of, pages_of
+from rounddiag.loaders.parquet.chunks import chunks_of
+from rounddiag.loaders.parquet.pages import pages_of
 from rounddiag.loaders.parquet.thrift import Compact
 from tests.loaders.parquet.tables import COLUMNS, FOOTER, write
 
