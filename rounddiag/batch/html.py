@@ -27,8 +27,8 @@ def as_html(batch: Batch) -> str:
         "step": batch.step,
         **{name: value for name, value in batch.meta.items() if name != "checks"},
     }
-    told = ((str(name).replace("_", " "), _told(fact)) for name, fact in facts.items())
-    return table([*failed, *((name, text) for name, text in told if text)])
+    rows = ((str(name).replace("_", " "), told(fact)) for name, fact in facts.items())
+    return table([*failed, *((name, text) for name, text in rows if text)])
 
 
 def failed_checks(meta: Mapping[str, Any]) -> list[str]:
@@ -56,7 +56,8 @@ def _escaped(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def _told(fact: object) -> str:
+def told(fact: object) -> str:
+    """Say a value of `meta` in words."""
     match fact:
         case None:
             return ""

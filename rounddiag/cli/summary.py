@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rounddiag.batch.html import told
 from rounddiag.checks import check
 from rounddiag.checks.words import count, printable
 from rounddiag.stats import FEW_SAMPLES, round_summary, worst_round
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from rounddiag.batch import Batch
@@ -21,6 +20,10 @@ _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
     *("ci_low", "ci_high", "p99", "max"),
 ]
+# What the summary tells elsewhere, or the command line told already.
+_ELSEWHERE = {
+    *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
+}
 
 
 def describe(batch: Batch) -> str:
@@ -81,18 +84,19 @@ def _worst(summary: pd.DataFrame) -> str:
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
-    told = {
-        "mask": batch.meta.get("mask_source"),
-        "old log-probs": batch.meta.get("old_log_probs_source"),
-        "sampling": _pairs(batch.meta.get("sampling") or {}),
+    meta = batch.meta
+    always = {
+        "mask": meta.get("mask_source"),
+        "old log-probs": meta.get("old_log_probs_source"),
+        "sampling": told(meta.get("sampling") or {}),
     }
-    lines = [
-        f"{what}: {printable(value or 'not recorded')}" for what, value in told.items()
-    ]
-    if batch.meta.get("rounds"):
-        lines.append(f"rounds: {printable(batch.meta['rounds'])}")
-    num_dropped = batch.meta.get("num_dropped_rows", 0)
-    lines.append(f"padding rows left out: {num_dropped}")
+    others = {
+        name.replace("num_", "number of ").replace("_", " "): told(fact)
+        for name, fact in meta.items()
+        if name not in _ELSEWHERE and isinstance(fact, str | int | list)
+    }
+    known = {name: fact or "not recorded" for name, fact in always.items()}
+    lines = [f"{name}: {printable(fact)}" for name, fact in {**known, **others}.items()]
     lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
     return "\n".join(lines)
 
@@ -101,7 +105,3 @@ def _others(found: Checks) -> str:
     lines = [f"{count(len(found.passed), 'check')} passed, {len(found.failed)} failed"]
     lines += [f"not testable: {one.name} ({one.detail})" for one in found.not_testable]
     return "\n".join(lines)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -51,7 +51,7 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
         "mask: response_mask\n"
         "old log-probs: a pass of its own\n"
         "sampling: temperature 1.0, top_p 0.9\n"
-        "padding rows left out: 3\n"
+        "number of dropped rows: 3\n"
         "tokens left out, diff not finite: 0"
     )
 
@@ -74,7 +74,6 @@ def test_it_says_what_the_file_does_not_know() -> None:
         "old log-probs: not recorded",
         "sampling: not recorded",
         "rounds: unknown",
-        "padding rows left out: 0",
         "tokens left out, diff not finite: 0",
     ]
 
