@@ -34,9 +34,10 @@ class Recorder:
 
     A call copies the columns of tokens of all samples to host memory (a few ms for 128
     responses of 8192 positions) and keeps nothing of the batch. A thread writes the
-    file, about 11 bytes a token; it has its name, `step_40.parquet`, only when it is
-    whole. Errors never reach the trainer: the first of each kind is logged to
-    `rounddiag.capture`, and all are counted.
+    file, 10 bytes a position or 13 with entropy; it has its name, `step_40.parquet`,
+    only when it is whole. Errors never reach the trainer: the first of each kind is
+    logged to `rounddiag.capture`, and all are counted. The copies stay until the next
+    call, for `finish`; a file is whole without it.
 
     Screenshots are copied of a few samples only, half of them drawn and half those with
     the largest mean |diff|; so are texts longer than 100 characters. The column
@@ -130,8 +131,7 @@ class Recorder:
     def step(self, step: int, batch: Any, *, entropy: Tensor | None = None) -> None:  # noqa: ANN401 verl's classes, which need not be installed
         """Record a step: after the old log-probabilities, before any rejection.
 
-        A step that was recorded before is replaced. The file is complete without
-        `finish`.
+        A step that was recorded before is replaced.
 
         Parameters
         ----------
