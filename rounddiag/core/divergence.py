@@ -6,6 +6,7 @@ by the training engine (`old`) and `b` by the sampling engine (`rollout`).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 
+# verl limits the log ratio before it takes the exponential: `SAFETY_BOUND`.
+LOG_RATIO_BOUND = 20.0
 # Below this |diff| four terms of the series are exact to 1e-7, relative.
 SERIES_LIMIT = 1 / 16
 _SERIES = (1 / 120, 1 / 24, 1 / 6, 1 / 2)
@@ -40,6 +43,31 @@ def diff(a: Values, b: Values) -> Values:
     """
     difference: Values = a - b
     return difference
+
+
+def k1(difference: Values) -> Values:
+    r"""Estimate KL(b, a) per token by :math:`-d`, which can be negative.
+
+    With the sign of verl, whose `rollout_corr/kl` is its mean.
+
+    Examples
+    --------
+    >>> k1(torch.tensor([0.5]))
+    tensor([-0.5000])
+    """
+    return -difference
+
+
+def k2(difference: Values) -> Values:
+    r"""Estimate KL(b, a) per token by :math:`d^2 / 2`.
+
+    Examples
+    --------
+    >>> k2(torch.tensor([0.5]))
+    tensor([0.1250])
+    """
+    halved: Values = difference * difference / 2
+    return halved
 
 
 def k3(difference: Tensor) -> Tensor:
@@ -101,3 +129,29 @@ def prob_diff(a: Tensor, b: Tensor) -> Tensor:
     tensor([1.])
     """
     return (a.exp() - b.exp()).abs()
+
+
+def chi2(difference: Tensor) -> Tensor:
+    r"""Chi-squared divergence of `a` from `b` per token, :math:`e^{2d} - 1`.
+
+    With :math:`d` limited to 20 nats on either side, as in verl, which logs its mean as
+    `rollout_corr/chi2_token`. Of one token it can be negative.
+
+    Examples
+    --------
+    >>> chi2(torch.tensor([0.0, 0.5]))
+    tensor([0.0000, 1.7183])
+    """
+    return torch.expm1(2 * difference.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+
+
+def beyond(difference: Values, threshold: float) -> Values:
+    r"""Tell which importance ratios :math:`e^d` are outside :math:`[1 / T, T]`.
+
+    Examples
+    --------
+    >>> beyond(torch.tensor([0.5, -1.0]), 2.0)
+    tensor([False,  True])
+    """
+    outside: Values = abs(difference) > math.log(threshold)
+    return outside

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.core.divergence import diff, k3, prob_diff
+from rounddiag.core.divergence import LOG_RATIO_BOUND, diff, k3, prob_diff
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.batch import Batch
 
-# verl limits the log ratio before it takes the exponential: `SAFETY_BOUND`.
-_BOUND = 20.0
 # verl adds this to the number of tokens that it divides by, in `masked_mean`.
 _EPSILON = 1e-8
 _UNDEFINED = {
@@ -105,8 +103,8 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
         "log_ppl_diff_max": gap.max(),
         "log_ppl_diff_min": gap.min(),
         "ppl_ratio": gap.exp().mean(),
-        "chi2_token": _mean((2 * log_ratio.clamp(-_BOUND, _BOUND)).exp()) - 1,
-        "chi2_seq": (2 * of_sample.clamp(-_BOUND, _BOUND)).exp().mean() - 1,
+        "chi2_token": _mean((2 * log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)).exp()) - 1,
+        "chi2_seq": (2 * of_sample.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)).exp().mean() - 1,
     }
     return {f"rollout_corr/{name}": value for name, value in found.items()}
 

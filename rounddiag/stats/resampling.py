@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.stats.clustered import ratio_interval, relative_error
+from rounddiag.stats.clustered import (
+    around,
+    has_scale,
+    ratio_interval,
+    standard_error,
+)
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -22,7 +27,8 @@ class Resampling:
     One draw gives every round, so rounds can be compared within a draw. The interval is
     the symmetric studentised bootstrap on the log scale: how far
     :math:`\log m^* - \log m` is from zero in each draw, in units of that draw's own
-    standard error, tells how many standard errors the interval must reach.
+    standard error, tells how many standard errors the interval must reach. Of values
+    that can be negative the scale is linear.
 
     Measured by `tests/benchmarks/coverage.py` on heavy-tailed tokens with a lognormal
     effect of the sample: where intervals should cover 95 %, these cover 92 to 95 % in
@@ -63,7 +69,12 @@ class Resampling:
         self.weights = drawn.astype(np.float64)
 
     def ratio_interval(
-        self, totals: Array, counts: Array, confidence: float = 0.95
+        self,
+        totals: Array,
+        counts: Array,
+        confidence: float = 0.95,
+        *,
+        is_signed: bool = False,
     ) -> tuple[float, float]:
         """Give the interval of a mean over tokens, sum of totals over sum of counts.
 
@@ -73,6 +84,8 @@ class Resampling:
             Sum over each cluster's tokens, and their number; 0 where a cluster has
             none.
         confidence : float
+        is_signed : bool
+            Values can be negative, so the scale is linear.
 
         Returns
         -------
@@ -80,26 +93,30 @@ class Resampling:
             `clustered.ratio_interval` where fewer than 10 clusters have tokens.
         """
         used = counts > 0
-        if np.count_nonzero(used) < MIN_DRAWN or not totals.sum() > 0:
-            return ratio_interval(totals[used], counts[used], confidence)
+        scaled = has_scale(totals, is_signed=is_signed)
+        if np.count_nonzero(used) < MIN_DRAWN or not scaled:
+            return ratio_interval(
+                totals[used], counts[used], confidence, is_signed=is_signed
+            )
         mean = totals.sum() / counts.sum()
         means, errors = self._draws(totals, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
-            distances = np.abs(np.log(means / mean)) / errors
+            apart = means - mean if is_signed else means * np.log(means / mean)
+            distances = np.abs(apart) / errors
         known = distances[np.isfinite(distances)]
         if len(known) == 0:
             return float(mean), float(mean)
         # The draws that tell nothing, of one cluster only say, are left out.
-        reach = np.quantile(known, confidence) * relative_error(totals, counts)
-        return float(mean * np.exp(-reach)), float(mean * np.exp(reach))
+        reach = np.quantile(known, confidence) * standard_error(totals, counts)
+        return around(mean, reach, is_signed=is_signed)
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
-        """Return each draw's mean and its relative standard error."""
+        """Return each draw's mean and its standard error."""
         weights = self.weights
         columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
         total, count, tt, tc, cc, num = (weights @ np.stack(columns, axis=1)).T
         with np.errstate(divide="ignore", invalid="ignore"):
             means = total / count
             residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
-            errors = np.sqrt(residuals * num / (num - 1)) / total
+            errors = np.sqrt(residuals * num / (num - 1)) / count
         return means, errors
