@@ -142,4 +142,6 @@ def _small(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=_QUALITY)
-    return EncodedScreenshot(data=buffer.getvalue(), **place._asdict())
+    return EncodedScreenshot(
+        data=buffer.getvalue(), seen_size=screenshot.size, **place._asdict()
+    )

@@ -27,10 +27,14 @@ class Screenshot(ABC):
     position : int or None
         Index in the response of its first image token. Negative for those in the
         prompt, back from the response's start: -1 is the prompt's last token.
+    seen_size : tuple of int, optional
+        Width and height of the picture that the model saw, in pixels, where this one
+        was made smaller: points that count in its pixels need it.
     """
 
     round: int | None = None
     position: int | None = None
+    seen_size: tuple[int, int] | None = None
 
     @property
     @abstractmethod

@@ -33,6 +33,7 @@ def test_a_large_one_is_made_small(proto: DataProto, tmp_path: Path) -> None:
     images = load_parquet(tmp_path / "batch.parquet").images
     assert images is not None
     assert images[0][0].size == (768, 15)
+    assert images[0][0].seen_size == (100 * 14, 2 * 14)
 
 
 @pytest.mark.parametrize(

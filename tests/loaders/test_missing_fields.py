@@ -98,8 +98,7 @@ def test_an_attention_mask_of_another_width_is_told() -> None:
 
 def test_prompts_of_other_samples_are_told() -> None:
     refuses(
-        "`prompts`: expected 2 rows of positions; found 3 rows of 2 positions."
-        f" {SAME}",
+        f"`prompts`: expected 2 rows of positions; found 3 rows of 2 positions. {SAME}",
         prompts=torch.ones(3, 2, dtype=torch.int64),
     )
 

@@ -1,13 +1,13 @@
 """Screenshots as columns.
 
 A list of encoded pictures a sample, as Hugging Face `datasets` stores one, and beside
-it two lists with the round and the position of each. The first layout had the round
-among the fields of the picture, and no position.
+it a list of what is known of each: round, position, and the size that the model saw.
+The first layout had the round among the fields of the picture, and nothing else.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     from rounddiag.vision import Screenshot
 
-_ROUNDS, _POSITIONS = "screenshot_rounds", "screenshot_positions"
+_FACTS = "screenshot_facts"
 _PATH, _ROUND = f"{COLUMN}.list.element.path", f"{COLUMN}.list.element.round"
 _PICTURE = [("bytes", pa.binary()), ("path", pa.string())]
 _TYPE = pa.list_(pa.struct(_PICTURE))
 _FIRST_TYPE = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
-_NUMBERS = pa.list_(pa.int32())
+_NAMES = ("round", "position", "seen_width", "seen_height")
+_FACTS_TYPE = pa.list_(pa.struct([(name, pa.int32()) for name in _NAMES]))
 # What tells `datasets` to show the column as pictures, in a form that all its versions
 # understand.
 FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
@@ -51,15 +52,14 @@ def screenshots_of(
     return tuple(
         tuple(
             StoredScreenshot(
-                round=round_,
-                position=position,
+                **_of_picture(facts),
                 file=file,
                 stamp=stamp,
                 row_group=group,
                 row=row,
                 index=index,
             )
-            for index, (round_, position) in enumerate(pictures)
+            for index, facts in enumerate(pictures)
         )
         for (group, row), pictures in rows
     )
@@ -73,40 +73,53 @@ def screenshot_columns(
         [{"bytes": _encoded_bytes(shot), "path": None} for shot in shots]
         for shots in images
     ]
-    rounds = [[shot.round for shot in shots] for shots in images]
-    positions = [[shot.position for shot in shots] for shots in images]
+    facts = [[_facts(shot) for shot in shots] for shots in images]
     yield pa.field(COLUMN, _TYPE), pa.array(encoded, _TYPE)
-    yield pa.field(_ROUNDS, _NUMBERS), pa.array(rounds, _NUMBERS)
-    yield pa.field(_POSITIONS, _NUMBERS), pa.array(positions, _NUMBERS)
+    yield pa.field(_FACTS, _FACTS_TYPE), pa.array(facts, _FACTS_TYPE)
 
 
-def _known(
-    source: pq.ParquetFile, file: Path
-) -> list[list[tuple[int | None, int | None]]]:
-    """Return round and position of every picture, a list a sample."""
+def _facts(screenshot: Screenshot) -> dict[str, int | None]:
+    width, height = screenshot.seen_size or (None, None)
+    values = (screenshot.round, screenshot.position, width, height)
+    return dict(zip(_NAMES, values, strict=True))
+
+
+def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
+    width, height = facts.get("seen_width"), facts.get("seen_height")
+    return {
+        "round": facts["round"],
+        "position": facts.get("position"),
+        "seen_size": (width, height) if width and height else None,
+    }
+
+
+def _known(source: pq.ParquetFile, file: Path) -> list[list[dict[str, int | None]]]:
+    """Return what is known of every picture, a list a sample."""
     is_first = _is_first(source.schema_arrow)
-    names = [_ROUND] if is_first else [_PATH, _ROUNDS, _POSITIONS]
+    names = [_ROUND] if is_first else [_PATH, _FACTS]
     table = source.read(names, use_threads=False)
-    sizes = pc.list_value_length(table[COLUMN]).to_pylist()
-    check_weights(file, (PICTURE * size for size in sizes))
-    pictures = table[COLUMN].to_pylist()
-    if is_first:
-        return [[(picture["round"], None) for picture in row] for row in pictures]
-    rounds, positions = (table[name].to_pylist() for name in (_ROUNDS, _POSITIONS))
-    return [
-        [(round_, position) for _, round_, position in zip(*row, strict=True)]
-        for row in zip(pictures, rounds, positions, strict=True)
-    ]
+    sizes = pc.list_value_length(table[COLUMN])
+    check_weights(file, (PICTURE * size for size in sizes.to_pylist()))
+    known = table[COLUMN if is_first else _FACTS]
+    if not pc.list_value_length(known).equals(sizes):
+        raise LoadError.build(
+            key=_FACTS,
+            expected=f"as many entries a row as `{COLUMN}` has",
+            found="other numbers of them",
+            advice="Save the batch with `rounddiag.save`.",
+        )
+    facts: list[list[dict[str, int | None]]] = known.to_pylist()
+    return facts
 
 
 def _is_first(schema: pa.Schema) -> bool:
     """Whether screenshots are stored as in the first layout; in neither is an error."""
     types = {field.name: field.type for field in schema}
-    found = [types.get(name) for name in (COLUMN, _ROUNDS, _POSITIONS)]
-    if found[0] != _FIRST_TYPE and found != [_TYPE, _NUMBERS, _NUMBERS]:
+    found = [types.get(name) for name in (COLUMN, _FACTS)]
+    if found[0] != _FIRST_TYPE and found != [_TYPE, _FACTS_TYPE]:
         raise LoadError.build(
             key=COLUMN,
-            expected=f"{_TYPE}, and `{_ROUNDS}` and `{_POSITIONS}` beside it",
+            expected=f"{_TYPE}, and `{_FACTS}` beside it",
             found=", ".join(map(str, found)),
             advice="Save the batch with `rounddiag.save`.",
         )

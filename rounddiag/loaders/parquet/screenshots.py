@@ -68,7 +68,12 @@ class StoredScreenshot(Screenshot):
             raise _changed(self.file, str(error)) from error
         if not isinstance(data, bytes):
             raise _changed(self.file, "another size or time")
-        return EncodedScreenshot(data=data, round=self.round, position=self.position)
+        return EncodedScreenshot(
+            data=data,
+            round=self.round,
+            position=self.position,
+            seen_size=self.seen_size,
+        )
 
     def _read(self) -> object:
         with pq.ParquetFile(self.file) as source:

@@ -29,7 +29,12 @@ def objects(*values: object) -> np.ndarray:
 def full() -> Batch:
     """Three samples of 3, 0 and 2 real positions, padded to 4."""
     red, blue = (
-        EncodedScreenshot(data=png(colour), round=round_, position=position)
+        EncodedScreenshot(
+            data=png(colour),
+            round=round_,
+            position=position,
+            seen_size=(40, 30) if position else None,
+        )
         for colour, round_, position in PICTURES
     )
     return Batch.from_padded(

@@ -166,7 +166,8 @@ def test_a_bomb_of_many_small_objects_is_refused(tmp_path: Path, nested: int) ->
         [pa.nulls(400_000, pa.binary()), pa.nulls(400_000, pa.string())],
         ["bytes", "path"],
     )
-    numbers = pa.ListArray.from_arrays(offsets, many)
+    names = ["round", "position", "seen_width", "seen_height"]
+    facts = pa.StructArray.from_arrays([many] * 4, names)
     full = pa.ListArray.from_arrays(offsets, many.fill_null(0))
     write(
         path,
@@ -176,8 +177,7 @@ def test_a_bomb_of_many_small_objects_is_refused(tmp_path: Path, nested: int) ->
         rollout_log_probs=full.cast(pa.list_(pa.float32())),
         old_log_probs=full.cast(pa.list_(pa.float32())),
         screenshots=pa.ListArray.from_arrays(offsets, pictures),
-        screenshot_rounds=numbers,
-        screenshot_positions=numbers,
+        screenshot_facts=pa.ListArray.from_arrays(offsets, facts),
     )
     assert path.stat().st_size < 100_000
     message, used = load_elsewhere(path)

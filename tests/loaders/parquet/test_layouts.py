@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,8 +108,12 @@ def test_numbers_of_pictures_must_agree(full: Batch, tmp_path: Path) -> None:
     path = tmp_path / "batch.parquet"
     save(full, path)
     table = pq.read_table(path)
-    index = table.column_names.index("screenshot_rounds")
-    rounds = pa.array([[0], [], [0]], table.schema.field(index).type)
-    pq.write_table(table.set_column(index, table.schema.field(index), rounds), path)
-    with pytest.raises(rd.errors.LoadError, match="expected a whole Parquet file as"):
+    index = table.column_names.index("screenshot_facts")
+    facts = pa.array([[{"round": 0}], [], []], table.schema.field(index).type)
+    pq.write_table(table.set_column(index, table.schema.field(index), facts), path)
+    message = (
+        f"{path}: `screenshot_facts`: expected as many entries a row as `screenshots`"
+        " has; found other numbers of them. Save the batch with `rounddiag.save`."
+    )
+    with pytest.raises(rd.errors.LoadError, match=f"^{re.escape(message)}$"):
         load_parquet(path)

@@ -33,14 +33,15 @@ def test_pandas(path: Path) -> None:
         frame["old_log_probs"][2], np.array([np.nan, -2.5]), strict=True
     )
     assert [shot["bytes"][:4] for shot in frame["screenshots"][0]] == [b"\x89PNG"] * 2
-    assert frame["screenshot_rounds"][2].tolist() == [0]
+    assert frame["screenshot_facts"][2][0]["round"] == 0
     assert frame["round_columns"][2][0]["version"] == 7
 
 
 def test_duckdb(path: Path) -> None:
     query = """
         SELECT group_id, "sample:rank", response_ids, old_log_probs[2],
-               octet_length(screenshots[1].bytes) > 50, screenshot_positions
+               octet_length(screenshots[1].bytes) > 50,
+               [fact.position FOR fact IN screenshot_facts]
         FROM read_parquet(?)
     """
     with duckdb.connect() as connection:
@@ -81,10 +82,7 @@ def test_datasets_shows_the_screenshots(
     assert all(isinstance(shot, Image) for shot in row["screenshots"])
     colours = [shot.convert("RGB").getpixel((0, 0)) for shot in row["screenshots"]]
     assert colours == [(255, 0, 0), (0, 0, 255)]
-    assert (row["screenshot_rounds"], row["screenshot_positions"]) == (
-        [0, None],
-        [-3, None],
-    )
+    assert [fact["position"] for fact in row["screenshot_facts"]] == [-3, None]
     assert data[2]["response_ids"] == [8, 151655]
 
 

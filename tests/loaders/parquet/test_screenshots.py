@@ -30,6 +30,8 @@ def test_encoded_bytes_are_kept_and_read_when_asked_for(
     assert images is not None
     assert full.images is not None
     assert [[shot.round for shot in row] for row in images] == [[0, None], [], [0]]
+    sizes = [[shot.seen_size for shot in row] for row in images]
+    assert sizes == [[(40, 30), None], [], [(40, 30)]]
     places = [[shot.position for shot in row] for row in images]
     assert places == [[-3, None], [], [-3]]
     assert [[shot.png() for shot in row] for row in images] == [
@@ -67,8 +69,7 @@ def test_loading_reads_no_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) 
     load_parquet(path)
     assert [name for name in read if name.startswith("screenshot")] == [
         "screenshots.list.element.path",
-        "screenshot_rounds",
-        "screenshot_positions",
+        "screenshot_facts",
     ]
 
 

@@ -82,8 +82,8 @@ def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:
             {"screenshots": pa.array([["a.png"]])},
             (
                 "`screenshots`: expected list<item: struct<bytes: binary, path:"
-                " string>>, and `screenshot_rounds` and `screenshot_positions` beside"
-                " it; found list<element: string>, None, None."
+                " string>>, and `screenshot_facts` beside it; found list<element:"
+                " string>, None."
             ),
         ),
     ],
