@@ -111,6 +111,36 @@ SUMMARY = Table(
     ),
 )
 
+# Means of tokens that are alike in something else than their round.
+_CELLS = (
+    count("num_samples", "samples with such tokens"),
+    NUM_TOKENS,
+    NUM_NONFINITE,
+    nat("mean_abs_diff", METRICS["abs_diff"].meaning, "float64"),
+    nat("ci_low", "lower end of the 95 % interval of the mean", "float64"),
+    nat("ci_high", "upper end of the 95 % interval of the mean", "float64"),
+)
+PLACE_MEANS = Table(
+    one_row_per="bin of places",
+    built_by="stats.positions",
+    keys=("low",),
+    columns=(
+        Column(name="low", dtype="float64", meaning="first place of the bin"),
+        Column(name="high", dtype="float64", meaning="last place of the bin"),
+        *_CELLS,
+    ),
+)
+ROLE_MEANS = Table(
+    one_row_per="role",
+    built_by="stats.role_means",
+    keys=("role",),
+    columns=(
+        Column(name="role", dtype="str", meaning="what tokens are for"),
+        Column(name="overlaps", dtype="bool", meaning="counted among the others too"),
+        *_CELLS,
+    ),
+)
+
 # What figures of both engines draw, and no frame of tokens has.
 ROLLOUT_PROB = Column(
     name="rollout_prob", dtype="float32", meaning="probability by the sampling engine"
