@@ -19,8 +19,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rounddiag import capture, errors, figures, stats
+    from rounddiag import capture, errors, figures, stats, vision
     from rounddiag.batch import Batch
+    from rounddiag.checks import check
     from rounddiag.core import (
         metrics,
         reconcile,
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
         token_frame,
     )
     from rounddiag.figures import plot_heatmap, plot_rounds, plot_trajectory, token_text
-    from rounddiag.loaders import formats, load, save
+    from rounddiag.loaders import attach, export_rescore, formats, load, save
     from rounddiag.stats import round_summary
 
 __all__ = [
     "Batch",
+    "attach",
     "capture",
+    "check",
     "errors",
+    "export_rescore",
     "figures",
     "formats",
     "load",
@@ -51,12 +55,14 @@ __all__ = [
     "stats",
     "token_frame",
     "token_text",
+    "vision",
 ]
 
-_SUBMODULES = frozenset({"capture", "errors", "figures", "stats"})
+_SUBMODULES = frozenset({"capture", "errors", "figures", "stats", "vision"})
 _HOMES = {
-    "loaders": ("formats", "load", "save"),
+    "loaders": ("attach", "export_rescore", "formats", "load", "save"),
     "batch": ("Batch",),
+    "checks": ("check",),
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
     "stats": ("round_summary",),
     "figures": ("plot_heatmap", "plot_rounds", "plot_trajectory", "token_text"),

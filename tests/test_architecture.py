@@ -30,7 +30,7 @@ TRAINER_MODULES = [
     "rounddiag.batch",
     "rounddiag.segmentation",
     "rounddiag.vision",
-    "rounddiag.loaders.fields",
+    "rounddiag.loaders.fields.mapping",
     "rounddiag.loaders.parquet",
     "rounddiag.capture",
 ]

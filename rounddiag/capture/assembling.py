@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.capture.rounds import with_records
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields import batch_from_fields
+from rounddiag.loaders.fields.mapping import batch_from_fields
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.columns import plain_columns
-from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.fields.field_reader import FieldReader
 from rounddiag.loaders.parquet.columns import host_array
+from rounddiag.loaders.tables.columns import plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rounddiag.capture.fields import Parts
-    from rounddiag.loaders.ragged import Ragged
+    from rounddiag.loaders.tensors.ragged import Ragged
 
 WEIGHTS = "rollout_is_weights"
 # One value a token each. The position ids of a vision model have four, and would cost

@@ -9,11 +9,11 @@ import torch
 
 from rounddiag.capture.holding import WEIGHTS, held
 from rounddiag.errors import BatchError
-from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.fields.field_reader import FieldReader
 
 if TYPE_CHECKING:
     from rounddiag.capture.fields import Parts
-    from rounddiag.loaders.ragged import Ragged
+    from rounddiag.loaders.tensors.ragged import Ragged
 
 
 def finished(known: Parts, later: Parts) -> Parts:

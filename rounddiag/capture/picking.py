@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag.core import on_cpu
 from rounddiag.core.totals import Totals
-from rounddiag.loaders.field_reader import FieldReader
+from rounddiag.loaders.fields.field_reader import FieldReader
 from rounddiag.segmentation import find_rounds
 
 if TYPE_CHECKING:

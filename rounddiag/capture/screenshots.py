@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.image_tokens import image_places
+from rounddiag.loaders.screens.image_tokens import image_places
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.batch import Batch
-    from rounddiag.loaders.image_tokens import Place
+    from rounddiag.loaders.screens.image_tokens import Place
     from rounddiag.vision import PatchScreenshot
 
     Pictures = tuple[PatchScreenshot, ...]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks import checked
 from rounddiag.errors import LoadError
-from rounddiag.loaders.dividing import divide_after, with_holes
-from rounddiag.loaders.joining import join_rows
-from rounddiag.loaders.places import files_of
-from rounddiag.loaders.several import read_files
-from rounddiag.loaders.single import read_table
-from rounddiag.loaders.trajectories import with_hint
+from rounddiag.loaders.files.places import files_of
+from rounddiag.loaders.files.several import read_files
+from rounddiag.loaders.files.single import read_table
+from rounddiag.loaders.joining.dividing import divide_after, with_holes
+from rounddiag.loaders.joining.rows import join_rows
+from rounddiag.loaders.joining.trajectories import with_hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

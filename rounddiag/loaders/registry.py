@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.arrays import DATASET, TENSORS
-from rounddiag.loaders.hooks import AREAL, OPENRLHF, TRL
-from rounddiag.loaders.miles import RANK
-from rounddiag.loaders.nemo_rl import NEMO_RL
-from rounddiag.loaders.own_file import OWN, OWN_OF_RANKS
-from rounddiag.loaders.prime_rl import PRIME_RL
-from rounddiag.loaders.skyrl import SKYRL, SKYRL_0_1
-from rounddiag.loaders.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS
-from rounddiag.loaders.verl_v1 import PAYLOAD
+from rounddiag.loaders.frameworks.hooks import AREAL, OPENRLHF, TRL
+from rounddiag.loaders.frameworks.miles import RANK
+from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
+from rounddiag.loaders.frameworks.own_file import OWN, OWN_OF_RANKS
+from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
+from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
+from rounddiag.loaders.frameworks.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
+from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS
+from rounddiag.loaders.frameworks.verl_v1 import PAYLOAD
+from rounddiag.loaders.tables.arrays import DATASET, TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Collection

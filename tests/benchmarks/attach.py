@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import rounddiag as rd
-from rounddiag.loaders.attach import attach
+from rounddiag.loaders.scores import attach
 from tests.batches import padded, random_log_probs
 from tests.benchmarks.parquet import print_time
 

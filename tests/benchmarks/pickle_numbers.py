@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.loaders.pickle_machine import PickleMachine
+from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.source import Source
 from tests.loaders.slime_writer import columns, rollout, samples_of, saved
 
@@ -33,7 +33,7 @@ VOCABULARY = 152_064
 MEASURE = """
 import sys, time
 import rounddiag as rd
-from rounddiag.loaders.pickle_machine import PickleMachine
+from rounddiag.loaders.pickles.machine import PickleMachine
 
 def most_megabytes():
     with open("/proc/self/status") as status:

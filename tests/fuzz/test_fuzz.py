@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rounddiag.loaders import load
-from rounddiag.loaders.content import names_of, read_root
+from rounddiag.loaders.files.content import names_of, read_root
 from rounddiag.loaders.registry import FORMATS, find_format
 from rounddiag.loaders.source import Source
 from tests.fuzz.cases import case

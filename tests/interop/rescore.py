@@ -24,8 +24,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import rounddiag as rd
-from rounddiag.loaders.attach import attach
-from rounddiag.loaders.rescore import export_rescore
+from rounddiag.loaders.scores import attach
+from rounddiag.loaders.scores.rescore import export_rescore
 
 SAMPLES, ROUNDS, WRITTEN, SHOWN = 4, 3, 5, 7
 VOCABULARY = 200

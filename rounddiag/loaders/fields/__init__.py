@@ -1,0 +1,1 @@
+"""Fields under verl's names, as a Batch."""

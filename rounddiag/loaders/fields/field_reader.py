@@ -1,0 +1,170 @@
+"""Fields of one file, looked up by name and fitted to its responses."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.tensors.ragged import Ragged, ragged, row_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import Tensor
+
+T = TypeVar("T")
+_SHOWN = 12  # names of fields in a message
+_ADVICE = {
+    "responses": "A batch needs verl's fields `responses`, `response_mask`,"
+    " `rollout_log_probs` and `old_log_probs`.",
+    "rollout_log_probs": "Let the sampler return them"
+    " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl) and save again.",
+    "old_log_probs": "The file was written before the training engine computed them,"
+    " as verl's gen_batch.dp and tq_batch.pt are: save it after"
+    " `batch = batch.union(old_log_prob)`, with"
+    " `rounddiag.capture.save_batch(batch, path)`.",
+    "response_mask": "Save `response_mask` too: without a mask nobody knows what the"
+    " model wrote.",
+}
+
+
+class FieldReader:
+    """Looks up the fields of one file.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], source: object) -> None:
+        self.fields, self.source = fields, source
+        # `in` on a mapping that reads when looked up would read the whole field.
+        self.names = tuple(fields)
+        name = "responses" if "responses" in self.names else "response_ids"
+        self.responses = self._required(name, "responses", "the token ids of responses")
+        self.num_samples = len(self.responses.lengths)
+
+    def _required(self, name: str, key: str, meaning: str) -> Ragged:
+        found = self.rows(name)
+        if found is None:
+            raise LoadError.build(
+                file=self.source,
+                key=key,
+                expected=meaning,
+                found=f"only {shown(self.names)}",
+                advice=_ADVICE[key],
+            )
+        return found
+
+    @cached_property
+    def prompts(self) -> Ragged | None:
+        """The prompts, where they are there."""
+        return self.rows("prompts") or self.rows("prompt_ids")
+
+    def rows(self, name: str) -> Ragged | None:
+        """Return a field as rows of positions, where it is there."""
+        return self._converted(name, ragged)
+
+    def row_list(self, name: str) -> list[Tensor] | None:
+        """Return a field as rows that may have dimensions of their own."""
+        return self._converted(name, row_list)
+
+    def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
+        try:
+            value = self.fields.get(name)
+            return None if value is None else convert(value)
+        except LoadError:
+            raise
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise self.misfit(
+                key=name, expected="rows of numbers", found=f"{error!s:.80}"
+            ) from error
+
+    def misfit(self, *, key: str, expected: str, found: str) -> LoadError:
+        """Build the LoadError of a field that does not fit."""
+        return LoadError.build(
+            file=self.source,
+            key=key,
+            expected=expected,
+            found=found,
+            advice="Save every field for the same samples and response positions.",
+        )
+
+    def per_token(self, *names: str) -> Tensor | None:
+        """Return the first of these fields that is there, one value a position."""
+        name = next((name for name in names if name in self.names), None)
+        found = None if name is None else self.rows(name)
+        if name is None or found is None:
+            return None
+        if not self._fits(found):
+            raise self.misfit(
+                key=name, expected=shape_of(self.responses), found=shape_of(found)
+            )
+        return found.values
+
+    def _fits(self, found: Ragged) -> bool:
+        same = torch.equal(found.offsets, self.responses.offsets)
+        return same and found.values.shape == self.responses.values.shape
+
+    def log_probs(self, name: str) -> Tensor:
+        """Return one of the two required sets of log-probabilities."""
+        found = self.per_token(name)
+        if found is None:
+            meaning = "the log-probabilities of the " + (
+                "training engine" if name == "old_log_probs" else "sampling engine"
+            )
+            found = self._required(name, name, meaning).values
+        return found
+
+    def mask(self) -> tuple[Tensor, str]:
+        """Return the mask of what the model wrote, and which field it is."""
+        for name in ("response_mask", "loss_mask", "attention_mask"):
+            found = self.response_part(name)
+            if found is not None:
+                return found, name
+        meaning = "a mask of the tokens that the model wrote"
+        return self._required("response_mask", "response_mask", meaning).values, ""
+
+    def response_part(self, name: str) -> Tensor | None:
+        """Return a field of responses; of one that has prompts too, the last part."""
+        found = self.rows(name)
+        if found is None or self._fits(found):
+            return None if found is None else found.values
+        longer = len(found.lengths) == self.num_samples and bool(
+            (found.lengths >= self.responses.lengths).all()
+        )
+        if not longer or found.values.dim() != 1:
+            raise self.misfit(
+                key=name, expected=shape_of(self.responses), found=shape_of(found)
+            )
+        return found.tails(self.responses.lengths).values
+
+    def row_sums(self, *names: str) -> Tensor | None:
+        """Return the sum over each row of the first of these fields that is there."""
+        name = next((name for name in names if name in self.names), None)
+        if name is None:
+            return None
+        found = self.rows(name)
+        if found is None:
+            return None
+        sums = [row.sum() for row in found.rows()]
+        return torch.stack(sums) if sums else found.values.new_zeros(0)
+
+
+def shown(names: Iterable[object]) -> str:
+    """Return names of fields for a message: not too many, not too long."""
+    short = [f"{name!s:.40}" for name in names]
+    more = f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
+    return f"{', '.join(short[:_SHOWN]) or 'nothing'}{more}"
+
+
+def shape_of(field: Ragged) -> str:
+    """Say how many rows of which length a field has."""
+    if field.is_padded and len(field.lengths):
+        return f"{len(field.lengths)} rows of {int(field.lengths[0])} positions"
+    return f"{len(field.lengths)} rows of {field.lengths.tolist()[:4]} positions"

@@ -1,0 +1,165 @@
+"""Fields under verl's names, as a Batch: the one place that maps the names.
+
+=========================================  =====================================
+in the file                                in the Batch
+=========================================  =====================================
+`responses`                                `response_ids`
+`response_mask`, else `loss_mask`, else    `response_mask`; which it was is in
+the response part of `attention_mask`      `meta["mask_source"]`
+`rollout_log_probs`, `old_log_probs`       the same
+`prompts`, padding removed                 `prompt_ids`
+`attention_mask`, response part            `lengths`
+`entropys` or `entropy`                    `entropy`
+`advantages`, `loss_mask`, `round_ids`     the same
+`token_level_scores` or `rm_scores`        `rewards`: their sum over each row
+column `rewards`                           `rewards`
+`ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
+`position_ids`, padding removed            `position_ids`
+column `uid`                               `group_ids`
+other columns with one plain value a row   `sample_columns`
+=========================================  =====================================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.batch.layout import REQUIRED
+from rounddiag.checks.log_probs import why_not_measurable
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.fields.field_reader import FieldReader
+from rounddiag.loaders.fields.input_ids import compared
+from rounddiag.loaders.fields.padding import unpadded
+from rounddiag.loaders.tables.columns import plain_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+_REWARDS = ("token_level_scores", "rm_scores")
+_SCORE = re.compile(r"(.+)_log_?probs?")
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "do_sample",
+    "logprobs_mode",
+)
+
+
+def batch_from_fields(
+    fields: Mapping[str, Any],
+    *,
+    source: object,
+    columns: Mapping[str, Any] | None = None,
+    info: Mapping[str, Any] | None = None,
+    sample_ids: Sequence[str] | None = None,
+) -> Batch:
+    """Build a batch from fields that are named as in verl.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+        Padded tensors, nested tensors, or sequences of rows. Only those in the table
+        above are looked up, so a mapping may read from a file when asked.
+    source : path-like
+        Where they came from, for messages and `meta["source"]`.
+    columns : mapping of str to sequence, optional
+        What there is one value of a sample; what is not plain is left out.
+    info : mapping, optional
+        What the file says of the whole batch: verl's `meta_info`.
+    sample_ids : sequence of str, optional
+        A name for each sample.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        If a required field is missing or the fields do not fit together.
+    """
+    reader = FieldReader(fields, source)
+    facts = dict(info or {})
+    kept = plain_columns(columns or {}, len(reader.responses.lengths))
+    groups = kept.pop("uid", None)
+    rewards = reader.row_sums(*_REWARDS)
+    mask, mask_source = reader.mask()
+    parts: dict[str, Any] = {
+        "response_ids": reader.responses.values,
+        "response_mask": mask,
+        "rollout_log_probs": reader.log_probs("rollout_log_probs"),
+        "old_log_probs": reader.log_probs("old_log_probs"),
+        "offsets": reader.responses.offsets,
+        **unpadded(reader),
+        "entropy": reader.per_token("entropys", "entropy"),
+        "advantages": reader.per_token("advantages"),
+        "round_ids": reader.per_token("round_ids"),
+        "loss_mask": reader.response_part("loss_mask"),
+        "rewards": _plain_rewards(kept) if rewards is None else rewards,
+        "scores": _scores(reader),
+        "group_ids": None if groups is None else tuple(map(str, groups)),
+        "sample_ids": None if sample_ids is None else tuple(sample_ids),
+        "step": _step(facts),
+        "sample_columns": kept,
+    }
+    known = {"source": str(source), "mask_source": mask_source, **compared(reader)}
+    parts["meta"] = {**known, **_origins(mask_source, facts), **not_measurable(parts)}
+    try:
+        return Batch(**parts)
+    except BatchError as error:
+        msg = f"{source}: {error}"
+        raise LoadError(msg) from error
+
+
+def _scores(reader: FieldReader) -> dict[str, Tensor]:
+    """Return the other log-probabilities of the same tokens, by name."""
+    found = {}
+    for name in reader.names:
+        match = _SCORE.fullmatch(name)
+        if match and match[1] not in {"old", "rollout"}:
+            found[match[1]] = reader.per_token(name)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
+    """Take the rewards out of the columns, where they are numbers; None is NaN."""
+    rewards = columns.get("rewards")
+    if rewards is None or rewards.dtype.kind not in "biufO":
+        return None
+    if any(isinstance(value, str) for value in rewards):
+        return None
+    return torch.from_numpy(columns.pop("rewards").astype(np.float64))
+
+
+def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Say where the numbers come from, as far as the file knows."""
+    rounds = {"rounds": "unknown"} if mask_source == "attention_mask" else {}
+    plain = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
+    return {
+        **rounds,
+        "old_log_probs_source": plain.get("old_log_probs_source", "unknown"),
+        "sampling": {name: plain[name] for name in _SAMPLING if name in plain},
+    }
+
+
+def _step(facts: Mapping[str, Any]) -> int | None:
+    found = (facts.get(name) for name in ("global_steps", "global_step", "step"))
+    return next((step for step in found if isinstance(step, int)), None)
+
+
+def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Say so, for `meta`, where the two engines' numbers are one and the same."""
+    fields = [parts[name] for name in REQUIRED[1:]]
+    fits = len({field.shape for field in fields}) == 1
+    reason = why_not_measurable(*fields) if fits else ""
+    return {"not_measurable": reason} if reason else {}

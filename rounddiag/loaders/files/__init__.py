@@ -1,0 +1,1 @@
+"""Which files a path means, what each holds, and which format that is."""

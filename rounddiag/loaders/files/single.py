@@ -1,0 +1,96 @@
+"""One file, or one table in memory, as a Batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.files.content import looks_like, names_of, read_root
+from rounddiag.loaders.files.known import find_useless
+from rounddiag.loaders.registry import closest, find_format
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.tables.in_memory import in_memory
+from rounddiag.loaders.tables.renaming import renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.format import Format
+
+    Columns = Mapping[str, str]
+
+# A file that is wrong in a new way is still a LoadError, with its cause.
+_UNFORESEEN = (
+    ArithmeticError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
+    """Return the format of a file, found from its content, and what it holds.
+
+    Raises
+    ------
+    LoadError
+        If the file is of another kind, is damaged, or lacks what a batch needs.
+    """
+    source = Source.of_file(file)
+    return _guarded(lambda: read_root(source), source, columns)
+
+
+def read_table(data: object, columns: Columns | None) -> Batch:
+    """Return the batch of a mapping, frame or data set.
+
+    Raises
+    ------
+    LoadError
+        If it is none of them, or lacks what a batch needs.
+    """
+    table, source = in_memory(data)
+    return _guarded(lambda: table, source, columns)[1]
+
+
+def _guarded(
+    read: Callable[[], object], source: Source, columns: Columns | None
+) -> tuple[Format, Batch]:
+    """Let nothing but a LoadError out."""
+    try:
+        return _batch(read(), source, columns)
+    except LoadError:
+        raise
+    except _UNFORESEEN as error:
+        found = f"what rounddiag did not foresee: {type(error).__name__}: {error!s:.80}"
+        raise source.damaged(found=found) from error
+
+
+def _batch(
+    root: object, source: Source, columns: Columns | None
+) -> tuple[Format, Batch]:
+    if columns:
+        root = renamed(root, columns, source)
+    form = find_format(names_of(root))
+    if form is None:
+        raise _unknown(source, root)
+    return form, form.read(root, source)
+
+
+def _unknown(source: Source, root: object) -> LoadError:
+    useless = find_useless(names_of(root))
+    if useless is not None:
+        return source.error("a saved batch", useless.what, useless.advice)
+    near = [
+        f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
+        for form, missing in closest(names_of(root))
+    ]
+    close = f"It comes close to: {'; '.join(near)}. " if near else ""
+    return source.error(
+        expected="a saved batch",
+        found=looks_like(root),
+        advice=f"{close}`rounddiag.formats()` lists what can be opened.",
+    )

@@ -1,0 +1,1 @@
+"""One module, or a few, for the files of each framework."""

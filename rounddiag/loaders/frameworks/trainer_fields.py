@@ -1,0 +1,132 @@
+"""What trainers call their fields, and how they hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.fields.sequences import divided
+from rounddiag.loaders.frameworks.completions import without_padding
+from rounddiag.loaders.tensors.ragged import row_list
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    Fields = dict[str, list[Tensor]]
+
+# Per token, with the first left out; `final_response_mask` is the mask after rejection.
+_ROLL = {
+    "infer_logprobs": "rollout_log_probs",
+    "old_log_probs": "old_log_probs",
+    "ref_log_probs": "ref_log_probs",
+    "advantages": "advantages",
+    "final_response_mask": "loss_mask",
+    "scores": "rm_scores",
+}
+_OPENRLHF = {
+    "rollout_log_probs": "rollout_log_probs",
+    "action_log_probs": "old_log_probs",
+    "base_action_log_probs": "ref_log_probs",
+    "advantages": "advantages",
+}
+_AREAL = {
+    "logprobs": "rollout_log_probs",
+    "prox_logp": "old_log_probs",
+    "ref_logp": "ref_log_probs",
+}
+_AREAL_MASKS = ("input_ids", "loss_mask", "attention_mask")
+_TRL = {
+    "sampling_per_token_logps": "rollout_log_probs",
+    "old_per_token_logps": "old_log_probs",
+    "ref_per_token_logps": "ref_log_probs",
+}
+# Why one of the two required fields is not there, and what makes it so that it is.
+_ADVICE = {
+    "sampling_per_token_logps": "TRL has them where vLLM samples (`use_vllm=True`) or a"
+    " `rollout_func` returns `logprobs`.",
+    "old_per_token_logps": "TRL computes them with"
+    " `vllm_importance_sampling_correction=True`, or where"
+    " `gradient_accumulation_steps` is no multiple of `steps_per_generation *"
+    " num_iterations`.",
+    "rollout_log_probs": "OpenRLHF asks vLLM for them with"
+    " `--algo.advantage.is_correction_enable`.",
+    "action_log_probs": "Save it where OpenRLHF has computed them: in"
+    " `PPOTrainer.train_step`, after `make_experience_batch`.",
+    "logprobs": "Save them with the other fields of AReaL's `rollout_batch`.",
+    "prox_logp": "AReaL computes them with `actor.recompute_logprob=true`, or with"
+    " `actor.use_decoupled_loss=true`.",
+    "old_log_probs": "What ROLL dumps of a rollout was written before there are any:"
+    " save the batch in the pipeline where they are, before the correction.",
+}
+
+
+def roll_fields(fields: Mapping[str, Any], source: object) -> Fields:
+    """Return the fields of ROLL's DataProto under verl's names.
+
+    ROLL has masks of the whole sequence, and log-probabilities that lack its first
+    token.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If a field is missing or does not fit; ROLL's own dumps of rollouts have no
+        `old_log_probs`.
+    """
+    _require(fields, _ROLL, source)
+    return divided(
+        fields, source, tokens="input_ids", written="response_mask", names=_ROLL
+    )
+
+
+def openrlhf_fields(fields: Mapping[str, Any], source: object) -> Fields:
+    """Return the fields of OpenRLHF's experiences under verl's names."""
+    _require(fields, _OPENRLHF, source)
+    return divided(
+        fields, source, tokens="sequences", written="action_mask", names=_OPENRLHF
+    )
+
+
+def trl_fields(fields: Mapping[str, Any], source: object) -> Fields:
+    """Return the fields of TRL's completions under verl's names."""
+    _require(fields, _TRL, source)
+    return without_padding(fields, source, _TRL)
+
+
+def areal_fields(fields: Mapping[str, Any], source: object) -> Fields:
+    """Return the fields of AReaL's trajectories under verl's names.
+
+    AReaL's training engine writes the value of the next token at each place, and
+    something without a meaning at the last.
+    """
+    _require(fields, _AREAL, source)
+    known = {*_AREAL, *_AREAL_MASKS}
+    held = {name: fields[name] for name in tuple(fields) if name in known}
+    for name in ("prox_logp", "ref_logp"):
+        if name in held:
+            held[name] = [row[:-1] for row in row_list(held[name])]
+    return divided(held, source, tokens="input_ids", written="loss_mask", names=_AREAL)
+
+
+def _require(
+    fields: Mapping[str, Any], names: Mapping[str, str], source: object
+) -> None:
+    """Say how to have the two sets of log-probabilities where one is not there."""
+    held = tuple(fields)  # `in` may read a whole field
+    for theirs, ours in names.items():
+        if ours in {"rollout_log_probs", "old_log_probs"} and theirs not in held:
+            engine = "training" if ours == "old_log_probs" else "sampling"
+            raise LoadError.build(
+                file=source,
+                key=theirs,
+                expected=f"the log-probabilities of the {engine} engine",
+                found="none",
+                advice=_ADVICE[theirs],
+            )

@@ -1,0 +1,1 @@
+"""Batches and rows joined, and rounds divided."""

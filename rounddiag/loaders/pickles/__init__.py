@@ -1,0 +1,1 @@
+"""Pickles, read by an interpreter that makes plain data and runs nothing."""

@@ -1,0 +1,1 @@
+"""JSON text with one record a line, as samples."""

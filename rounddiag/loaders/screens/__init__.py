@@ -1,0 +1,1 @@
+"""Screenshots of a batch, and where they stand among its tokens."""

@@ -1,0 +1,1 @@
+"""Tables: what is per token, per sample and for all, under any names."""

@@ -1,0 +1,1 @@
+"""Tensors and arrays that are still in a file, and how to copy them out."""

@@ -1,0 +1,124 @@
+"""verl's names as a Batch: what is missing or does not fit is told."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from rounddiag.loaders.fields.mapping import batch_from_fields
+from tests.loaders.verl_writer import small_batch, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag import Batch
+
+SAME = "Save every field for the same samples and response positions."
+
+
+def built(**changes: Any) -> Batch:
+    fields = {**small_batch(), **changes}
+    return batch_from_fields(
+        {name: value for name, value in fields.items() if value is not None},
+        source="step_7.pkl",
+    )
+
+
+def refuses(message: str, **changes: Any) -> None:
+    with pytest.raises(LoadError, match=f"^{re.escape(f'step_7.pkl: {message}')}$"):
+        built(**changes)
+
+
+def test_no_mask_at_all_is_told() -> None:
+    refuses(
+        "`response_mask`: expected a mask of the tokens that the model wrote; found"
+        " only prompts, responses, rollout_log_probs, old_log_probs. Save"
+        " `response_mask` too: without a mask nobody knows what the model wrote.",
+        response_mask=None,
+        attention_mask=None,
+    )
+
+
+def test_a_rollout_without_old_log_probs_is_told_what_to_save(tmp_path: Path) -> None:
+    fields = small_batch()
+    del fields["old_log_probs"]
+    path = write(tmp_path / "gen_batch.dp", fields)
+
+    message = (
+        f"{path}: `old_log_probs`: expected the log-probabilities of the training"
+        " engine; found only prompts, responses, response_mask, attention_mask,"
+        " rollout_log_probs. The file was written before the training engine computed"
+        " them, as verl's gen_batch.dp and tq_batch.pt are: save it after"
+        " `batch = batch.union(old_log_prob)`, with"
+        " `rounddiag.capture.save_batch(batch, path)`."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        load(path)
+
+
+def test_missing_rollout_log_probs_are_told_how_to_get() -> None:
+    refuses(
+        "`rollout_log_probs`: expected the log-probabilities of the sampling engine;"
+        " found only prompts, responses, response_mask, attention_mask, old_log_probs."
+        " Let the sampler return them"
+        " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl) and save"
+        " again.",
+        rollout_log_probs=None,
+    )
+
+
+def test_log_probs_of_another_shape_are_told() -> None:
+    refuses(
+        "`old_log_probs`: expected 2 rows of 4 positions; found 2 rows of 6 positions."
+        f" {SAME}",
+        old_log_probs=torch.zeros(2, 6),
+    )
+
+
+def test_rows_where_one_field_is_nested_and_longer_are_told() -> None:
+    refuses(
+        "`old_log_probs`: expected 2 rows of 4 positions; found 2 rows of [4, 3]"
+        f" positions. {SAME}",
+        old_log_probs=[torch.zeros(4), torch.zeros(3)],
+    )
+
+
+def test_an_attention_mask_of_another_width_is_told() -> None:
+    refuses(
+        "`attention_mask`: expected [6] positions a row, of prompt and response; found"
+        f" [7]. {SAME}",
+        attention_mask=torch.ones(2, 7),
+    )
+
+
+def test_prompts_of_other_samples_are_told() -> None:
+    refuses(
+        f"`prompts`: expected 2 rows of positions; found 3 rows of 2 positions. {SAME}",
+        prompts=torch.ones(3, 2, dtype=torch.int64),
+    )
+
+
+def test_position_ids_of_another_width_are_told() -> None:
+    refuses(
+        "`position_ids`: expected rows as long as those of `attention_mask`; found 2"
+        f" rows of [5] positions. {SAME}",
+        position_ids=torch.ones(2, 3, 5),
+    )
+
+
+def test_a_mask_that_is_none_is_told_by_the_batch() -> None:
+    mask = torch.tensor([[1, 2, 0, 1], [1, 0, 0, 0]])
+    with pytest.raises(LoadError, match=r"^step_7\.pkl: `response_mask`: expected "):
+        built(response_mask=mask)
+
+
+def test_a_field_that_is_no_rows_is_told() -> None:
+    refuses(
+        f"`old_log_probs`: expected rows of numbers; found no rows. {SAME}",
+        old_log_probs=torch.tensor(1.0),
+    )

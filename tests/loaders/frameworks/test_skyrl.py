@@ -1,0 +1,206 @@
+"""Files that the released SkyRL dumped, and others in its layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rounddiag.core import token_frame
+from rounddiag.loaders import load
+from rounddiag.loaders.files.content import read_root
+from rounddiag.loaders.pickles.inert import Name, Node
+from rounddiag.loaders.source import Source
+from tests.loaders.skyrl_writer import small_batch, stored, write, write_state
+
+DATA = Path(__file__).parents[2] / "data"
+FILES = sorted(DATA.glob("skyrl-*_training_input.pkl"))
+NEWEST = DATA / "skyrl-0.3.0_default_global_step_7_training_input.pkl"
+OLDER = DATA / "skyrl-0.1.0_older_global_step_7_training_input.pkl"
+IMAGES = DATA / "skyrl-0.3.0_images_global_step_7_training_input.pkl"
+
+files = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "global_step_3_training_input.pkl"
+
+
+def test_the_files_of_two_releases_are_there() -> None:
+    kinds = [path.name.split("_global")[0] for path in FILES]
+
+    assert kinds == [
+        "skyrl-0.1.0_older",
+        "skyrl-0.3.0_bf16",
+        "skyrl-0.3.0_default",
+        "skyrl-0.3.0_images",
+    ]
+
+
+def test_the_stand_in_writes_the_layout_of_the_release(path: Path) -> None:
+    ours = read_root(Source.of_file(write(path, small_batch())))
+    theirs = read_root(Source.of_file(NEWEST))
+
+    assert isinstance(ours, Node)
+    assert isinstance(theirs, Node)
+    assert layout(ours) == layout(theirs)
+
+
+def layout(node: Node) -> tuple[object, ...]:
+    """Return what is called, and the keys of the state and of one tensor in it."""
+    match node.args:
+        case (Name(cls), {"batch_dict": {"sequences": dict(tensor)}, **others}):
+            return node.name, cls, list(tensor), list(others)
+    return ()
+
+
+@files
+def test_rounds_are_the_runs_of_the_loss_mask(path: Path) -> None:
+    batch = load(path)
+    frame = token_frame(batch)
+
+    assert frame["sample"].tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
+    assert frame["round"].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1]
+    assert frame["diff"].tolist() == [*[-0.25] * 3, *[-0.5] * 2, *[-0.25] * 4, -0.5]
+    assert batch.meta["mask_source"] == "loss_mask"
+    assert batch.meta["old_log_probs_source"] == "a pass of its own"
+    assert batch.step == 7
+
+
+@files
+def test_responses_are_found_on_either_side_of_the_padding(path: Path) -> None:
+    batch = load(path)
+
+    assert batch.lengths.tolist() == [7, 2, 5]
+    assert batch.response_ids.tolist() == [
+        *(100, 101, 102, 3, 4, 205, 206),
+        *(100, 101),
+        *(100, 101, 2, 3, 204),
+    ]
+    assert batch.rollout_log_probs[:7].tolist() == [
+        *(-0.125, -0.25, -0.375, 0.0, 0.0, -0.75, -0.875)
+    ]
+
+
+@files
+def test_prompts_have_no_padding(path: Path) -> None:
+    batch = load(path)
+    shown = [151652, 151655, 151655, 151653] if path == IMAGES else []
+
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [*shown, 1, 2, 3, 1, 2, 3, 4, 5]
+
+
+@files
+def test_the_reference_is_a_score_and_advantages_are_kept(path: Path) -> None:
+    batch = load(path)
+
+    assert batch.advantages is not None
+    assert batch.scores["ref"][:3].tolist() == [-0.875, -1.0, -1.125]
+    assert batch.advantages.tolist() == [0.5 * float(m) for m in batch.response_mask]
+    assert batch.meta["left_out"] == ["returns"]
+
+
+def test_groups_are_those_of_the_prompt_boundaries() -> None:
+    batch = load(NEWEST)
+
+    assert batch.group_ids == ("0", "0", "1")
+    assert "group_source" not in batch.meta
+    assert batch.sample_columns["policy_mini_batch"].tolist() == [0, 0, 1]
+
+
+def test_padding_rows_are_dropped_and_counted() -> None:
+    assert load(NEWEST).num_samples == 3
+    assert load(NEWEST).meta["num_dropped_rows"] == 1
+    assert load(OLDER).meta["num_dropped_rows"] == 0
+
+
+def test_the_metadata_is_kept() -> None:
+    assert load(NEWEST).meta["metadata"] == {
+        "response_length": 7,
+        "avg_response_length": 14 / 3,
+        "avg_final_rewards": 0.5,
+        "pad_size": 1,
+    }
+
+
+def test_rows_that_are_steps_keep_what_tells_them_and_are_in_no_group() -> None:
+    batch = load(OLDER)
+    columns = {name: list(values) for name, values in batch.sample_columns.items()}
+
+    assert batch.group_ids is None
+    assert columns == {
+        "is_last_step": [False, True, True],
+        "trajectory_ids": ["task-0_0", "task-0_0", "task-1_0"],
+    }
+
+
+def test_half_precision_is_kept_as_it_is() -> None:
+    batch = load(DATA / "skyrl-0.3.0_bf16_global_step_7_training_input.pkl")
+
+    assert batch.old_log_probs.dtype == torch.bfloat16
+
+
+def test_a_screenshot_is_known_with_its_place() -> None:
+    images = load(IMAGES).images
+
+    assert images is not None
+    assert [len(row) for row in images] == [1, 0, 0]
+    shot = images[0][0]
+    assert (shot.round, shot.position, shot.size) == (0, -6, (56, 28))
+
+
+def test_without_boundaries_samples_of_the_same_prompt_are_a_group(path: Path) -> None:
+    batch = load(write(path, small_batch()))
+
+    assert batch.group_ids is not None
+    assert batch.group_ids[0] == batch.group_ids[1]
+    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
+    assert batch.step == 3
+
+
+def test_group_ids_that_are_still_there_are_taken(path: Path) -> None:
+    batch = load(write(path, small_batch(), {"uids": ["a", "b"]}))
+
+    assert batch.group_ids == ("a", "b")
+    assert not batch.sample_columns
+
+
+def test_rewards_that_are_still_there_are_summed(path: Path) -> None:
+    rewards = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.5]])
+    batch = load(write(path, {**small_batch(), "rewards": rewards}))
+
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.5]
+
+
+def test_tensors_of_the_layout_without_a_format_are_read(path: Path) -> None:
+    held = {name: stored(value) for name, value in small_batch().items()}
+    for value in held.values():
+        if value is not None:
+            del value["format"]
+    batch = load(write_state(path, {"batch_dict": held, "metadata": None}))
+
+    assert batch.response_ids.tolist() == [10, 3, 11, 12, 13]
+
+
+def test_a_sample_that_was_taken_out_of_the_loss_has_no_rounds(path: Path) -> None:
+    fields = small_batch()
+    fields["loss_mask"][0] = 0
+    batch = load(write(path, fields))
+
+    assert batch.num_samples == 2
+    assert batch.rounds.sample.tolist() == [1]
+
+
+def test_an_empty_response_is_all_prompt(path: Path) -> None:
+    fields = small_batch()
+    fields["response_mask"][0] = 0
+    fields["loss_mask"][0] = 0
+    batch = load(write(path, fields))
+
+    assert batch.prompt_ids is not None
+    assert batch.lengths.tolist() == [0, 2]
+    assert batch.prompt_ids.tolist() == [1, 2, 10, 3, 11, 1, 2]
