@@ -1,6 +1,6 @@
 """Compare `rounddiag.metrics` with what the released verl computes in float32.
 
-Runs inside verl's environment (`tests/interop/run`).
+Runs inside verl's environment (`tests/interop/verl`).
 """
 
 from __future__ import annotations

@@ -24,8 +24,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import rounddiag as rd
-from rounddiag.loaders.scores import attach
-from rounddiag.loaders.scores.rescore import export_rescore
 
 SAMPLES, ROUNDS, WRITTEN, SHOWN = 4, 3, 5, 7
 VOCABULARY = 200
@@ -71,7 +69,7 @@ def sampled(model: Any) -> rd.Batch:
 
 def example(folder: Path) -> str:
     """The docstring's example with the folder, the model and the scores below it."""
-    text = inspect.cleandoc(export_rescore.__doc__ or "")
+    text = inspect.cleandoc(rd.export_rescore.__doc__ or "")
     _, _, after = text.partition("With transformers")
     _, _, code = after.partition("::\n\n")
     code = textwrap.dedent(code.partition("\n\nThen")[0])
@@ -87,9 +85,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         model.save_pretrained(folder / "model")
-        export_rescore(batch, folder / "exported")
+        rd.export_rescore(batch, folder / "exported")
         exec(example(folder), {})  # noqa: S102 our own docstring
-        rescored = attach(batch, "rescored", folder / "scores.jsonl")
+        rescored = rd.attach(batch, "rescored", folder / "scores.jsonl")
     diff = rd.token_frame(rescored, a="rescored", b="rollout")["diff"].abs()
     print(f"{len(diff)} tokens, |rescored - rollout| up to {diff.max():.1e}")
     assert len(diff) == SAMPLES * ROUNDS * WRITTEN
