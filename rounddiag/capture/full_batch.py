@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_PERCENT = {"p50": 50, "p95": 95, "p99": 99}
+_PERCENT = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 
 def round_statistics(batch: Batch) -> list[dict[str, Any]]:
@@ -30,9 +30,10 @@ def round_statistics(batch: Batch) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        One entry a round: the columns of `schema.SUMMARY` except the interval, and what
-        that is made from: `cluster_abs_diff` and `cluster_tokens`, the sum of |diff|
-        and the number of finite tokens of each group (of each sample without groups).
+        One entry a round: the columns of `schema.SUMMARY` that no other ones tell,
+        except the interval, and what that is made from: `cluster_abs_diff` and
+        `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
+        group (of each sample without groups).
     """
     diff = np.empty(batch.num_tokens, dtype=np.float32)
     totals = measure(batch, a="old", b="rollout", out=diff)
@@ -68,11 +69,15 @@ def _of_tokens(
     values = take_runs(diff, *place)
     finite = np.isfinite(values)
     if not finite.any():
-        return dict.fromkeys([*_PERCENT, "prob_diff"], float("nan"))
+        return dict.fromkeys([*_PERCENT, "share_zero", "prob_diff"], float("nan"))
     size = np.abs(values[finite])
     found = np.percentile(size.astype(np.float64), [*_PERCENT.values()]).tolist()
     mean = take_runs(probs, *place)[finite].mean(dtype=np.float64)
-    return {**dict(zip(_PERCENT, found, strict=True)), "prob_diff": float(mean)}
+    return {
+        **dict(zip(_PERCENT, found, strict=True)),
+        "share_zero": float((size == 0).mean()),
+        "prob_diff": float(mean),
+    }
 
 
 def _clusters(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:

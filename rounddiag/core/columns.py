@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from rounddiag import schema
 from rounddiag.core import expand
-from rounddiag.core.divergence import prob_diff
+from rounddiag.core.measures import prob_diffs
 from rounddiag.core.open_columns import open_names, open_values
 from rounddiag.core.totals import packed
 from rounddiag.core.words import token_roles, token_texts
@@ -69,14 +68,15 @@ def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
     return {**found, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
-def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
+def token_column(
+    batch: Batch, token: Array, name: str, *, a: str = "old", b: str = "rollout"
+) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:
         values = packed(batch, getattr(batch, _FIELDS[name]))
         return values.astype(schema.TOKENS[name].dtype, copy=False)
     if name == "prob_diff":
-        old, rollout = (packed(batch, batch.log_probs(s)) for s in ("old", "rollout"))
-        return prob_diff(torch.from_numpy(old), torch.from_numpy(rollout)).numpy()
+        return prob_diffs(batch, a=a, b=b)
     if name == "text":
         return token_texts(batch)
     if name == "role":

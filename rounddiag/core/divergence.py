@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 
-# verl limits the log ratio before it takes the exponential: `SAFETY_BOUND`.
-LOG_RATIO_BOUND = 20.0
+_LOG_RATIO_BOUND = 20.0  # `SAFETY_BOUND` of verl
 # Below this |diff| four terms of the series are exact to 1e-7, relative.
 SERIES_LIMIT = 1 / 16
 _SERIES = (1 / 120, 1 / 24, 1 / 6, 1 / 2)
@@ -142,7 +141,18 @@ def chi2(difference: Tensor) -> Tensor:
     >>> chi2(torch.tensor([0.0, 0.5]))
     tensor([0.0000, 1.7183])
     """
-    return torch.expm1(2 * difference.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND))
+    return torch.expm1(2 * bounded(difference))
+
+
+def bounded(log_ratio: Tensor) -> Tensor:
+    """Limit a log ratio to 20 nats on either side before its exponential, as verl does.
+
+    Examples
+    --------
+    >>> bounded(torch.tensor([-30.0, 1.0]))
+    tensor([-20.,   1.])
+    """
+    return log_ratio.clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)
 
 
 def beyond(difference: Values, threshold: float) -> Values:

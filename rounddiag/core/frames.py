@@ -72,7 +72,7 @@ def token_frame(
     1       0      1      0   0.0
     """
     check_columns(batch, columns)
-    return _tokens(batch, diffs(batch, a=a, b=b), columns)
+    return _tokens(batch, diffs(batch, a=a, b=b), columns, a=a, b=b)
 
 
 def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -112,9 +112,16 @@ def round_and_token_frames(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `round_frame` and `token_frame` from one pass over the batch."""
     check_columns(batch, columns)
-    out = np.empty(batch.num_tokens, dtype=np.float32)
-    rounds = _rounds(batch, measure(batch, a=a, b=b, out=out))
-    return rounds, _tokens(batch, out, columns)
+    rounds, diff = round_frame_and_diffs(batch, a=a, b=b)
+    return rounds, _tokens(batch, diff, columns, a=a, b=b)
+
+
+def round_frame_and_diffs(
+    batch: Batch, *, a: str = "old", b: str = "rollout"
+) -> tuple[pd.DataFrame, Array]:
+    """Return `round_frame`, and the diff of every generated token, from one pass."""
+    diff = np.empty(batch.num_tokens, dtype=np.float32)
+    return _rounds(batch, measure(batch, a=a, b=b, out=diff)), diff
 
 
 def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -194,7 +201,9 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     return pd.DataFrame({**columns, **others})
 
 
-def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
+def _tokens(
+    batch: Batch, diff: Array, more: Sequence[str], *, a: str, b: str
+) -> pd.DataFrame:
     import pandas as pd
 
     rounds = batch.rounds
@@ -206,7 +215,7 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
         "diff": diff,
     }
     for name in more:
-        columns[name] = token_column(batch, columns["token"], name)
+        columns[name] = token_column(batch, columns["token"], name, a=a, b=b)
     return pd.DataFrame(columns, copy=False)
 
 

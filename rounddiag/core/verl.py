@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.core.divergence import LOG_RATIO_BOUND, diff, k3, prob_diff
+from rounddiag.core.divergence import bounded, diff, k3, prob_diff
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,8 +103,8 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
         "log_ppl_diff_max": gap.max(),
         "log_ppl_diff_min": gap.min(),
         "ppl_ratio": gap.exp().mean(),
-        "chi2_token": _mean((2 * log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)).exp()) - 1,
-        "chi2_seq": (2 * of_sample.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)).exp().mean() - 1,
+        "chi2_token": _mean((2 * bounded(log_ratio)).exp()) - 1,
+        "chi2_seq": (2 * bounded(of_sample)).exp().mean() - 1,
     }
     return {f"rollout_corr/{name}": value for name, value in found.items()}
 

@@ -12,24 +12,38 @@ from rounddiag.stats.resampling import Resampling
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
-_BROKEN = (AttributeError, KeyError, TypeError, ValueError)
+_BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+# What the first files with `max_samples` do not have, and what the others tell.
+_LATER, _DERIVED = ("share_zero", "p90"), ("share_nonfinite", "is_few")
 
 
-def rows_of_all(batch: Batch) -> list[dict[str, Any]] | None:
+def rows_of_all(
+    batch: Batch, *, cluster: str | None = None, ci: float = 0.95
+) -> list[dict[str, Any]] | None:
     """Return the summary's rows over all samples that the trainer had.
 
     A file of a Recorder with `max_samples` has them in its metadata.
 
+    Parameters
+    ----------
+    batch : Batch
+    cluster : {"sample", "group"}, optional
+        As in `round_summary`.
+    ci : float
+        How often intervals should cover.
+
     Returns
     -------
     list of dict, or None
-        None where every sample is there, and for some of the file's samples only.
+        None where every sample is there, for some of the file's samples only, and for
+        samples as clusters where there are groups.
     """
     facts = _facts(batch)
-    if facts.get("num_saved") != batch.num_samples:
+    known = "sample" if batch.group_ids is None else "group"
+    if facts.get("num_saved") != batch.num_samples or cluster not in (None, known):
         return None
     try:
-        return [_with_interval(entry) for entry in facts["rounds"]]
+        return _with_intervals(facts["rounds"], ci)
     except _BROKEN:
         return None
 
@@ -51,14 +65,28 @@ def _facts(batch: Batch) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _with_interval(entry: dict[str, Any]) -> dict[str, Any]:
-    totals, counts = (
-        np.array(entry[name], dtype=np.float64)
-        for name in ("cluster_abs_diff", "cluster_tokens")
-    )
-    low, high = Resampling(len(totals)).ratio_interval(totals, counts)
-    known = {**entry, "ci_low": low, "ci_high": high}
+def _with_intervals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, Any]]:
+    sums = [
+        [
+            np.array(entry[name], dtype=np.float64)
+            for name in ("cluster_abs_diff", "cluster_tokens")
+        ]
+        for entry in rounds
+    ]
+    used = np.any([counts > 0 for _, counts in sums], axis=0)
+    draws = Resampling(int(used.sum()))
+    return [
+        _row(entry, draws.ratio_interval(totals[used], counts[used], ci))
+        for entry, (totals, counts) in zip(rounds, sums, strict=True)
+    ]
+
+
+def _row(entry: dict[str, Any], interval: tuple[float, float]) -> dict[str, Any]:
+    known = {**dict.fromkeys(_LATER, float("nan")), **entry}
+    known |= {"mean": entry["mean_abs_diff"]}
+    known |= dict(zip(("ci_low", "ci_high"), interval, strict=True))
     return {
         column.name: (int if "int" in column.dtype else float)(known[column.name])
         for column in schema.SUMMARY.columns
+        if column.name not in _DERIVED
     }

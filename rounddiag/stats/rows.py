@@ -11,32 +11,39 @@ from rounddiag.core import take_runs
 from rounddiag.stats.quantiles import quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
+    from rounddiag.stats.estimator import Estimator
     from rounddiag.stats.resampling import Resampling
 
     Array = np.ndarray[Any, Any]
 
 _MEANS = ("mean_abs_diff", "mean_diff", "k3")
-_COPIED = ("sample", "round", "num_tokens", "num_nonfinite", "max_abs_diff")
-_QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+_COPIED = ("sample", "num_tokens", "num_nonfinite")
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
-def runs_by_round(rounds: pd.DataFrame, cluster: Array) -> Iterator[dict[str, Array]]:
-    """Give the rows of a round frame that have one round, as arrays, in its order.
+def runs_by_key(
+    rounds: pd.DataFrame, key: Array, cluster: Array
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Give the rows of a round frame that have one key, as arrays, in its order.
 
     Parameters
     ----------
     rounds : DataFrame
         In the order of the token frame.
+    key : ndarray of int, one per row
+        What the row is summarised under.
     cluster : ndarray of int, one per row
         What the row's sample goes together with.
 
     Yields
     ------
-    dict of str to ndarray
+    key : int
+        Ascending.
+    runs : dict of str to ndarray
         Columns of `rounds`; means have become sums over finite tokens, and `begin` is
         the row of the first token in the token frame.
     """
@@ -47,44 +54,65 @@ def runs_by_round(rounds: pd.DataFrame, cluster: Array) -> Iterator[dict[str, Ar
     for name in _MEANS:
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
-    order = np.argsort(columns["round"], kind="stable")
+    order = np.argsort(key, kind="stable")
     columns = {name: values[order] for name, values in columns.items()}
-    limits = np.flatnonzero(np.diff(columns["round"], prepend=-1, append=-1)).tolist()
-    for low, high in itertools.pairwise(limits):
-        yield {name: values[low:high] for name, values in columns.items()}
+    keys, begins = np.unique(key[order], return_index=True)
+    limits = itertools.pairwise([*begins.tolist(), len(order)])
+    for one, (low, high) in zip(keys.tolist(), limits, strict=True):
+        yield one, {name: values[low:high] for name, values in columns.items()}
 
 
-def round_row(
-    runs: dict[str, Array], tokens: pd.DataFrame, draws: Resampling
+def row_of(
+    runs: Mapping[str, Array],
+    tokens: Mapping[str, Array],
+    how: Estimator,
+    draws: Resampling,
 ) -> dict[str, float]:
-    """Return the row of the summary for the rounds that `runs_by_round` gave."""
+    """Return the row of the summary for the runs that `runs_by_key` gave."""
     num_finite = runs["num_finite"].sum()
-    totals, counts = (
-        np.bincount(runs["cluster"], runs[name], draws.num_clusters)
-        for name in ("mean_abs_diff", "num_finite")
-    )
-    low, high = draws.ratio_interval(totals, counts)
-    return {
-        "round": runs["round"][0],
+    taken = _finite_tokens(runs, tokens)
+    values = how.measure.values(taken[how.measure.column])
+    known = how.measure.in_rounds
+    totals = _sums(values, runs["num_finite"]) if known is None else runs[known]
+    found = {
         "num_samples": len(np.unique(runs["sample"])),
         "num_tokens": runs["num_tokens"].sum(),
         "num_nonfinite": runs["num_nonfinite"].sum(),
+        **how.mean(runs, totals, draws),
         **{name: runs[name].sum() / (num_finite or np.nan) for name in _MEANS},
-        "ci_low": low,
-        "ci_high": high,
-        "max": np.fmax.reduce(runs["max_abs_diff"]),
-        **_of_tokens(runs, tokens),
+        **_distribution(values),
     }
+    if "prob_diff" in taken and num_finite:
+        found["prob_diff"] = taken["prob_diff"].mean(dtype=np.float64)
+    return found
 
 
-def _of_tokens(runs: dict[str, Array], tokens: pd.DataFrame) -> dict[str, float]:
-    """Summarise what the sums of rounds do not tell."""
+def _finite_tokens(
+    runs: Mapping[str, Array], tokens: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Copy the tokens of the runs whose diff is finite."""
     place = runs["begin"], runs["num_tokens"]
-    diff = take_runs(tokens["diff"].to_numpy(), *place)
-    finite = np.isfinite(diff)
-    size = np.abs(diff if finite.all() else diff[finite])
-    found = dict(zip(_QUANTILES, quantiles(size, [*_QUANTILES.values()]), strict=True))
-    if "prob_diff" not in tokens or not finite.any():
-        return found
-    prob_diff = take_runs(tokens["prob_diff"].to_numpy(), *place)
-    return {**found, "prob_diff": float(prob_diff[finite].mean(dtype=np.float64))}
+    taken = {name: take_runs(values, *place) for name, values in tokens.items()}
+    if not runs["num_nonfinite"].any():
+        return taken
+    finite = np.isfinite(taken["diff"])
+    return {name: values[finite] for name, values in taken.items()}
+
+
+def _sums(values: Array, counts: Array) -> Array:
+    """Add up runs of these lengths, which can be 0."""
+    sums, some = np.zeros(len(counts)), counts > 0
+    begins = (np.cumsum(counts) - counts)[some]
+    sums[some] = np.add.reduceat(values, begins, dtype=np.float64)
+    return sums
+
+
+def _distribution(values: Array) -> dict[str, float]:
+    """Summarise values, which are left partly ordered."""
+    if len(values) == 0:
+        return {}
+    return {
+        "share_zero": 1 - np.count_nonzero(values) / len(values),
+        "max": values.max(),
+        **dict(zip(_QUANTILES, quantiles(values, [*_QUANTILES.values()]), strict=True)),
+    }

@@ -9,80 +9,159 @@ import pandas as pd
 
 from rounddiag import schema
 from rounddiag.batch import Batch
-from rounddiag.core import round_and_token_frames, rounds_of_tokens
+from rounddiag.core.measures import measure_of
 from rounddiag.stats.captured import fair_part, rows_of_all
+from rounddiag.stats.estimator import Estimator
 from rounddiag.stats.resampling import Resampling
-from rounddiag.stats.rows import round_row, runs_by_round
+from rounddiag.stats.rows import row_of, runs_by_key
+from rounddiag.stats.runs import runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from rounddiag.stats.runs import Runs
 
 # The mean of a round that fewer samples reach hangs on a few trajectories.
 FEW_SAMPLES = 10
 
 
-def round_summary(batch: Batch | pd.DataFrame) -> pd.DataFrame:
-    """Summarise each round over all samples, with the columns of `schema.SUMMARY`.
+def round_summary(  # noqa: PLR0913 all but the first are keywords
+    batch: Batch | pd.DataFrame,
+    *,
+    metric: str = "abs_diff",
+    weight: str = "token",
+    ci: float = 0.95,
+    cluster: str | None = None,
+    last_aligned: bool = False,
+    a: str = "old",
+    b: str = "rollout",
+    by: str | None = None,
+    threshold: float = 2.0,
+) -> pd.DataFrame:
+    r"""Summarise each round over all samples, with the columns of `schema.SUMMARY`.
 
     Means are over tokens (sum over tokens divided by their number), so that they equal
-    what pull request 5229 of verl logs. Tokens whose diff is not finite are left out
-    and counted in `num_nonfinite`. The 95 % interval is of draws of whole samples, or
-    of groups where there are groups (`stats.resampling.Resampling`); with fewer than 5
-    it is NaN. On simulated batches it covers 92 to 95 % where 64 samples or more reach
-    the round; intervals that take tokens as independent cover 49 to 61 %.
+    what pull request 5229 of verl logs; with `weight="sample"` they are means of sample
+    means. Tokens whose diff is not finite are left out and counted in `num_nonfinite`.
+    Quantiles, `max` and `share_zero` are of the metric's tokens, whatever the weight.
 
     A file of a `Recorder` with `max_samples` gives the rows of all samples that the
-    trainer had; a selection of its samples, those that were drawn and not picked as the
-    worst.
+    trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
+    ones and there is no `by`. Anything else, and a selection of its samples, is of
+    those that were drawn and not picked as the worst.
 
     Parameters
     ----------
     batch : Batch or DataFrame
-        A batch, or a token frame (then the clusters are samples).
+        A batch, or a token frame.
+    metric : str
+        With :math:`d` the diff of a token: `abs_diff` :math:`|d|`, `diff` :math:`d`,
+        `k1` :math:`-d`, `k2` :math:`d^2 / 2`, `k3` :math:`e^d - 1 - d` (estimates of
+        KL(rollout, old)), all in nats; `chi2` :math:`e^{2d} - 1` with :math:`d` limited
+        to 20; `beyond`, the share of tokens with :math:`e^d` outside
+        [1 / threshold, threshold]; `prob_diff`, verl's |difference of probabilities|.
+        As trainers log them: `train_rollout_logprob_abs_diff` (slime: |d| by sample)
+        and `mismatch_kl` (prime-rl: k3 by token), whatever `weight` is.
+    weight : {"token", "sample"}
+        What counts alike in `mean`.
+    ci : float
+        How often the interval should cover, from 0 to 1.
+    cluster : {"sample", "group"}, optional
+        What is drawn as a whole for the interval; groups where there are groups (in a
+        frame, a column `group_id`) when left out.
+    last_aligned : bool
+        Count rounds from the end of each sample: the last one is -1.
+    a, b : str
+        The scores to compare; of a batch only.
+    by : str, optional
+        A column of samples or rounds, `group_id` or `reward` say: one row per value and
+        round, and the value comes first. At most 100 values.
+    threshold : float
+        Of `beyond`.
 
     Returns
     -------
     DataFrame
-        One row per round, ordered. `prob_diff` is there when the batch, or the frame's
-        `rollout_log_prob`, tells the probabilities.
+        One row per round, ordered. `mean` and what follows up to `max` are in the unit
+        of the metric (`schema.METRICS` names it). `is_few` marks rounds of fewer than
+        10 samples, whose interval says little. `prob_diff` is there when the batch, or
+        the frame's `prob_diff` or `rollout_log_prob`, tells the probabilities.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or an option is none.
+    BatchError
+        If the batch has no such score.
+
+    Notes
+    -----
+    The interval is of draws of whole clusters (`stats.resampling.Resampling`); with
+    fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
+    On simulated batches it covers 92 to 95 % where 64 samples or more reach the round;
+    intervals that take tokens as independent cover 49 to 61 %.
+
+    References
+    ----------
+    verl, `rollout_corr_helper.py` and pull request 5229; slime, `loss.py`
+    (`train_rollout_logprob_abs_diff`); prime-rl, `trainer/rl/loss.py` (`mismatch_kl`).
 
     Examples
     --------
     >>> frame = pd.DataFrame(
     ...     {"sample": [0, 0, 1], "round": [0, 1, 0], "diff": [0.5, 1.0, -1.5]}
     ... )
-    >>> round_summary(frame)[["round", "num_samples", "mean_abs_diff", "mean_diff"]]
-       round  num_samples  mean_abs_diff  mean_diff
-    0      0            2            1.0       -0.5
-    1      1            1            1.0        1.0
+    >>> round_summary(frame)[["round", "num_samples", "mean", "mean_diff"]]
+       round  num_samples  mean  mean_diff
+    0      0            2   1.0       -0.5
+    1      1            1   1.0        1.0
+    >>> round_summary(frame, metric="beyond", last_aligned=True)[["round", "mean"]]
+       round  mean
+    0     -2   0.0
+    1     -1   1.0
     """
+    how = Estimator(measure=measure_of(metric, threshold), weight=weight, ci=ci)
+    usual = ("abs_diff", "token", False, "old", "rollout", None)
+    if (metric, weight, last_aligned, a, b, by) == usual and isinstance(batch, Batch):
+        rows = rows_of_all(batch, cluster=cluster, ci=ci)
+        if rows is not None:
+            return _frame(rows, [], has_prob=True)
     if isinstance(batch, Batch):
-        rows_of_whole = rows_of_all(batch)
-        if rows_of_whole is not None:
-            return _frame(rows_of_whole, has_prob=True)
-        batch = fair_part(batch)
-        rounds, tokens = round_and_token_frames(batch, ["prob_diff"])
-        clusters = np.asarray(batch.group_ids or range(batch.num_samples))
-        cluster = np.unique(clusters, return_inverse=True)[1][rounds["sample"]]
+        runs = runs_of_batch(fair_part(batch), a=a, b=b, by=by)
     else:
-        rounds, tokens = rounds_of_tokens(batch), batch
-        cluster = np.unique(rounds["sample"], return_inverse=True)[1]
-    draws = Resampling(int(cluster.max(initial=-1)) + 1)
-    rows = [round_row(runs, tokens, draws) for runs in runs_by_round(rounds, cluster)]
-    return _frame(rows, has_prob="prob_diff" in tokens)
+        runs = runs_of_frame(batch, a=a, b=b, by=by)
+    rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
+    return _frame(rows, [] if by is None else [by], has_prob="prob_diff" in runs.tokens)
 
 
-def _frame(rows: list[dict[str, Any]], *, has_prob: bool) -> pd.DataFrame:
+def _rows(
+    runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
+) -> list[dict[str, Any]]:
+    """Make a row for each value and round."""
+    runs.check_tokens(how.measure.column)
+    clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
+    draws = Resampling(int(clusters.max(initial=-1)) + 1)
+    first, num = int(index.min(initial=0)), int(np.ptp(index)) + 1 if len(index) else 1
+    key = runs.codes * num + index - first
+    return [
+        {
+            **runs.named(one // num),
+            "round": first + one % num,
+            **row_of(part, runs.tokens, how, draws),
+        }
+        for one, part in runs_by_key(runs.rounds, key, clusters)
+    ]
+
+
+def _frame(
+    rows: list[dict[str, Any]], first: list[str], *, has_prob: bool
+) -> pd.DataFrame:
     names = [column.name for column in schema.SUMMARY.columns]
     columns = [name for name in names if has_prob or name != "prob_diff"]
-    return pd.DataFrame(rows, columns=columns).astype(
-        {name: schema.SUMMARY[name].dtype for name in columns}
-    )
+    frame = pd.DataFrame(rows, columns=[*first, *columns])
+    frame["share_nonfinite"] = frame["num_nonfinite"] / frame["num_tokens"]
+    frame["is_few"] = frame["num_samples"] < FEW_SAMPLES
+    return frame.astype({name: schema.SUMMARY[name].dtype for name in columns})
 
 
 def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:

@@ -1,0 +1,141 @@
+"""Metrics of tokens, by name: from columns of the token frame to values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.core.divergence import beyond, chi2, k1, k2, k3, prob_diff
+from rounddiag.core.totals import packed
+from rounddiag.errors import FrameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What a metric is of one token, and how its mean is taken.
+
+    Attributes
+    ----------
+    values : callable
+        From the column `diff`, float and finite, to values of the same shape.
+    column : str
+        What it takes in place of `diff`.
+    in_rounds : str, optional
+        The column of the round frame that has its mean, if one has.
+    is_signed : bool
+        It can be negative.
+    most : float
+        No value is larger.
+    weight : {"token", "sample"}, optional
+        The mean that its name stands for; any where left out.
+    """
+
+    values: Callable[[Array], Array]
+    column: str = "diff"
+    in_rounds: str | None = None
+    is_signed: bool = False
+    most: float = math.inf
+    weight: str | None = None
+
+
+def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Array]:
+    """Compute in float64: the exponential of a large diff is no float32."""
+
+    def values(column: Array) -> Array:
+        wide = torch.from_numpy(column.astype(np.float64))
+        found: Array = definition(wide).double().numpy()
+        return found
+
+    return values
+
+
+MEASURES = {
+    "abs_diff": Measure(values=np.abs, in_rounds="mean_abs_diff"),
+    "diff": Measure(values=np.positive, in_rounds="mean_diff", is_signed=True),
+    "prob_diff": Measure(values=np.positive, column="prob_diff", most=1),
+    "k1": Measure(values=k1, is_signed=True),
+    "k2": Measure(values=_wide(k2)),
+    "k3": Measure(values=_wide(k3), in_rounds="k3"),
+    "chi2": Measure(values=_wide(chi2), is_signed=True),
+}
+# As trainers log them, whatever mean is asked for: slime's is over samples.
+MEASURES |= {
+    "train_rollout_logprob_abs_diff": replace(MEASURES["abs_diff"], weight="sample"),
+    "mismatch_kl": replace(MEASURES["k3"], weight="token"),
+}
+
+
+def measure_of(metric: str, threshold: float = 2.0) -> Measure:
+    """Return what a metric is.
+
+    Parameters
+    ----------
+    metric : str
+        A name in `schema.METRICS`.
+    threshold : float
+        Of `beyond`: importance ratios outside [1 / threshold, threshold].
+
+    Raises
+    ------
+    FrameError
+        If there is no such metric, or the threshold is not above 1.
+
+    Examples
+    --------
+    >>> measure_of("k2").values(np.array([0.0, -1.0], dtype=np.float32)).tolist()
+    [0.0, 0.5]
+    """
+    if not threshold > 1:
+        raise FrameError.build(
+            key="threshold",
+            expected="a ratio above 1",
+            found=str(threshold),
+            advice="Pass 2.0 for ratios below 0.5 or above 2.",
+        )
+    is_beyond = _wide(lambda diff: beyond(diff, threshold))
+    known = {**MEASURES, "beyond": Measure(values=is_beyond, most=1)}
+    if metric not in known:
+        raise FrameError.build(
+            key="metric",
+            expected=f"one of {sorted(known)}",
+            found=repr(metric),
+            advice="Name one of these.",
+        )
+    return known[metric]
+
+
+def prob_diffs(batch: Batch, *, a: str, b: str) -> Array:
+    """Return |a - b| probability of every generated token, in order."""
+    return _prob_diff(*(packed(batch, batch.log_probs(score)) for score in (a, b)))
+
+
+def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:
+    """Return |old - rollout| probability of a token frame's rows.
+
+    None where neither the column `prob_diff` nor `rollout_log_prob` is there.
+    """
+    if "prob_diff" in tokens:
+        column: Array = tokens["prob_diff"].to_numpy()
+        return column
+    if "rollout_log_prob" not in tokens:
+        return None
+    rollout, diff = tokens["rollout_log_prob"].to_numpy(), tokens["diff"].to_numpy()
+    return _prob_diff(rollout + diff, rollout.copy())
+
+
+def _prob_diff(a: Array, b: Array) -> Array:
+    found: Array = prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    return found
