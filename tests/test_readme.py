@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.registry import FORMATS
+
 if TYPE_CHECKING:
     import pytest
 
@@ -36,3 +38,18 @@ def test_commands_of_the_checkout_exist() -> None:
 def test_links_into_the_checkout_lead_somewhere() -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", README)
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_table_has_every_format_and_says_which_are_unverified() -> None:
+    rows = re.findall(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", README, re.MULTILINE)
+    told = {
+        (framework, checked == "*unverified*")
+        for frameworks, checked in rows
+        for framework in frameworks.split(", ")
+    }
+    formats = {
+        (framework, not form.verified)
+        for form in FORMATS
+        for framework in form.framework.split(", ")
+    }
+    assert formats - told == set()
