@@ -17,6 +17,8 @@ _DECADES = 4
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 # Linear pieces that stand for the logarithm: 64 are off by less than a colour step.
 _PIECES = 64
+# More ticks between the ends would touch in a figure of 400 pixels.
+_MAX_TICKS = 3
 # Ticks closer than this share of the scale to an end would touch its label.
 _CLEAR_OF_ENDS = 0.2
 
@@ -29,10 +31,14 @@ class LogScale:
     ----------
     low, high : float
         Ends, both positive.
+    start : float
+        Where in the colours the low end is, from 0 to 1: their dark end is hard to see
+        on dark paper.
     """
 
     low: float
     high: float
+    start: float = 0.0
 
     @classmethod
     def around(cls, values: Array) -> LogScale:
@@ -41,7 +47,7 @@ class LogScale:
         Examples
         --------
         >>> LogScale.around(np.array([0.0, 0.003, 0.04, np.nan]))
-        LogScale(low=0.002, high=0.05)
+        LogScale(low=0.002, high=0.05, start=0.0)
         """
         positive = values[np.isfinite(values) & (values > 0)]
         if len(positive) == 0:
@@ -67,8 +73,9 @@ class LogScale:
         shares = np.linspace(0, 1, _PIECES + 1)
         values = self.low * (self.high / self.low) ** shares
         places = (values - self.low) / (self.high - self.low)
-        colors = sample_colorscale(_COLORS, shares.tolist())
-        return [list(pair) for pair in zip(places.tolist(), colors, strict=True)]
+        return [
+            list(pair) for pair in zip(places.tolist(), self._colors(), strict=True)
+        ]
 
     def bar(self, values: Array) -> dict[str, Any]:
         """Return a plotly marker whose colour bar prints this scale.
@@ -83,17 +90,23 @@ class LogScale:
             "color": [0.0],
             "cmin": float(np.log10(self.low)),
             "cmax": float(np.log10(self.high)),
-            "colorscale": _COLORS,
+            "colorscale": self._colors(),
             "showscale": True,
             "colorbar": {"tickvals": np.log10(places).tolist(), "ticktext": labels},
         }
+
+    def _colors(self) -> list[str]:
+        shares = np.linspace(self.start, 1, _PIECES + 1)
+        colors: list[str] = sample_colorscale(_COLORS, shares.tolist())
+        return colors
 
     def _ticks(self) -> Array:
         exponents = np.arange(np.ceil(np.log10(self.low)), np.log10(self.high) + 1e-9)
         decades = 10.0**exponents
         shares = self.share(decades)
         clear = (shares > _CLEAR_OF_ENDS) & (shares < 1 - _CLEAR_OF_ENDS)
-        return np.array([self.low, *decades[clear], self.high])
+        step = -(-np.count_nonzero(clear) // _MAX_TICKS) or 1
+        return np.array([self.low, *decades[clear][::step], self.high])
 
 
 def _round(value: float, *, up: bool) -> float:

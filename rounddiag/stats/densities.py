@@ -11,6 +11,8 @@ import pandas as pd
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
+# Around points, as a share of the distance between the outermost.
+_ROOM = 0.05
 # Values beyond the ends by less than this share of a scale are rounding.
 _SLACK = 1e-3
 
@@ -29,6 +31,21 @@ class Bins:
     low: float
     high: float
     num: int = 100
+
+    @classmethod
+    def around(cls, *values: Array) -> Bins:
+        """Reach from the lowest to the highest finite value, and a little beyond.
+
+        Examples
+        --------
+        >>> Bins.around(np.array([0.0, 1.0]), np.array([2.0, np.nan]))
+        Bins(low=-0.1, high=2.1, num=100)
+        """
+        together = np.concatenate(values)
+        known = together[np.isfinite(together)]
+        low, high = float(known.min()), float(known.max())
+        room = _ROOM * (high - low) or _ROOM
+        return cls(low=low - room, high=high + room)
 
     @property
     def centres(self) -> Array:
@@ -91,8 +108,7 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
        is_later  x_bin  y_bin  num
     0     False      0      1    2
     """
-    finite = np.isfinite(points["x"].to_numpy()) & np.isfinite(points["y"].to_numpy())
-    kept = points if finite.all() else points[finite]
+    kept = _finite(points)
     flat = kept["is_later"].to_numpy() * np.int32(y.num)
     flat += y.place(kept["y"].to_numpy())
     flat *= np.int32(x.num)
@@ -107,3 +123,22 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
             "num": counts[counts > 0],
         }
     )
+
+
+def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
+    """Count the points that `densities` puts into bins that they are not in.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"x": [0.1, 3.0, 3.0], "y": [0.9, 0.9, np.inf]})
+    >>> num_beyond(frame, Bins(low=0, high=1), Bins(low=0, high=1))
+    1
+    """
+    kept = _finite(points)
+    beyond = x.is_beyond(kept["x"].to_numpy()) | y.is_beyond(kept["y"].to_numpy())
+    return int(beyond.sum())
+
+
+def _finite(points: pd.DataFrame) -> pd.DataFrame:
+    finite = np.isfinite(points["x"].to_numpy()) & np.isfinite(points["y"].to_numpy())
+    return points if finite.all() else points[finite]

@@ -21,6 +21,8 @@ _LINEAR = 1e-3
 _LOWEST = -20.0
 # Half the height of a plot of diffs that are all smaller, in nats.
 _LEAST = 0.1
+# So that the outermost points are not on the edge.
+_ROOM = 1.05
 
 
 def signed_log(values: Array) -> Array:
@@ -93,7 +95,8 @@ def token_bins(pairs: pd.DataFrame, axes: Axes) -> tuple[Bins, Bins]:
     if axes == "probability":
         return unit, unit
     if axes == "diff":
-        reach = max(_largest(pairs["y"].abs()), float(signed_log(np.array(_LEAST))))
+        least = float(signed_log(np.array(_LEAST)))
+        reach = _ROOM * max(_largest(pairs["y"].abs()), least)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
         return unit, Bins(low=-reach, high=reach, num=unit.num + 1)
     lowest = -max(_largest(-pairs["x"]), _largest(-pairs["y"]), -np.log(0.5))

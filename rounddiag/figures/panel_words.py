@@ -1,0 +1,53 @@
+"""What figures of two panels say in words: over each panel and under the title."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.figures.labels import CROSS, count, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def heads(agreed: pd.DataFrame, noun: str, *, signed: bool = False) -> list[list[str]]:
+    """Say over each panel how well both engines agree.
+
+    Parameters
+    ----------
+    agreed : DataFrame
+        As `stats.agreement` gives it.
+    noun : str
+        What was counted.
+    signed : bool
+        Give the signed mean instead of Pearson's r, where x and y are no pair.
+    """
+    return [_head(row, noun, signed=signed) for _, row in agreed.iterrows()]
+
+
+def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
+    if not row["num"]:
+        return [count(0, noun)]
+    size = f"mean |difference| {number(row['mean_abs_diff'])}"
+    if signed:
+        last = f"mean difference {number(row['mean_diff'])}"
+    elif math.isnan(row["pearson"]):
+        last = "Pearson r undefined"
+    else:
+        last = f"Pearson r {row['pearson']:.4f}"
+    return [count(row["num"], noun), size, last]
+
+
+def left_out(agreed: pd.DataFrame, noun: str) -> list[str]:
+    """Say how much is not drawn, if anything."""
+    num = int(agreed["num_nonfinite"].sum())
+    return [f"left out: {count(num, noun)} without two finite values"] if num else []
+
+
+def why_empty(agreed: pd.DataFrame, noun: str) -> str:
+    """Say why there is nothing to draw."""
+    num = int(agreed["num_nonfinite"].sum())
+    if num:
+        return f"{CROSS} {count(num, noun)}, none with two finite values"
+    return "no generated tokens: the response mask is 0"

@@ -1,0 +1,139 @@
+"""The tail: a line a group of rounds, named at its end, ratios of 2 and 5 shaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag import plot_tail, token_frame
+from rounddiag.errors import FrameError
+from rounddiag.figures.labels import CROSS
+from rounddiag.figures.tail import spread
+from rounddiag.stats.tails import tails
+from tests.batches import hand_batch, padded
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+NAN = math.nan
+LN2, LN5 = math.log(2), math.log(5)
+
+
+def lines(figure: go.Figure) -> list[go.Scatter]:
+    return [trace for trace in figure.data if trace.mode == "lines"]
+
+
+def texts(figure: go.Figure) -> list[str]:
+    notes = figure.layout.annotations
+    return [re.sub("<[^>]*>", "", note.text) for note in notes]
+
+
+def test_a_line_is_the_tail_of_its_group_without_the_zeros() -> None:
+    figure = plot_tail(hand_batch())
+    found = tails(hand_batch())
+    for line, (_, part) in zip(lines(figure), found.groupby("rounds"), strict=True):
+        drawn = part[part["abs_diff"] > 0]
+        np.testing.assert_allclose(line.x, drawn["abs_diff"], rtol=1e-6)
+        np.testing.assert_allclose(line.y, drawn["share"], rtol=1e-6)
+        assert line.customdata.tolist() == drawn["num_tokens"].tolist()
+
+
+def test_lines_are_named_where_they_end() -> None:
+    frame = pd.DataFrame({"round": [0, 0, 2, 3], "diff": [0.5, 0.1, 0.9, 0.1]})
+    figure = plot_tail(frame)
+    assert texts(figure)[-3:] == ["round", "━ 0", "━ 2 to 3"]
+    ends = [trace for trace in figure.data if trace.mode == "lines+markers"]
+    assert [end.x[0] for end in ends] == [0.5, 0.9]
+
+
+def test_names_of_lines_that_end_together_do_not_touch() -> None:
+    figure = plot_tail(pd.DataFrame({"round": range(64), "diff": 0.5}))
+    names = [note for note in figure.layout.annotations if "━" in note.text]
+    low, high = figure.layout.yaxis.range
+    pixels = np.array([note.y for note in names]) * 320 / (high - low)
+    assert len(names) == 7
+    assert (np.diff(np.sort(pixels)) > 14.9).all()
+
+
+def test_places_move_no_further_than_they_must() -> None:
+    assert spread(np.array([90.0, 50.0]), 15) == [90.0, 50.0]
+    assert spread(np.array([51.0, 50.0, 50.0]), 15) == [80.0, 65.0, 50.0]
+
+
+def test_the_ratios_are_shaded_and_named_on_the_axis_whatever_the_diffs() -> None:
+    figure = plot_tail(pd.DataFrame({"round": [0, 0], "diff": [0.001, 0.002]}))
+    assert [shape.x0 for shape in figure.layout.shapes] == pytest.approx([LN2, LN5])
+    assert texts(figure)[:2] == ["2x", "5x"]
+    assert figure.layout.annotations[1].x == pytest.approx(math.log10(LN5))
+    assert figure.layout.xaxis.range[1] > math.log10(LN5)
+    title = figure.layout.title.text
+    assert "shaded: probabilities differ by a factor of 2, of 5" in title
+    assert "exactly 0" not in title
+
+
+def test_zeros_and_what_is_not_finite_are_said_in_words() -> None:
+    figure = plot_tail(pd.DataFrame({"round": 0, "diff": [0.0, 0.5, 1.0, 2.0, NAN]}))
+    title = figure.layout.title.text
+    assert "exactly 0, so not on the axis: 25 % of tokens" in title
+    assert "left out: 1 token whose diff is not finite" in title
+    assert lines(figure)[0].y[0] == 0.75
+
+
+def test_the_axis_begins_where_nearly_all_tokens_are_left() -> None:
+    diff = np.r_[1e-7, np.full(99, 0.05)]
+    figure = plot_tail(pd.DataFrame({"round": 0, "diff": diff}))
+    assert figure.layout.xaxis.range[0] == -2
+
+
+def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
+    layout = plot_tail(hand_batch()).layout
+    assert layout.xaxis.title.text == "|old - rollout| log-prob [nat]"
+    assert layout.yaxis.title.text == "share of tokens at or beyond"
+    assert (layout.xaxis.type, layout.yaxis.type) == ("log", "log")
+
+
+def test_one_token_is_a_point_with_a_name() -> None:
+    figure = plot_tail(padded([[1]], [[-1.0]], [[-1.5]]))
+    end = figure.data[-1]
+    assert (end.x[0], end.y[0], end.marker.size[0]) == (0.5, 1.0, 6)
+
+
+@pytest.mark.parametrize(
+    ("mask", "old", "why"),
+    [
+        ([[0]], [[0.0]], "no generated tokens: the response mask is 0"),
+        ([[1]], [[NAN]], f"{CROSS} 1 token, none with a finite diff"),
+        ([[1]], [[-1.0]], "the diff of 1 token is exactly 0: no tail"),
+    ],
+)
+def test_nothing_to_draw_is_said(mask: object, old: object, why: str) -> None:
+    figure = plot_tail(padded(mask, old, [[-1.0]]))
+    assert why in figure.layout.title.text
+    assert figure.data == ()
+
+
+def test_a_hundred_rounds_stay_small() -> None:
+    generator = np.random.default_rng(0)
+    diff = generator.standard_t(1, 200_000)
+    frame = pd.DataFrame({"round": np.arange(200_000) % 100, "diff": diff})
+    assert len(json.dumps(json.loads(plot_tail(frame).to_json()))) < 200_000
+
+
+def test_a_frame_gives_the_figure_of_its_batch() -> None:
+    assert plot_tail(token_frame(hand_batch())) == plot_tail(hand_batch())
+
+
+def test_a_frame_without_the_columns_is_told() -> None:
+    message = (
+        "expected a frame with one row per generated token and the columns ['round',"
+        " 'diff']; found ['round'], without ['diff']. Build it with"
+        " `rounddiag.token_frame(batch)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_tail(pd.DataFrame({"round": [0]}))

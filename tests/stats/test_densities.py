@@ -1,0 +1,64 @@
+"""Counts of points in two dimensions: none is lost, whatever its value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag.stats.densities import Bins, densities, num_beyond
+
+ENDS = Bins(low=0.0, high=1.0, num=4)
+
+
+def points(x: list[float], y: list[float], is_later: list[bool]) -> pd.DataFrame:
+    return pd.DataFrame({"is_later": is_later, "x": x, "y": y}).astype(
+        {"x": "float32", "y": "float32", "is_later": bool}
+    )
+
+
+def test_each_bin_counts_the_points_of_its_part() -> None:
+    frame = points([0.1, 0.2, 0.9, 0.1], [0.6, 0.6, 1.0, 0.6], [False] * 3 + [True])
+    found = densities(frame, ENDS, ENDS)
+
+    rows = found[["is_later", "x_bin", "y_bin", "num"]].to_numpy().tolist()
+    assert rows == [[False, 0, 2, 2], [False, 3, 3, 1], [True, 0, 2, 1]]
+
+
+def test_what_lies_beyond_is_counted_at_the_end() -> None:
+    frame = points([-5.0, 9.0, 0.1], [0.1, 0.1, 1e30], [False] * 3)
+    found = densities(frame, ENDS, ENDS)
+
+    assert found[["x_bin", "y_bin"]].to_numpy().tolist() == [[0, 0], [3, 0], [0, 3]]
+    assert num_beyond(frame, ENDS, ENDS) == 3
+
+
+def test_what_is_not_finite_is_neither_counted_nor_beyond() -> None:
+    frame = points([np.nan, 0.1, np.inf], [0.1, -np.inf, 0.1], [False] * 3)
+
+    assert densities(frame, ENDS, ENDS).empty
+    assert num_beyond(frame, ENDS, ENDS) == 0
+
+
+def test_bins_around_one_value_have_a_width() -> None:
+    ends = Bins.around(np.array([2.0, np.nan]))
+
+    assert ends.low < 2.0 < ends.high
+    assert ends.place(np.array([2.0])).tolist() == [50]
+
+
+@given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.booleans())))
+def test_every_finite_point_is_in_one_bin(
+    rows: list[tuple[float, float, bool]],
+) -> None:
+    frame = points(
+        [x for x, _, _ in rows], [y for _, y, _ in rows], [p for *_, p in rows]
+    )
+    finite = np.isfinite(frame["x"]) & np.isfinite(frame["y"])
+    found = densities(frame, ENDS, Bins(low=-1.0, high=1.0, num=5))
+
+    assert found["num"].sum() == finite.sum()
+    assert found.loc[found["is_later"], "num"].sum() == frame["is_later"][finite].sum()
+    assert found["x_bin"].isin(range(4)).all()
+    assert found["y_bin"].isin(range(5)).all()

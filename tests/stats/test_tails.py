@@ -1,0 +1,117 @@
+"""Tails of |diff|: exact at every size, for each group of rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag import token_frame
+from rounddiag.stats.tails import tails
+from tests.batches import hand_batch, padded
+
+LN2, LN5 = float(np.log(2)), float(np.log(5))
+
+
+def at(found: pd.DataFrame, rounds: str, size: float) -> float:
+    row = found[(found["rounds"] == rounds) & (found["abs_diff"] == size)]
+    return float(row["share"].iloc[0])
+
+
+def test_the_share_at_a_ratio_is_that_of_tokens_at_or_beyond_it() -> None:
+    # Round 0: 0.5, 0.25 | 0, 0.25, 0.5 | 1; round 1: 1 | 2.
+    found = tails(hand_batch())
+
+    assert found["rounds"].unique().tolist() == ["0", "1"]
+    assert at(found, "0", 0.0) == at(found, "1", 0.0) == 1.0
+    assert at(found, "0", 0.25) == pytest.approx(5 / 6)
+    assert at(found, "0", LN2) == pytest.approx(1 / 6)
+    assert at(found, "1", LN2) == 1.0
+    assert at(found, "1", LN5) == 0.5
+    assert found.groupby("rounds")["abs_diff"].max().to_dict() == {"0": 1.0, "1": 2.0}
+
+
+def test_rounds_go_together_as_they_double() -> None:
+    frame = pd.DataFrame({"round": [0, 1, 2, 3, 4, 7, 8], "diff": 0.5})
+
+    assert tails(frame)["rounds"].unique().tolist() == [
+        *("0", "1", "2 to 3", "4 to 7", "8 to 15"),
+    ]
+
+
+def test_what_is_not_finite_is_left_out_and_counted_for_its_group() -> None:
+    frame = pd.DataFrame(
+        {"round": [0, 0, 1, 1], "diff": [0.5, np.nan, np.inf, -np.inf]}
+    )
+    found = tails(frame)
+
+    first, second = (found[found["rounds"] == name] for name in ("0", "1"))
+    assert set(first["num_nonfinite"]) == {1}
+    assert at(found, "0", 0.5) == 1.0
+    assert second["num_nonfinite"].tolist() == [2]
+    assert second["num_tokens"].tolist() == [0]
+    assert second["share"].isna().all()
+
+
+def test_engines_that_agree_have_no_size_but_zero() -> None:
+    found = tails(pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -0.0, 0.0]}))
+
+    assert found["abs_diff"].tolist() == [0.0, 0.0]
+    assert found["num_tokens"].tolist() == [2, 1]
+
+
+def test_an_empty_batch_has_no_tail() -> None:
+    empty = torch.zeros(2, 3)
+    assert len(tails(padded(empty, empty, empty))) == 0
+
+
+def test_samples_that_were_picked_as_the_worst_are_left_out() -> None:
+    batch = padded(
+        torch.ones(2, 2),
+        torch.tensor([[-1.0, -1.0], [-9.0, -9.0]]),
+        torch.tensor([[-1.5, -1.25], [-1.0, -1.0]]),
+        sample_columns={"picked": np.array(["random", "worst"])},
+        meta={"capture": {"rounds": []}},
+    )
+
+    assert tails(batch)["abs_diff"].max() == 0.5
+
+
+def test_a_million_tokens_are_a_few_hundred_points_a_group() -> None:
+    generator = np.random.default_rng(0)
+    diff = generator.standard_t(2, 1_000_000) * 0.01
+    found = tails(pd.DataFrame({"round": 0, "diff": diff}))
+
+    assert len(found) < 700
+    assert found["num_tokens"].iloc[-1] == 1
+    assert found["abs_diff"].iloc[-1] == np.abs(diff).max()
+
+
+values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), values), max_size=40))
+def test_every_share_is_the_one_counted_by_hand(rows: list[tuple[int, float]]) -> None:
+    frame = pd.DataFrame(rows, columns=["round", "diff"])
+    frame = frame.astype({"round": "int32", "diff": "float32"})
+    labels = [token_group(index) for index in frame["round"]]
+    size = frame["diff"].abs().to_numpy(np.float64)
+    for name, part in tails(frame).groupby("rounds"):
+        of_group = size[np.array(labels) == name]
+        counted = [(of_group >= x).sum() for x in part["abs_diff"]]
+        assert part["num_tokens"].tolist() == counted
+        assert part["abs_diff"].max() == of_group.max()
+
+
+def token_group(index: int) -> str:
+    limits = {0: "0", 1: "1", 2: "2 to 3", 4: "4 to 7", 8: "8 to 15"}
+    return limits[max(low for low in limits if low <= index)]
+
+
+def test_a_batch_gives_what_its_token_frame_gives() -> None:
+    batch = hand_batch()
+
+    pd.testing.assert_frame_equal(tails(token_frame(batch)), tails(batch))
