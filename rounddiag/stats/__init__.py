@@ -2,9 +2,12 @@
 
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.conditional import conditional, standardised
+from rounddiag.stats.positions import positions
+from rounddiag.stats.role_means import role_means
 from rounddiag.stats.samples import correlations, groups
-from rounddiag.stats.summary import FEW_SAMPLES, round_summary, worst_round
+from rounddiag.stats.summary import FEW_SAMPLES, round_summary
 from rounddiag.stats.truncation import truncation
+from rounddiag.stats.worst import worst_round
 
 __all__ = [
     "FEW_SAMPLES",
@@ -12,6 +15,8 @@ __all__ = [
     "conditional",
     "correlations",
     "groups",
+    "positions",
+    "role_means",
     "round_summary",
     "standardised",
     "survivors",

@@ -13,7 +13,9 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
+from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
+from rounddiag.stats.clusters import clusters_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +67,8 @@ def conditional(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`.
+        A batch, or a token frame with `rollout_log_prob`. Of a file that holds the
+        worst samples beside drawn ones, those drawn count.
     edges : sequence of float
         Of the bins of probability, ascending; a bin has its upper edge.
 
@@ -92,12 +95,13 @@ def conditional(
     >>> found["rounds"].unique().tolist()
     ['0', '1', '2 to 3', '4 to 7']
     """
-    tokens = _tokens(data)
+    tokens, clusters = _tokens(data)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
     group, place = round_group(tokens["round"].to_numpy()), _bin(prob, edges)
     cell, num = group * len(edges) + place, len(edges)
     sample, size = tokens["sample"].to_numpy(), tokens["diff"].abs().to_numpy()
-    means = cell_means(size, cell, sample).rename(columns={"mean": "mean_abs_diff"})
+    means = cell_means(size, cell, sample, clusters)
+    means = means.rename(columns={"mean": "mean_abs_diff"})
     means["prob"] = cell_means(prob, cell, sample)["mean"]
     scale = _scale(size, prob, group)
     where = means.pop("cell").to_numpy()
@@ -119,7 +123,8 @@ def standardised(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`.
+        A batch, or a token frame with `rollout_log_prob`. Of a file that holds the
+        worst samples beside drawn ones, those drawn count.
     edges : sequence of float
         Of the bins of probability, ascending; a bin has its upper edge.
 
@@ -150,7 +155,7 @@ def standardised(
     0           0.25         0.375     1.00
     1           0.50         0.500     0.75
     """
-    tokens = _tokens(data)
+    tokens, _ = _tokens(data)
     place = _bin(np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64)), edges)
     index, size = tokens["round"].to_numpy(), tokens["diff"].abs().to_numpy()
     rounds = cell_means(size, index, tokens["sample"].to_numpy())
@@ -177,11 +182,13 @@ def _weighted(
         return means @ shares / covered, covered
 
 
-def _tokens(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def _tokens(data: Batch | pd.DataFrame) -> tuple[pd.DataFrame, Array | None]:
+    """Return the tokens, and which cluster each sample of a batch is in."""
     if isinstance(data, Batch):
-        return token_frame(data, [_COLUMN])
+        batch = fair_part(data)
+        return token_frame(batch, [_COLUMN]), clusters_of(batch)
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
-    return data
+    return data, None
 
 
 def _bin(prob: Array, edges: Sequence[float]) -> Array:

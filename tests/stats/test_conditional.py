@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import PROB_EDGES
+from rounddiag.stats.resampling import Resampling
+from tests.batches import hand_batch, padded
 
 LIKELY, RARE = np.log(0.8), np.log(0.02)
 FRAME = pd.DataFrame(
@@ -108,3 +111,20 @@ def test_an_empty_batch_has_no_rows() -> None:
 def test_a_frame_without_probabilities_is_an_error() -> None:
     with pytest.raises(FrameError, match="without \\['rollout_log_prob'\\]"):
         conditional(FRAME.drop(columns="rollout_log_prob"))
+
+
+def test_the_intervals_of_a_batch_are_of_its_groups() -> None:
+    old = torch.arange(24.0)[:, None]
+    names = tuple(f"{i // 2:02}" for i in range(24))
+    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
+    found = conditional(batch)
+    totals = old.numpy().reshape(12, 2).sum(1)
+    expected = Resampling(12).ratio_interval(totals, np.full(12, 2.0))
+    assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
+
+
+def test_the_worst_samples_of_a_file_do_not_count() -> None:
+    columns = {"picked": np.array(["random", "worst", "random"])}
+    batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
+    assert conditional(batch)["num_tokens"].sum() == 4
+    assert standardised(batch)["num_tokens"].tolist() == [3, 1]

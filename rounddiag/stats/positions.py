@@ -1,0 +1,89 @@
+"""The mismatch by where tokens stand: in the round, in the response, in the context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import round_and_token_frames
+from rounddiag.stats.captured import fair_part
+from rounddiag.stats.cells import cell_means
+from rounddiag.stats.clusters import clusters_of
+from rounddiag.stats.conditional import round_group
+from rounddiag.stats.places import NOWHERE, first_places
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.stats.places import By
+
+    Array = np.ndarray[Any, Any]
+
+# How a place goes on from one token of a round to the next.
+_STEPS = {"end": -1, "images": 0}
+
+
+def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
+    """Return mean |diff| by where tokens stand, with clustered intervals.
+
+    Parameters
+    ----------
+    batch : Batch
+        Of a file that holds the worst samples beside drawn ones, those drawn count.
+    by : {"round", "response", "end", "image", "images", "context"}
+        The token in its round; the position in the response; how many tokens of the
+        round are still to come; how many tokens ago the last screenshot before the
+        round began; how many screenshots the sample had seen by then; how many tokens
+        stand before, prompt included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...),
+        but screenshots seen are counted one by one.
+
+    Returns
+    -------
+    DataFrame
+        One row a bin that has tokens: `low` and `high`, its first and last place;
+        `num_samples`, `num_tokens`, `num_nonfinite`, `mean_abs_diff`, `ci_low`,
+        `ci_high`, in nats. Tokens before the first screenshot, where they are counted
+        from screenshots, are the last row; its `low` and `high` are NaN.
+
+    Raises
+    ------
+    FrameError
+        If the batch does not know what `by` asks for.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> found = positions(rd.load("sample_data/healthy.parquet"))
+    >>> found[["low", "high", "num_tokens"]].head(3)
+       low  high  num_tokens
+    0  0.0   0.0         264
+    1  1.0   1.0         264
+    2  2.0   3.0         528
+    """
+    batch = fair_part(batch)
+    rounds, tokens = round_and_token_frames(batch)
+    first = first_places(batch, rounds, by)
+    place = np.repeat(first, rounds["num_tokens"])
+    place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
+    cell = place if by == "images" else round_group(place)
+    is_nowhere = np.repeat(first == NOWHERE, rounds["num_tokens"])
+    beyond = int(cell.max(initial=0)) + 1
+    cell[is_nowhere] = beyond
+    found = cell_means(
+        tokens["diff"].abs().to_numpy(),
+        cell,
+        tokens["sample"].to_numpy(),
+        clusters_of(batch),
+    )
+    low, high = _ends(np.arange(beyond), exact=by == "images")
+    bins = found.pop("cell").to_numpy()
+    found.insert(0, "low", np.append(low, np.nan)[bins])
+    found.insert(1, "high", np.append(high, np.nan)[bins])
+    return found.rename(columns={"mean": "mean_abs_diff"})
+
+
+def _ends(cell: Array, *, exact: bool) -> tuple[Array, Array]:
+    """Return the first and the last place of each bin."""
+    return (cell, cell) if exact else ((1 << cell) >> 1, (1 << cell) - 1)
