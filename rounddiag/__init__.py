@@ -29,7 +29,18 @@ if TYPE_CHECKING:
         sample_frame,
         token_frame,
     )
-    from rounddiag.figures import plot_heatmap, plot_rounds, plot_trajectory, token_text
+    from rounddiag.figures import (
+        plot_conditional,
+        plot_heatmap,
+        plot_log_ppl,
+        plot_positions,
+        plot_probabilities,
+        plot_roles,
+        plot_rounds,
+        plot_tail,
+        plot_trajectory,
+        token_text,
+    )
     from rounddiag.loaders import attach, export_rescore, formats, load, save
     from rounddiag.stats import round_summary
 
@@ -44,8 +55,14 @@ __all__ = [
     "formats",
     "load",
     "metrics",
+    "plot_conditional",
     "plot_heatmap",
+    "plot_log_ppl",
+    "plot_positions",
+    "plot_probabilities",
+    "plot_roles",
     "plot_rounds",
+    "plot_tail",
     "plot_trajectory",
     "reconcile",
     "round_frame",
@@ -65,7 +82,18 @@ _HOMES = {
     "checks": ("check",),
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
     "stats": ("round_summary",),
-    "figures": ("plot_heatmap", "plot_rounds", "plot_trajectory", "token_text"),
+    "figures": (
+        "plot_conditional",
+        "plot_heatmap",
+        "plot_log_ppl",
+        "plot_positions",
+        "plot_probabilities",
+        "plot_roles",
+        "plot_rounds",
+        "plot_tail",
+        "plot_trajectory",
+        "token_text",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.schema import ROUNDS, SUMMARY, TOKENS
-from rounddiag.stats import round_summary
+from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS
+from rounddiag.stats import (
+    conditional,
+    positions,
+    role_means,
+    round_summary,
+    standardised,
+)
+from rounddiag.stats.perplexity import perplexities
+from rounddiag.stats.tails import tails
+
+if TYPE_CHECKING:
+    from rounddiag.schema import Table
+    from rounddiag.stats.places import By
+    from rounddiag.text.tagging import Tagger
+
 
 _SUMMARY = (
     "round",
@@ -22,7 +38,8 @@ _SUMMARY = (
     "p99",
     "max",
 )
-_TRAJECTORY = ("position", "rollout_log_prob", "old_log_prob")
+_PAIR = ("rollout_log_prob", "old_log_prob")
+_TRAJECTORY = ("position", *_PAIR)
 
 
 def summary_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
@@ -59,6 +76,51 @@ def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
         return data[data["sample"] == sample].reset_index(drop=True)
     _check_sample(sample, _batch(data).num_samples)
     return token_frame(data[sample], columns=(*_TRAJECTORY, "text"))
+
+
+def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    """Return all tokens with both log-probs."""
+    if isinstance(data, pd.DataFrame):
+        TOKENS.require(data.columns, *TOKENS.keys, *_PAIR)
+        return data
+    return token_frame(_batch(data), (*_PAIR, "token_id"))
+
+
+def perplexities_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    """Return the log-perplexities of a batch or a token frame."""
+    return perplexities(data if isinstance(data, pd.DataFrame) else _batch(data))
+
+
+def tails_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    """Return the tails of a batch or a token frame."""
+    return tails(data if isinstance(data, pd.DataFrame) else _batch(data))
+
+
+def conditional_of(
+    data: Batch | pd.DataFrame,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return means by rollout probability, and those of rounds made alike."""
+    known = data if isinstance(data, pd.DataFrame) else _batch(data)
+    return conditional(known), standardised(known)
+
+
+def positions_of(data: Batch | pd.DataFrame, by: By) -> pd.DataFrame:
+    """Return the means of places; a frame has them already."""
+    if isinstance(data, pd.DataFrame):
+        return _all_of(PLACE_MEANS, data)
+    return positions(_batch(data), by=by)
+
+
+def role_means_of(data: Batch | pd.DataFrame, tagger: Tagger | None) -> pd.DataFrame:
+    """Return the means of roles; a frame has them already."""
+    if isinstance(data, pd.DataFrame):
+        return _all_of(ROLE_MEANS, data)
+    return role_means(_batch(data), tagger=tagger)
+
+
+def _all_of(table: Table, data: pd.DataFrame) -> pd.DataFrame:
+    table.require(data.columns, *(column.name for column in table.columns))
+    return data
 
 
 def _batch(data: object) -> Batch:

@@ -118,7 +118,7 @@ def test_intervals_are_of_groups_where_there_are_groups() -> None:
 
 def test_the_worst_samples_of_a_file_do_not_count() -> None:
     columns = {"picked": np.array(["random", "worst", "random"])}
-    meta = {"capture": {"rounds": []}}
+    meta: dict[str, object] = {"capture": {"rounds": []}}
     batch = replace(hand_batch(), sample_columns=columns, meta=meta)
     assert positions(batch)["num_tokens"].tolist() == [3, 1]
 

@@ -65,7 +65,7 @@ def test_no_tokens_have_no_rows() -> None:
 
 def test_the_worst_samples_of_a_file_do_not_count() -> None:
     columns = {"picked": np.array(["random", "worst", "random"])}
-    meta = {"capture": {"rounds": []}}
+    meta: dict[str, object] = {"capture": {"rounds": []}}
     batch = hand_batch(tokenizer=spelled)
     found = role_means(replace(batch, sample_columns=columns, meta=meta))
     assert found["num_tokens"].tolist() == [4, 3, 3]

@@ -1,0 +1,151 @@
+"""Mismatch by how likely tokens were, and rounds as if they sampled alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.figures import means
+from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
+from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
+from rounddiag.figures.labels import CROSS, count, tick_step
+from rounddiag.figures.log_axis import LogAxis
+from rounddiag.figures.round_groups import group_styles, key_lines
+from rounddiag.figures.sources import conditional_of
+from rounddiag.figures.theme import theme_of
+from rounddiag.schema import NUM_TOKENS, ROLLOUT_PROB, ROUND, ROUNDS
+from rounddiag.stats.conditional import PROB_EDGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.batch import Batch
+    from rounddiag.figures.round_groups import RoundGroup
+    from rounddiag.figures.theme import Theme, ThemeName
+
+# Bottom and top of the panels, as shares of the plot.
+_MEANS, _COUNTS, _ROUNDS = (0.47, 1.0), (0.34, 0.43), (0.0, 0.17)
+_PLOT_HEIGHT, _BOTTOM = 560, 48
+_MEASURE = ROUNDS["mean_abs_diff"]
+
+
+def plot_conditional(
+    data: Batch | pd.DataFrame, *, theme: ThemeName | None = None
+) -> go.Figure:
+    """Plot mean |old - rollout| log-prob by the probability tokens were sampled with.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame with the columns sample, round, diff and
+        rollout_log_prob.
+    theme : {"light", "dark"}, optional
+        The one set by `use_theme` when left out.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column.
+
+    Notes
+    -----
+    How to read it: a line is a group of rounds, a place on its axis a bin of the
+    rollout probability. In a healthy batch the lines fall to the right, lie on each
+    other, and follow the dotted one, which is what rounding errors of logits do to a
+    token of probability p: they scale with 1 - p. Lines that lie on each other say
+    that later rounds are no worse at equally likely tokens, whatever their means are:
+    they sample less likely ones. Lines that separate say that later rounds are
+    computed differently: other context, other screenshots, other weights. A line above
+    the dotted one at its right end has an error that does not care how sure the model
+    is. The lowest panel sums that up: the diamonds are the means per round, the points
+    are the same means as if each round had sampled what all rounds together did. Where
+    the diamonds rise and the points do not, it was only the tokens.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> rd.plot_conditional(batch).layout.yaxis.title.text
+    'mean |old - rollout| log-prob [nat]'
+    """
+    look = theme_of(theme)
+    found, rounds = conditional_of(data)
+    known = found[found["prob_low"].notna()]
+    title = "Mismatch by rollout probability"
+    if not known["mean_abs_diff"].notna().any():
+        return empty_figure(title, _why_empty(found), look)
+    groups = group_styles(known["rounds"].unique().tolist(), look)
+    lines = _explanation(found, known, groups)
+    height = TOP + _PLOT_HEIGHT + _BOTTOM
+    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
+    axis = LogAxis.around(known)
+    add_envelope(figure, known, look)
+    add_groups(figure, known, groups, axis, look)
+    add_rounds(figure, rounds, look)
+    _set_axes(figure, known, rounds, axis)
+    means.add_head(figure, "y2", NUM_TOKENS.label, look)
+    means.add_head(figure, "y3", _round_head(look), look)
+    return figure
+
+
+def _why_empty(found: pd.DataFrame) -> str:
+    num = int(found["num_tokens"].sum())
+    if num:
+        return f"{CROSS} {count(num, 'token')}, none finite"
+    return "no generated tokens: the response mask is 0"
+
+
+def _explanation(
+    found: pd.DataFrame, known: pd.DataFrame, groups: Sequence[RoundGroup]
+) -> list[str]:
+    lines = [
+        *key_lines(groups),
+        "···· what rounding errors do, (1 - p), scaled to the first round",
+        *means.notes(known),
+    ]
+    zeros = int((known["mean_abs_diff"] == 0).sum())
+    if zeros:
+        lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the lower edge")
+    without = int(found["num_tokens"].sum() - known["num_tokens"].sum())
+    if without:
+        lines.append(f"left out: {count(without, 'token')} without a probability")
+    return lines
+
+
+def _set_axes(
+    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: LogAxis
+) -> None:
+    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
+    last = int(rounds["round"].max())
+    figure.update_layout(
+        barmode="stack",
+        xaxis={
+            "title": {"text": ROLLOUT_PROB.label},
+            "range": [0, len(PROB_EDGES) - 1],
+            "tickvals": list(range(len(PROB_EDGES))),
+            # In two lines: side by side they touch in a figure of 400 pixels.
+            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
+            "tickangle": 0,
+            "anchor": "y2",
+        },
+        xaxis2={
+            "title": {"text": ROUND.label},
+            "range": [-0.6, last + 0.6],
+            "dtick": tick_step(last + 1),
+            "anchor": "y3",
+        },
+        yaxis={"title": {"text": _MEASURE.label}, "domain": _MEANS, **axis.layout()},
+        yaxis2={"domain": _COUNTS, **means.ends(highest)},
+        yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
+    )
+
+
+def _round_head(look: Theme) -> str:
+    key = f"{colored('◇', look.quiet)} as it is  ● as if all sampled alike"
+    return f"{_MEASURE.meaning} per round [{_MEASURE.unit}]<br>{key}"

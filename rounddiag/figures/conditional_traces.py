@@ -1,0 +1,129 @@
+"""The layers of the figure by rollout probability."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.figures import means
+from rounddiag.figures.labels import count, number
+from rounddiag.stats import FEW_SAMPLES
+from rounddiag.stats.conditional import PROB_EDGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures.log_axis import LogAxis
+    from rounddiag.figures.round_groups import RoundGroup
+    from rounddiag.figures.theme import Theme
+
+    Array = np.ndarray[Any, Any]
+
+# Groups stand side by side within this share of a bin.
+_SPREAD = 0.6
+
+
+def _bins(known: pd.DataFrame) -> Array:
+    """Return the bin of each row, whose edges are integers on the axis."""
+    places = np.searchsorted(PROB_EDGES, known["prob_low"])
+    return places + 0.5
+
+
+def add_envelope(figure: go.Figure, known: pd.DataFrame, look: Theme) -> None:
+    """Draw what is expected, dotted, from the first group that has each bin."""
+    first = known.drop_duplicates("prob_low").sort_values("prob_low")
+    figure.add_scatter(
+        x=_bins(first),
+        y=first["envelope"],
+        mode="lines",
+        line={"color": look.muted, "width": 2, "dash": "dot"},
+        hoverinfo="skip",
+    )
+
+
+def add_groups(
+    figure: go.Figure,
+    known: pd.DataFrame,
+    groups: Sequence[RoundGroup],
+    axis: LogAxis,
+    look: Theme,
+) -> None:
+    """Draw each group's means side by side, and its tokens in stacked bars."""
+    for i, group in enumerate(groups):
+        part = known[known["rounds"] == group.name]
+        shift = _SPREAD * ((i + 0.5) / len(groups) - 0.5)
+        hover = means.hover_texts(part, _names(part))
+        figure.add_scatter(
+            x=_bins(part) + shift,
+            y=axis.clipped(part["mean_abs_diff"]),
+            mode="lines+markers",
+            line={"color": group.color, "width": 1},
+            marker={
+                "size": 8,
+                "symbol": group.symbol,
+                "color": means.fills(part, group.color, look.paper),
+                "line": {"color": group.color, "width": 1.5},
+            },
+            error_y=means.intervals(part, group.color),
+            customdata=hover,
+            hovertemplate=means.HOVER,
+        )
+        figure.add_bar(
+            x=_bins(part),
+            y=part["num_tokens"],
+            yaxis="y2",
+            width=0.7,
+            marker={"color": group.color},
+            customdata=hover,
+            hovertemplate=means.HOVER,
+        )
+
+
+def _names(part: pd.DataFrame) -> list[str]:
+    columns = part[["rounds", "prob_low", "prob_high"]].itertuples(index=False)
+    return [
+        f"round {row.rounds}, probability {row.prob_low:g} to {row.prob_high:g}"
+        for row in columns
+    ]
+
+
+def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
+    """Draw the means of rounds below, as they are and made alike."""
+    is_few = rounds["num_samples"] < FEW_SAMPLES
+    hover = [[_round_text(row)] for row in rounds.itertuples()]
+    for name, symbol, dash, color, hollow in (
+        ("mean_abs_diff", "diamond", "dot", look.quiet, is_few | True),
+        ("standardised", "circle", "solid", look.text, is_few),
+    ):
+        figure.add_scatter(
+            x=rounds["round"],
+            y=rounds[name],
+            xaxis="x2",
+            yaxis="y3",
+            mode="lines+markers",
+            line={"color": color, "width": 1, "dash": dash},
+            marker={
+                "size": 7,
+                "symbol": symbol,
+                "color": np.where(hollow, look.paper, color),
+                "line": {"color": color, "width": 1.5},
+            },
+            customdata=hover,
+            hovertemplate="%{customdata[0]}<extra></extra>",
+            cliponaxis=False,
+        )
+
+
+def _round_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+    lines = (
+        f"<b>round {row.round}</b>",
+        f"as it is {number(row.mean_abs_diff)} nat",
+        f"as if alike {number(row.standardised)} nat",
+        f"which {row.covered:.0%} of the tokens say",
+        f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
+    )
+    return "<br>".join(lines)

@@ -1,0 +1,104 @@
+"""Means with intervals: how they are drawn, and what they say on hover."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.figures.labels import count, number
+from rounddiag.stats import FEW_SAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures.theme import Theme
+
+COLUMNS = (
+    *("num_samples", "num_tokens", "num_nonfinite"),
+    *("mean_abs_diff", "ci_low", "ci_high"),
+)
+HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
+
+
+def intervals(means: pd.DataFrame, color: str) -> dict[str, Any]:
+    """Return the error bars of `mean_abs_diff`, for either direction."""
+    middle = means["mean_abs_diff"]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": (means["ci_high"] - middle).to_numpy(),
+        "arrayminus": (middle - means["ci_low"]).to_numpy(),
+        "color": color,
+        "thickness": 2,
+        "width": 0,
+    }
+
+
+def fills(means: pd.DataFrame, colors: str | Sequence[str], paper: str) -> list[str]:
+    """Return the fill of each marker: that of few samples is hollow."""
+    is_few = means["num_samples"].to_numpy() < FEW_SAMPLES
+    found: list[str] = np.where(is_few, paper, colors).tolist()
+    return found
+
+
+def hover_texts(means: pd.DataFrame, names: Iterable[str]) -> list[list[str]]:
+    """Return the strings that `HOVER` names, per row; names are shown as they are."""
+    rows = means[[*COLUMNS]].itertuples(index=False)
+    return [[name, _hover_text(row)] for name, row in zip(names, rows, strict=True)]
+
+
+def _hover_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+    lines = [
+        f"mean {number(row.mean_abs_diff)} nat",
+        interval(row.ci_low, row.ci_high),
+        f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
+    ]
+    if row.num_nonfinite:
+        lines.append(f"{count(row.num_nonfinite, 'token')} not finite, left out")
+    if row.num_samples < FEW_SAMPLES:
+        lines.append(f"fewer than {FEW_SAMPLES} samples: do not lean on it")
+    return "<br>".join(lines)
+
+
+def interval(low: float, high: float) -> str:
+    """Say an interval, or that there is none."""
+    if np.isnan(low) or np.isnan(high):
+        return "too few independent samples for an interval"
+    return f"95 % interval {number(low)} to {number(high)}"
+
+
+def notes(means: pd.DataFrame) -> list[str]:
+    """Explain hollow marks, and say what was left out: lines for a title."""
+    lines = []
+    if (means["num_samples"] < FEW_SAMPLES).any():
+        lines.append(f"○ hollow: fewer than {FEW_SAMPLES} samples")
+    left_out = int(means["num_nonfinite"].sum())
+    if left_out:
+        lines.append(f"left out: {count(left_out, 'token')} whose diff is not finite")
+    return lines
+
+
+def add_head(figure: go.Figure, axis: str, text: str, look: Theme) -> None:
+    """Say over a lower panel what it shows."""
+    figure.add_annotation(
+        text=text,
+        x=0,
+        y=1,
+        xref="paper",
+        yref=f"{axis} domain",
+        xanchor="left",
+        yanchor="bottom",
+        align="left",
+        showarrow=False,
+        font={"color": look.muted},
+        bgcolor=look.paper,
+    )
+
+
+def ends(highest: int) -> dict[str, Any]:
+    """Mark nothing but zero and the highest count on an axis."""
+    return {"range": [0, highest], "tickvals": [0, highest], "tickformat": ",d"}
