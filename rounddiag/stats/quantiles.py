@@ -42,6 +42,9 @@ def quantiles(values: Array, probabilities: Sequence[float]) -> list[float]:
         # One place at a time: numpy selects several at once many times slower.
         rest.partition(low - skipped)
         rest, skipped = rest[low - skipped :], low
-        above = float(rest[1:].min()) if low < place else float(rest[0])
-        done.append(float(rest[0]) + (above - float(rest[0])) * (place - low))
+        below = float(rest[0])
+        above = float(rest[1:].min()) if low < place else below
+        # Of infinity and itself the difference is NaN.
+        rise = (above - below) * (place - low) if below < above else 0
+        done.append(below + rise)
     return done

@@ -48,6 +48,47 @@ def test_the_rows_of_the_whole_batch_are_the_summary() -> None:
     assert (row["ci_low"], row["ci_high"]) == (pytest.approx(0.5), pytest.approx(0.5))
 
 
+def test_what_files_did_not_have_at_first_is_not_known() -> None:
+    row = round_summary(part()).iloc[0]
+    assert row[["p90", "share_zero"]].isna().all()
+    assert row[["mean", "share_nonfinite", "is_few"]].tolist() == [0.5, 0, False]
+    later = part(rounds=[{**ROUND, "p90": 0.75, "share_zero": 0.25}])
+    assert round_summary(later)[["p90", "share_zero"]].iloc[0].tolist() == [0.75, 0.25]
+
+
+def test_the_whole_has_intervals_of_any_confidence() -> None:
+    apart = [{**ROUND, "cluster_abs_diff": [*range(10)]}]
+    narrow, wide = (
+        round_summary(part(rounds=apart), ci=ci).iloc[0] for ci in (0.5, 0.99)
+    )
+    assert wide["ci_low"] < narrow["ci_low"] < narrow["ci_high"] < wide["ci_high"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"metric": "k3"},
+        {"weight": "sample"},
+        {"last_aligned": True},
+        {"by": "picked"},
+        {"a": "rollout"},
+    ],
+)
+def test_another_summary_is_of_those_that_were_drawn(options: dict[str, Any]) -> None:
+    drawn = part().where([True, False, True])
+    found = round_summary(part(), **options)
+    assert found["num_samples"].sum() == 3
+    assert found.equals(round_summary(replace(drawn, meta={}), **options))
+
+
+def test_samples_as_clusters_are_not_known_where_there_are_groups() -> None:
+    grouped = replace(part(), group_ids=("a", "a", "b"))
+    assert round_summary(grouped)["num_samples"].tolist() == [10]
+    assert round_summary(grouped, cluster="group")["num_samples"].tolist() == [10]
+    found = round_summary(grouped, cluster="sample")
+    assert found["num_samples"].tolist() == [2, 1]
+
+
 def test_a_selection_leaves_the_worst_out() -> None:
     found = round_summary(part().where([True, True, False]))
     assert found["num_samples"].tolist() == [1, 1]

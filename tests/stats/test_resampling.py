@@ -12,7 +12,7 @@ from rounddiag.stats.resampling import NUM_DRAWS, Resampling
 
 
 def by_loops(
-    totals: list[float], counts: list[float], seed: int
+    totals: list[float], counts: list[float], seed: int, *, is_signed: bool
 ) -> tuple[float, float]:
     """The same interval, draw by draw and cluster by cluster."""
     size = len(totals)
@@ -22,7 +22,8 @@ def by_loops(
         mean = sum(totals[i] for i in drawn) / number
         squares = sum((totals[i] - mean * counts[i]) ** 2 for i in drawn)
         used = sum(counts[i] > 0 for i in drawn)
-        return mean, math.sqrt(used / (used - 1) * squares) / number / mean
+        error = math.sqrt(used / (used - 1) * squares) / number
+        return mean, error if is_signed else error / mean
 
     mean, error = mean_and_error(list(range(size)))
     generator = np.random.default_rng(seed)
@@ -30,8 +31,11 @@ def by_loops(
     for weights in generator.multinomial(size, np.full(size, 1 / size), NUM_DRAWS):
         drawn = [i for i, times in enumerate(weights) for _ in range(times)]
         other, its_error = mean_and_error(drawn)
-        distances.append(abs(math.log(other / mean)) / its_error)
+        apart = other - mean if is_signed else math.log(other / mean)
+        distances.append(abs(apart) / its_error)
     reach = float(np.quantile(distances, 0.95)) * error
+    if is_signed:
+        return mean - reach, mean + reach
     return mean * math.exp(-reach), mean * math.exp(reach)
 
 
@@ -41,7 +45,39 @@ def test_the_interval_is_that_of_plain_loops() -> None:
 
     found = Resampling(10, seed=3).ratio_interval(np.array(totals), np.array(counts))
 
-    assert found == pytest.approx(by_loops(totals, counts, 3), rel=1e-9)
+    wanted = by_loops(totals, counts, 3, is_signed=False)
+    assert found == pytest.approx(wanted, rel=1e-9)
+
+
+def test_the_interval_of_signed_values_is_that_of_plain_loops() -> None:
+    totals = [0.5, -2.0, 0.25, 3.5, -1.0, 0.75, -4.0, 1.5, 0.1, -2.5]
+    counts = [5.0, 9.0, 4.0, 7.0, 5.0, 5.0, 8.0, 6.0, 3.0, 9.0]
+    arrays = np.array(totals), np.array(counts)
+
+    low, high = Resampling(10, seed=3).ratio_interval(*arrays, is_signed=True)
+
+    wanted = by_loops(totals, counts, 3, is_signed=True)
+    assert (low, high) == pytest.approx(wanted, rel=1e-9)
+    assert low < 0 < high
+    negative = Resampling(10, seed=3).ratio_interval(
+        -arrays[0], arrays[1], is_signed=True
+    )
+    assert negative == pytest.approx((-high, -low))
+
+
+def test_the_interval_of_few_signed_values_is_linear() -> None:
+    totals = np.array([-2.0, 1.0, 0.0, 3.0, -1.0])
+    # mean 0.2, standard error sqrt(14.8 / 4 / 5), t with 4 degrees 2.7764451
+    reach = 2.7764451 * math.sqrt(14.8 / 20)
+    found = ratio_interval(totals, np.ones(5), is_signed=True)
+    assert found == pytest.approx((0.2 - reach, 0.2 + reach))
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_sum_that_is_not_finite_has_no_interval(is_signed: bool) -> None:
+    totals = np.array([np.inf, *range(1, 12)])
+    found = Resampling(12).ratio_interval(totals, np.ones(12), is_signed=is_signed)
+    assert np.isnan(found).all()
 
 
 def test_a_seed_gives_the_same_interval_again_and_another_seed_another() -> None:

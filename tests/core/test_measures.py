@@ -1,0 +1,124 @@
+"""Metrics of tokens: one definition each, checked by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rounddiag import token_frame
+from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
+from rounddiag.errors import FrameError
+from rounddiag.schema import METRICS
+from tests.batches import hand_batch
+
+DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        ("abs_diff", [0, 0.5, 1]),
+        ("diff", [0, 0.5, -1]),
+        ("prob_diff", [0, 0.5, -1]),  # a column of its own, taken as it is
+        ("k1", [0, -0.5, 1]),
+        ("k2", [0, 0.125, 0.5]),
+        ("k3", [0, math.exp(0.5) - 1.5, math.exp(-1)]),
+        ("chi2", [0, math.e - 1, math.exp(-2) - 1]),
+        ("beyond", [0, 0, 1]),
+        ("train_rollout_logprob_abs_diff", [0, 0.5, 1]),
+        ("mismatch_kl", [0, math.exp(0.5) - 1.5, math.exp(-1)]),
+    ],
+)
+def test_each_metric_of_three_tokens(metric: str, wanted: list[float]) -> None:
+    found = measure_of(metric).values(DIFF)
+    assert found.tolist() == pytest.approx(wanted, rel=1e-7, abs=1e-12)
+
+
+def test_every_metric_has_a_column() -> None:
+    assert sorted([*MEASURES, "beyond"]) == sorted(METRICS)
+    assert [METRICS[name].unit for name in ("k3", "chi2")] == ["nat", ""]
+
+
+def test_what_trainers_log_has_a_weight_of_its_own() -> None:
+    weights = {name: measure.weight for name, measure in MEASURES.items()}
+    own = {name: weight for name, weight in weights.items() if weight is not None}
+    assert own == {"train_rollout_logprob_abs_diff": "sample", "mismatch_kl": "token"}
+
+
+def test_large_diffs_are_limited_where_verl_limits_them() -> None:
+    large = np.array([100.0, -100.0], dtype=np.float32)
+    assert measure_of("chi2").values(large).tolist() == [
+        pytest.approx(math.exp(40)),
+        pytest.approx(-1),
+    ]
+    assert measure_of("k3").values(large)[0] == pytest.approx(math.exp(100), rel=1e-6)
+
+
+@pytest.mark.parametrize("diff", [1e-4, -1e-4, 1e-7])
+def test_small_diffs_keep_their_digits(diff: float) -> None:
+    small = np.array([diff])
+    assert measure_of("k3").values(small)[0] == pytest.approx(diff**2 / 2, rel=1e-4)
+    assert measure_of("chi2").values(small)[0] == pytest.approx(2 * diff, rel=1e-3)
+
+
+def test_a_ratio_at_the_threshold_is_not_beyond() -> None:
+    edge = np.array([np.log(4.0), -np.log(4.0), 1.5])
+    assert measure_of("beyond", 4.0).values(edge).tolist() == [0, 0, 1]
+    assert measure_of("beyond", 4.4).values(edge).tolist() == [0, 0, 1]
+    assert measure_of("beyond", 5.0).values(edge).tolist() == [0, 0, 0]
+
+
+def test_values_can_be_read_only() -> None:
+    column = pd.Series(DIFF).to_numpy()
+    column.flags.writeable = False
+    for name in METRICS:
+        measure_of(name).values(column)
+    assert column.tolist() == [0, 0.5, -1]
+
+
+def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) -> None:
+    other = torch.full((3, 6), -1.0)
+    batch = hand_batch(device, scores={"current": other})
+    found = prob_diffs(batch, a="current", b="rollout")
+    rollout = [-1, -1, -2, -1, -1, -1, -3, -2]
+    wanted = [math.exp(-1) - math.exp(value) for value in rollout]
+    assert found.tolist() == pytest.approx(wanted, abs=1e-7)
+    frame = token_frame(batch, ["prob_diff"], a="current")
+    assert frame["prob_diff"].tolist() == found.tolist()
+
+
+def test_a_frame_tells_probabilities_by_either_column() -> None:
+    batch = hand_batch()
+    wanted = prob_diffs(batch, a="old", b="rollout")
+    told = prob_diffs_of(token_frame(batch, ["prob_diff"]))
+    made = prob_diffs_of(token_frame(batch, ["rollout_log_prob"]))
+    assert told is not None
+    assert made is not None
+    assert told.tolist() == wanted.tolist()
+    assert made.tolist() == pytest.approx(wanted.tolist(), abs=1e-7)
+    assert prob_diffs_of(token_frame(batch)) is None
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    message = (
+        "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
+        " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
+        " found 'kl'. Name one of these."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        measure_of("kl")
+
+
+@pytest.mark.parametrize("threshold", [1.0, 0.5, float("nan")])
+def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
+    message = (
+        f"`threshold`: expected a ratio above 1; found {threshold}."
+        " Pass 2.0 for ratios below 0.5 or above 2."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        measure_of("beyond", threshold)

@@ -1,0 +1,249 @@
+"""The summary of every metric and weight, against plain loops in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag import round_summary, token_frame
+from rounddiag.errors import FrameError
+from rounddiag.schema import METRICS
+from rounddiag.stats.resampling import Resampling
+from tests import oracle
+from tests.batches import hand_batch, masks, padded, random_log_probs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+    from typing import Any
+
+    from rounddiag import Batch
+
+OF_DIFF: dict[str, Callable[[float], float]] = {
+    "abs_diff": abs,
+    "diff": float,
+    "k1": lambda d: -d,
+    "k2": lambda d: d * d / 2,
+    "k3": oracle.k3,
+    "chi2": lambda d: math.exp(2 * min(max(d, -20), 20)) - 1,
+    "beyond": lambda d: float(math.exp(d) > 2 or math.exp(d) < 0.5),
+    "train_rollout_logprob_abs_diff": abs,
+    "mismatch_kl": oracle.k3,
+}
+OWN_WEIGHT = {"train_rollout_logprob_abs_diff": "sample", "mismatch_kl": "token"}
+
+
+def random_batch(seed: int) -> Batch:
+    """17 samples of up to 6 rounds; some diffs are not finite, and some are 0."""
+    generator = torch.Generator().manual_seed(seed)
+    mask = (torch.rand(17, 40, generator=generator) < 0.9).int()
+    old, rollout = (random_log_probs((17, 40), seed + part) for part in (1, 2))
+    old[torch.rand(17, 40, generator=generator) < 0.05] = torch.nan
+    same = torch.rand(17, 40, generator=generator) < 0.1
+    return padded(mask, torch.where(same, rollout, old), rollout)
+
+
+def quantile(values: list[float], probability: float) -> float:
+    place = probability * (len(values) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(values) - 1)
+    ordered = sorted(values)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
+    """One row a round: token by token, in float64."""
+    samples: dict[int, dict[int, list[float]]] = {}
+    tokens = token_frame(batch, ["rollout_log_prob"])
+    columns = ["sample", "round", "diff", "rollout_log_prob"]
+    for sample, index, diff, rollout in tokens[columns].itertuples(index=False):
+        values = samples.setdefault(index, {}).setdefault(sample, [])
+        if math.isfinite(diff):
+            gap = abs(math.exp(rollout + diff) - math.exp(rollout))
+            values.append(gap if metric == "prob_diff" else OF_DIFF[metric](diff))
+    rows = []
+    for index in sorted(samples):
+        of_samples = [values for values in samples[index].values() if values]
+        values = [value for part in of_samples for value in part]
+        means = [oracle.mean(part) for part in of_samples]
+        row = {
+            "round": index,
+            "num_samples": len(samples[index]),
+            "mean": oracle.mean(means if weight == "sample" else values),
+            "share_zero": oracle.mean([float(value == 0) for value in values]),
+            "max": max(values, default=math.nan),
+        }
+        for percent in (50, 90, 95, 99):
+            known = quantile(values, percent / 100) if values else math.nan
+            row[f"p{percent}"] = known
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("weight", ["token", "sample"])
+@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("seed", [0, 10])
+def test_every_metric_equals_plain_loops(metric: str, weight: str, seed: int) -> None:
+    batch = random_batch(seed)
+    found = round_summary(batch, metric=metric, weight=weight)
+    wanted = pd.DataFrame(by_loops(batch, metric, OWN_WEIGHT.get(metric, weight)))
+    assert len(found) == len(wanted) > 3
+    for name in wanted:
+        loose = {"rel": 2e-6, "abs": 1e-7 if metric == "prob_diff" else 1e-12}
+        left, right = found[name].tolist(), wanted[name].tolist()
+        assert left == pytest.approx(right, nan_ok=True, **loose), name
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_a_token_frame_gives_what_its_batch_gives(metric: str) -> None:
+    batch = random_batch(3)
+    frame = token_frame(batch, ["prob_diff"])
+    left, right = (round_summary(data, metric=metric) for data in (frame, batch))
+    pd.testing.assert_frame_equal(left, right)
+
+
+def test_of_the_default_metric_the_mean_is_that_of_the_diff() -> None:
+    found = round_summary(random_batch(5))
+    assert found["mean"].equals(found["mean_abs_diff"].rename("mean"))
+    assert round_summary(random_batch(5), metric="k3")["mean"].equals(
+        found["k3"].rename("mean")
+    )
+
+
+def test_the_hand_batch_by_token_and_by_sample() -> None:
+    batch = hand_batch()
+    # Round 0: 0.5, -0.25 | 0, 0.25, -0.5 | -1. Round 1: 1 | 2.
+    by_token = round_summary(batch, metric="diff")
+    assert by_token["mean"].tolist() == [pytest.approx(-1 / 6), 1.5]
+    assert by_token["share_zero"].tolist() == [pytest.approx(1 / 6), 0]
+    assert by_token["p90"].tolist() == [0.375, pytest.approx(1.9)]
+    by_sample = round_summary(batch, metric="diff", weight="sample")
+    wanted = (0.125 - 0.25 / 3 - 1) / 3
+    assert by_sample["mean"].tolist() == [pytest.approx(wanted), 1.5]
+    assert by_sample["p50"].tolist() == by_token["p50"].tolist()
+    outside = round_summary(batch, metric="beyond")
+    assert outside["mean"].tolist() == [pytest.approx(1 / 6), 1]
+    most = round_summary(batch, metric="beyond", threshold=3.0)
+    assert most["mean"].tolist() == [0, 0.5]
+
+
+def test_slimes_number_is_the_mean_of_sample_means() -> None:
+    found = round_summary(hand_batch(), metric="train_rollout_logprob_abs_diff")
+    assert found["mean"].tolist() == [pytest.approx((0.375 + 0.25 + 1) / 3), 1.5]
+
+
+def one_round(num: int, **others: object) -> tuple[Batch, np.ndarray[Any, Any]]:
+    """Samples of 1 to 3 tokens, and the sum of diff over each."""
+    old, rollout = random_log_probs((num, 3), 1), random_log_probs((num, 3), 2)
+    mask = (torch.arange(3) <= torch.arange(num)[:, None] % 3).double()
+    batch = padded(mask, old, rollout, **others)
+    return batch, ((old - rollout) * mask).double().sum(1).numpy()
+
+
+def test_a_mean_that_can_be_negative_has_a_linear_interval() -> None:
+    batch, sums = one_round(30)
+    counts = np.arange(30) % 3 + 1
+    row = round_summary(batch, metric="k1", ci=0.9).iloc[0]
+    wanted = Resampling(30).ratio_interval(-sums, counts, 0.9, is_signed=True)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(wanted)
+    mirrored = round_summary(batch, metric="diff", ci=0.9).iloc[0]
+    ends = (-mirrored["ci_high"], -mirrored["ci_low"])
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(ends)
+
+
+def test_the_interval_of_sample_means_counts_each_sample_once() -> None:
+    batch, sums = one_round(30)
+    row = round_summary(batch, metric="diff", weight="sample").iloc[0]
+    means = sums / (np.arange(30) % 3 + 1)
+    wanted = Resampling(30).ratio_interval(means, np.ones(30), is_signed=True)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(wanted)
+
+
+def test_shares_end_at_one() -> None:
+    old = torch.where(torch.arange(12)[:, None] < 11, -1.0, -2.0)
+    batch = padded(torch.ones(12, 1), old, torch.full((12, 1), -2.0))
+    row = round_summary(batch, metric="beyond").iloc[0]
+    assert row["mean"] == pytest.approx(11 / 12)
+    assert row["ci_low"] < 11 / 12
+    assert row["ci_high"] == 1
+
+
+def test_values_too_large_for_a_float_leave_no_interval_and_no_warning() -> None:
+    old = torch.full((12, 2), 0.0)
+    rollout = torch.full((12, 2), -800.0)
+    rollout[:6] = -500
+    row = round_summary(padded(torch.ones(12, 2), old, rollout), metric="k3").iloc[0]
+    assert row[["mean", "p90", "max"]].tolist() == [np.inf] * 3
+    assert row[["ci_low", "ci_high"]].isna().all()
+    assert row["num_nonfinite"] == 0
+
+
+def test_a_frame_without_probabilities_has_no_difference_of_them() -> None:
+    message = (
+        "expected a token frame with `prob_diff`; found one without it and without"
+        " `rollout_log_prob`. Build it with"
+        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
+    )
+    with pytest.raises(FrameError) as caught:
+        round_summary(token_frame(hand_batch()), metric="prob_diff")
+    assert str(caught.value) == message
+
+
+@given(masks(), st.randoms(use_true_random=False))
+def test_the_order_of_samples_changes_nothing(
+    mask: list[list[int]], random: Random
+) -> None:
+    width = len(mask[0]) if mask else 0
+    old, rollout = (
+        random_log_probs((len(mask), width), 1),
+        torch.zeros(len(mask), width),
+    )
+    order = list(range(len(mask)))
+    random.shuffle(order)
+    shape = (len(mask), width)
+    marks = torch.tensor(mask).reshape(shape)
+    for weight in ("token", "sample"):
+        left, right = (
+            round_summary(padded(*fields), metric="k2", weight=weight)
+            for fields in (
+                (marks, old, rollout),
+                (marks[order], old[order], rollout[order]),
+            )
+        )
+        pd.testing.assert_frame_equal(left, right, rtol=1e-12)
+
+
+@given(masks(), st.sampled_from(["abs_diff", "diff", "k1"]))
+def test_twice_the_diff_is_twice_the_metric(mask: list[list[int]], metric: str) -> None:
+    shape = (len(mask), len(mask[0]) if mask else 0)
+    marks, zeros = torch.tensor(mask).reshape(shape), torch.zeros(shape)
+    old = random_log_probs(shape, 1)
+    once = round_summary(padded(marks, old, zeros), metric=metric)
+    twice = round_summary(padded(marks, 2 * old, zeros), metric=metric)
+    for name in ("mean", "ci_low", "ci_high", "p50", "p99", "max"):
+        assert twice[name].tolist() == pytest.approx(
+            (2 * once[name]).tolist(), nan_ok=True
+        )
+    assert twice["share_zero"].equals(once["share_zero"])
+
+
+@given(masks(), st.integers(0, 3), st.integers(0, 3))
+def test_padding_and_empty_samples_change_nothing(
+    mask: list[list[int]], more_width: int, more_samples: int
+) -> None:
+    shape = (len(mask), len(mask[0]) if mask else 0)
+    marks, zeros = torch.tensor(mask).reshape(shape), torch.zeros(shape)
+    fields = (marks, random_log_probs(shape, 1), zeros)
+    room = (0, more_width, 0, more_samples)
+    wide = (torch.nn.functional.pad(field, room) for field in fields)
+    left, right = (
+        round_summary(padded(*some), metric="chi2") for some in (fields, wide)
+    )
+    pd.testing.assert_frame_equal(left, right)
