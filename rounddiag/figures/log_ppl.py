@@ -9,9 +9,9 @@ import numpy as np
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.clouds import NUM_WORST, Clouds
 from rounddiag.figures.color_bar import BOTTOM
-from rounddiag.figures.panel_words import heads, left_out, why_empty
+from rounddiag.figures.panel_words import cautions, heads, why_empty
 from rounddiag.figures.panels import add_guide, add_heads, set_panels
-from rounddiag.figures.sources import perplexities_of
+from rounddiag.figures.sources import num_picked_of, perplexities_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats.agreement import agreement, farthest
@@ -92,7 +92,8 @@ def plot_log_ppl(
     x = Bins.around(points["x"].to_numpy(), points["y"].to_numpy())
     cells, marks = _divided(points, x, look)
     bottom = BOTTOM if len(cells) else _BOTTOM
-    lines = _explanation(cells, look) + left_out(agreed, "sample")
+    lines = _explanation(cells, look)
+    lines += cautions(agreed, "sample", num_picked_of(data))
     figure = new_figure(title, lines, look, height=_HEIGHT + bottom, bottom=bottom)
     add_heads(figure, heads(agreed, "sample"))
     set_panels(figure, (x, x), (ROLLOUT_LOG_PPL.label, OLD_LOG_PPL.label), look)

@@ -39,10 +39,16 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
     return [count(row["num"], noun), size, last]
 
 
-def left_out(agreed: pd.DataFrame, noun: str) -> list[str]:
-    """Say how much is not drawn, if anything."""
+def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
+    """Say how much is not drawn, and which samples are there for being the worst."""
+    lines = []
     num = int(agreed["num_nonfinite"].sum())
-    return [f"left out: {count(num, noun)} without two finite values"] if num else []
+    if num:
+        lines.append(f"left out: {count(num, noun)} without two finite values")
+    if num_picked:
+        size = count(num_picked, "sample")
+        lines.append(f"{size} picked as the worst: means are too high")
+    return lines
 
 
 def why_empty(agreed: pd.DataFrame, noun: str) -> str:

@@ -11,9 +11,9 @@ from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.clouds import NUM_WORST, Clouds
 from rounddiag.figures.color_bar import BOTTOM
 from rounddiag.figures.labels import count, number
-from rounddiag.figures.panel_words import heads, left_out, why_empty
+from rounddiag.figures.panel_words import cautions, heads, why_empty
 from rounddiag.figures.panels import add_guide, add_heads, set_panels
-from rounddiag.figures.sources import pairs_of
+from rounddiag.figures.sources import num_picked_of, pairs_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.figures.token_marks import HOVER, NUMBERS, token_marks
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
@@ -110,7 +110,8 @@ def plot_probabilities(
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "token"), look)
     ends = token_bins(pairs, axes)
-    lines = _explanation(pairs, ends, look) + left_out(agreed, "token")
+    lines = _explanation(pairs, ends, look)
+    lines += cautions(agreed, "token", num_picked_of(data))
     figure = new_figure(title, lines, look, height=_HEIGHT, bottom=BOTTOM)
     add_heads(figure, heads(agreed, "token", signed=axes == "diff"))
     _set_axes(figure, ends, axes, look)

@@ -12,13 +12,14 @@ from rounddiag.errors import FrameError
 from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS
 from rounddiag.stats import (
     conditional,
+    perplexities,
     positions,
     role_means,
     round_summary,
     standardised,
+    tails,
 )
-from rounddiag.stats.perplexity import perplexities
-from rounddiag.stats.tails import tails
+from rounddiag.stats.captured import num_picked
 
 if TYPE_CHECKING:
     from rounddiag.schema import Table
@@ -94,6 +95,11 @@ def perplexities_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
 def tails_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
     """Return the tails of a batch or a token frame."""
     return tails(data if isinstance(data, pd.DataFrame) else _batch(data))
+
+
+def num_picked_of(data: Batch | pd.DataFrame) -> int:
+    """Count the samples that are there because they were the worst; 0 of a frame."""
+    return 0 if isinstance(data, pd.DataFrame) else num_picked(_batch(data))
 
 
 def conditional_of(

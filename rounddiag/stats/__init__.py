@@ -2,10 +2,12 @@
 
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.conditional import conditional, standardised
+from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
 from rounddiag.stats.role_means import role_means
 from rounddiag.stats.samples import correlations, groups
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary
+from rounddiag.stats.tails import tails
 from rounddiag.stats.truncation import truncation
 from rounddiag.stats.worst import worst_round
 
@@ -15,11 +17,13 @@ __all__ = [
     "conditional",
     "correlations",
     "groups",
+    "perplexities",
     "positions",
     "role_means",
     "round_summary",
     "standardised",
     "survivors",
+    "tails",
     "truncation",
     "worst_round",
 ]

@@ -60,6 +60,11 @@ def fair_part(batch: Batch) -> Batch:
     return batch.where(is_drawn) if np.any(is_drawn) else batch
 
 
+def num_picked(batch: Batch) -> int:
+    """Count the samples that `fair_part` leaves out."""
+    return batch.num_samples - fair_part(batch).num_samples
+
+
 def _facts(batch: Batch) -> dict[str, Any]:
     facts = batch.meta.get("capture")
     return facts if isinstance(facts, dict) else {}

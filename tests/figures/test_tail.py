@@ -14,7 +14,7 @@ import pytest
 from rounddiag import plot_tail, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures.labels import CROSS
-from rounddiag.figures.tail import spread
+from rounddiag.figures.tail_lines import spread
 from rounddiag.stats.tails import tails
 from tests.batches import hand_batch, padded
 
@@ -108,7 +108,11 @@ def test_one_token_is_a_point_with_a_name() -> None:
     ("mask", "old", "why"),
     [
         ([[0]], [[0.0]], "no generated tokens: the response mask is 0"),
-        ([[1]], [[NAN]], f"{CROSS} 1 token, none with a finite diff"),
+        (
+            [[1]],
+            [[NAN]],
+            f"{CROSS} 1 token whose diff is not finite, and 0 of exactly 0",
+        ),
         ([[1]], [[-1.0]], "the diff of 1 token is exactly 0: no tail"),
     ],
 )
@@ -127,6 +131,19 @@ def test_a_hundred_rounds_stay_small() -> None:
 
 def test_a_frame_gives_the_figure_of_its_batch() -> None:
     assert plot_tail(token_frame(hand_batch())) == plot_tail(hand_batch())
+
+
+def test_samples_picked_as_the_worst_are_left_out_and_counted() -> None:
+    batch = padded(
+        [[1], [1]],
+        [[-1.0], [-9.0]],
+        [[-1.5], [-1.0]],
+        sample_columns={"picked": np.array(["random", "worst"])},
+        meta={"capture": {"rounds": []}},
+    )
+    figure = plot_tail(batch)
+    assert lines(figure)[0].x.max() == 0.5
+    assert "left out: 1 sample picked as the worst" in figure.layout.title.text
 
 
 def test_a_frame_without_the_columns_is_told() -> None:
