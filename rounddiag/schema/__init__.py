@@ -5,7 +5,7 @@ from __future__ import annotations
 from rounddiag.schema.column import Column as Column
 from rounddiag.schema.column import Table as Table
 from rounddiag.schema.column import count, nat, number
-from rounddiag.schema.metrics import METRICS
+from rounddiag.schema.metrics import METRICS as METRICS
 
 SAMPLE = count("sample", "sample", "int32")
 ROUND = count("round", "round", "int32")

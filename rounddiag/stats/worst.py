@@ -1,0 +1,60 @@
+"""Which round is the worst."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag import schema
+from rounddiag.stats.summary import FEW_SAMPLES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pandas as pd
+
+
+def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
+    """Return the row of the round with the largest mean |diff|.
+
+    Of equals the lowest round wins; rounds without a finite mean cannot. So that a
+    round of one odd sample does not win by accident, rounds of fewer than 10 samples
+    are compared only where no round has more.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        As made by `round_summary`.
+
+    Returns
+    -------
+    Series or None
+        None where no round has a finite mean.
+
+    Raises
+    ------
+    FrameError
+        If the frame lacks a column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame(
+    ...     {
+    ...         "round": [0, 1, 2, 3],
+    ...         "num_samples": [64, 32, 16, 1],
+    ...         "mean_abs_diff": [0.1, 0.3, 0.3, 0.9],
+    ...     }
+    ... )
+    >>> int(worst_round(frame)["round"])
+    1
+    """
+    schema.SUMMARY.require(summary.columns, "round", "num_samples", "mean_abs_diff")
+    finite = summary[np.isfinite(summary["mean_abs_diff"])].sort_values("round")
+    many = finite[finite["num_samples"] >= FEW_SAMPLES]
+    compared = finite if many.empty else many
+    if compared.empty:
+        return None
+    worst: pd.Series[Any] = compared.loc[compared["mean_abs_diff"].idxmax()]
+    return worst
