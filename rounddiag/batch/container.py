@@ -62,7 +62,9 @@ class Batch:
     images : tuple of tuple of Screenshot, optional
         What each sample was shown, in order.
     tokenizer : object, optional
-        Path of a `tokenizer.json`, a transformers tokenizer, or a callable.
+        Path of a `tokenizer.json` or of its folder, a model's name, a tokenizer or a
+        processor of transformers, a tokenizer of tokenizers, or a function from a list
+        of ids to text: whatever `rounddiag.text.pieces` takes.
     position_ids : tuple of Tensor, optional
         One per sample, in the shape that the file had.
     rollout_ids : tuple of Tensor, optional

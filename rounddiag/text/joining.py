@@ -37,7 +37,7 @@ def pieces(
     Parameters
     ----------
     token_ids : sequence of int
-    tokenizer : path-like, tokenizer or callable, optional
+    tokenizer : path-like, str, tokenizer or callable, optional
         Path of a `tokenizer.json` or of its folder; a model's name, which transformers
         looks up, on the network if need be; an object with `decode`, as those of
         transformers and tokenizers; or a function from a list of ids to text.
