@@ -62,7 +62,15 @@ def told(fact: object) -> str:
         case None:
             return ""
         case Mapping():
-            return ", ".join(f"{name} {value}" for name, value in fact.items())
+            return ", ".join(f"{name} {_inner(value)}" for name, value in fact.items())
         case list() | tuple():
             return "; ".join(map(str, fact))
     return str(fact)
+
+
+def _inner(value: object) -> object:
+    """Return what is said of a value in a mapping; of a list of mappings its length."""
+    match value:
+        case [Mapping(), *_]:
+            return f"[{len(value)} entries]"
+    return value

@@ -228,6 +228,7 @@ def test_meta_is_shown_in_words() -> None:
         "mask_source": "`loss_mask`",
         "sampling": {"temperature": 1.0, "top_k": -1},
         "screenshots": ["one", "two"],
+        "capture": {"num_saved": 6, "rounds": [{"round": 0}, {"round": 1}]},
         "empty": {},
         "unknown": None,
     }
@@ -235,6 +236,7 @@ def test_meta_is_shown_in_words() -> None:
     assert "mask source</th><td><code>loss_mask</code></td>" in cells
     assert "sampling</th><td>temperature 1.0, top_k -1</td>" in cells
     assert "screenshots</th><td>one; two</td>" in cells
+    assert "capture</th><td>num_saved 6, rounds [2 entries]</td>" in cells
     assert "empty" not in cells
     assert "unknown" not in cells
 
