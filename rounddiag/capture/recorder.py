@@ -59,7 +59,8 @@ class Recorder:
     max_samples : int, optional
         How many samples a file may have, half of them drawn and half the worst. Of a
         larger batch the file keeps what each round of all samples came to, which
-        `rounddiag.round_summary` then gives.
+        `rounddiag.round_summary` then gives; `rounddiag.metrics` and
+        `rounddiag.reconcile` see the saved samples only, the worst among them.
     seed : int
         With the step, what the random part is drawn from.
     rank : int, optional

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_PARTIAL = "`metrics` and `reconcile` see the saved samples only"
 _LONG = 100  # characters; a longer text is kept of the samples that are shown
 
 
@@ -61,7 +62,8 @@ def batch_to_save(snapshot: Snapshot, options: Options) -> Batch:
         facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
     is_part = options.max_samples is not None and options.max_samples < len(batch)
     if is_part:
-        facts.update(num_saved=len(picked), rounds=round_statistics(batch))
+        rounds = round_statistics(batch)
+        facts.update(num_saved=len(picked), note=_PARTIAL, rounds=rounds)
     batch = replace(
         batch,
         images=small_screenshots(batch, snapshot.pictures),

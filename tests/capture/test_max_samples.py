@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rounddiag import round_summary
+from rounddiag import metrics, round_summary
 from rounddiag.capture import Recorder
 from rounddiag.loaders.parquet import load_parquet
 from tests.batches import padded, random_log_probs
@@ -68,6 +68,10 @@ def test_rows_say_where_they_stood_and_why_they_are_there(tmp_path: Path) -> Non
     assert 17 in part.sample_columns["original_sample"].tolist()
     assert part.meta["capture"]["num_samples"] == 40
     assert part.meta["capture"]["num_saved"] == 6
+    assert part.meta["capture"]["note"] == (
+        "`metrics` and `reconcile` see the saved samples only"
+    )
+    assert metrics(part) == metrics(replace(part, meta={}))
 
 
 def test_a_selection_is_summarised_without_the_worst(tmp_path: Path) -> None:
