@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.loaders.joining.merged_meta import left_out_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merged(batch.round_columns, new_rounds)
-    left_out = [*left_out_of(batch), f"{num_lost} rows of `round_columns`"]
+    left_out = [*left_out_of(batch), f"{count(num_lost, 'row')} of `round_columns`"]
     told = {"left_out": left_out} if num_lost else {}
     return replace(
         done, images=images, round_columns=columns, meta={**batch.meta, **told}

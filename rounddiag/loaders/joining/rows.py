@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from rounddiag.batch.selection import select
+from rounddiag.checks.words import count
 from rounddiag.core.open_columns import round_values
 from rounddiag.loaders.joining.dividing import division_ids
 from rounddiag.loaders.joining.merged_meta import left_out_of
@@ -92,7 +93,7 @@ def join_rows(
             "num_rows": found.sizes,
         },
         round_columns=_round_columns(rows, weave, differing),
-        meta=_meta(rows, differing, f"{_told(names, found.sizes)}, {found.order}"),
+        meta=_meta(batch, differing, f"{_told(names, found.sizes)}, {found.order}"),
     )
     return replace(joined, round_ids=division_ids(joined, weave.breaks))
 
@@ -137,12 +138,22 @@ def _told(names: tuple[str, ...], sizes: Array) -> str:
     return f"{sizes.sum()} rows joined into {len(sizes)} samples by {columns}"
 
 
-def _meta(rows: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]:
-    meta = {**rows.meta, "rows": told}
+def _num_lost(batch: Batch) -> int:
+    """Count the rows of `round_columns` that no round of the mask has taken over."""
+    if not batch.round_columns:
+        return 0
+    taken = round_values(batch, "sample") == batch.rounds.sample.numpy()
+    return len(batch.round_columns["sample"]) - int(np.count_nonzero(taken))
+
+
+def _meta(batch: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]:
+    meta = {**batch.meta, "rows": told}
     lost = [name for name in _KEYS if name in differing]
-    lost += ["position_ids"] * (rows.position_ids is not None)
+    lost += ["position_ids"] * (batch.position_ids is not None)
+    if num_lost := _num_lost(batch):
+        lost.append(f"{count(num_lost, 'row')} of `round_columns`")
     if lost:
-        meta["left_out"] = [*left_out_of(rows), *lost]
+        meta["left_out"] = [*left_out_of(batch), *lost]
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta

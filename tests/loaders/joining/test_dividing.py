@@ -156,7 +156,7 @@ def test_rows_of_rounds_that_become_one_are_counted() -> None:
 
     assert batch.round_columns["round"].tolist() == [1, 0]
     assert batch.round_columns["version"].tolist() == [30, 10]
-    assert batch.meta["left_out"] == ["1 rows of `round_columns`"]
+    assert batch.meta["left_out"] == ["1 row of `round_columns`"]
     assert batch.images is not None
     assert batch.images[0][0].round == 1
 

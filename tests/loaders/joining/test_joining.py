@@ -201,6 +201,28 @@ def test_columns_of_rounds_go_with_their_rounds() -> None:
     assert frame["version"].fillna(-1).tolist() == [0, -1, 11, -1]
 
 
+def test_rows_of_rounds_that_the_mask_does_not_have_are_counted() -> None:
+    # The first has a round more than the mask, and two rows are of one round.
+    columns = {
+        "sample": np.array([0, 0, 1, 1, 2]),
+        "round": np.array([0, 1, 0, 0, 0]),
+        "version": np.array([10, 11, 12, 13, 14]),
+    }
+    batch = join_rows(steps(round_columns=columns), "traj_uid")
+
+    found = round_frame(batch)["version"]
+    assert found.fillna(-1).tolist() == [10, 13, -1, 14]
+    assert batch.meta["left_out"] == ["2 rows of `round_columns`"]
+
+
+def test_rows_of_rounds_alone_are_all_counted() -> None:
+    columns = {"sample": np.array([0]), "round": np.array([7])}
+
+    batch = join_rows(steps(round_columns=columns), "traj_uid")
+
+    assert batch.meta["left_out"] == ["1 row of `round_columns`"]
+
+
 def test_images_count_their_rounds_and_positions_on() -> None:
     shots = [
         EncodedScreenshot(data=b"", round=0, position=-1),
