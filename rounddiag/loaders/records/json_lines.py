@@ -15,6 +15,7 @@ from rounddiag.loaders.records.number_arrays import compact
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rounddiag.errors import LoadError
     from rounddiag.loaders.records.number_arrays import Array
     from rounddiag.loaders.source import Source
 
@@ -118,6 +119,8 @@ class JsonLines:
         try:
             record = json.loads(line.decode(), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
+            if _goes_on(line, error):
+                raise self._unfinished(number) from error
             found = f"no JSON in line {number}: {error!s:.80}"
             raise self.source.damaged(found=found) from error
         if not isinstance(record, dict):
@@ -125,6 +128,14 @@ class JsonLines:
             found = f"{kind} in line {number}, where a record must be"
             raise self.source.damaged(found=found)
         return Record(record, line=number, source=self.source)
+
+    def _unfinished(self, number: int) -> LoadError:
+        return self.source.error(
+            expected="one whole JSON record on every line",
+            found=f"a record that does not end on line {number}",
+            advice="Write each record without line breaks: `json.dumps` without"
+            " `indent`.",
+        )
 
     def _check_count(self) -> None:
         """Refuse a file of a few bytes a record that would fill the memory."""
@@ -144,6 +155,12 @@ class JsonLines:
         if cost > self.source.size + _SPARE:
             found = f"{what} need {cost >> 20} MB of memory"
             raise self.source.damaged(found=found)
+
+
+def _goes_on(line: bytes, error: Exception) -> bool:
+    """Tell a record of several lines, well up to the line's end, from one cut off."""
+    is_at_end = isinstance(error, json.JSONDecodeError) and error.pos == len(error.doc)
+    return is_at_end and line.endswith(b"\n")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -130,6 +130,26 @@ def test_a_damaged_line_is_an_error_that_names_it(line: bytes, found: str) -> No
     assert damage(b'{"a": 1}\n' + line).startswith(damaged(found).partition(". It")[0])
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b'{"a": 1,\n "b": [1, 2]}\n', 1),
+        (b'{"a": [1, 2,\n 3]}\n', 1),
+        (b'{"a":\r\n1}\n', 1),
+        (b'{"a": 1}\n{"a": {\n}}\n', 2),
+        (b"{\n}", 1),
+    ],
+)
+def test_a_record_over_several_lines_is_an_error_that_says_so(
+    text: bytes, line: int
+) -> None:
+    assert damage(text) == (
+        "f.jsonl: expected one whole JSON record on every line; found a record that"
+        f" does not end on line {line}. Write each record without line breaks:"
+        " `json.dumps` without `indent`."
+    )
+
+
 @pytest.mark.parametrize("number", [b"9" * 10_000_000, b"-" + b"9" * 10_000_000])
 def test_an_integer_of_ten_million_digits_is_an_error(
     tmp_path: Path, number: bytes
