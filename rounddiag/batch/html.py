@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 # JupyterLab sets tables to the right and cells to the middle of their row.
 _STYLE = "text-align: left; vertical-align: top; white-space:"
 _CODE = re.compile("`([^`]+)`")
+# Entries of `meta` that `sources` tells first, or that are told elsewhere.
+_NOT_OTHERS = {
+    *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
+}
 
 
 def as_html(batch: Batch) -> str:
@@ -54,6 +58,22 @@ def _row(texts: tuple[str, ...]) -> str:
 
 def _escaped(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def sources(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Say in words where the numbers come from, and what was left out of them."""
+    always = {
+        "mask": meta.get("mask_source"),
+        "old log-probs": meta.get("old_log_probs_source"),
+        "sampling": told(meta.get("sampling") or {}),
+    }
+    known = {name: str(fact or "not recorded") for name, fact in always.items()}
+    others = {
+        name.replace("num_", "number of ").replace("_", " "): told(fact)
+        for name, fact in meta.items()
+        if name not in _NOT_OTHERS and isinstance(fact, str | int | list)
+    }
+    return {**known, **others}
 
 
 def told(fact: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     Pictures = tuple[PatchScreenshot, ...]
 
-MAX_SIDE = 768  # pixels: layout and headlines can be read, 8 pictures are half a MB
-_QUALITY = 85  # of the JPEG
 _COLOURS, _FRAMES = 3, 2  # in a patch; a picture's two frames are equal
 
 
@@ -138,10 +135,6 @@ def _of_sample(
 
 
 def _small(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
-    picture = screenshot.image()
-    picture.thumbnail((MAX_SIDE, MAX_SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, format="JPEG", quality=_QUALITY)
     return EncodedScreenshot(
-        data=buffer.getvalue(), seen_size=screenshot.size, **place._asdict()
+        data=screenshot.small_jpeg(), seen_size=screenshot.size, **place._asdict()
     )

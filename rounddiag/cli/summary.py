@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from rounddiag.batch.html import told
+from rounddiag.batch.html import sources
 from rounddiag.checks import check
 from rounddiag.checks.words import count, printable
 from rounddiag.stats import FEW_SAMPLES, round_summary, worst_round
@@ -20,10 +20,6 @@ _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
     *("ci_low", "ci_high", "p99", "max"),
 ]
-# What the summary tells elsewhere, or the command line told already.
-_ELSEWHERE = {
-    *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
-}
 
 
 def describe(batch: Batch) -> str:
@@ -84,19 +80,8 @@ def _worst(summary: pd.DataFrame) -> str:
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
-    meta = batch.meta
-    always = {
-        "mask": meta.get("mask_source"),
-        "old log-probs": meta.get("old_log_probs_source"),
-        "sampling": told(meta.get("sampling") or {}),
-    }
-    others = {
-        name.replace("num_", "number of ").replace("_", " "): told(fact)
-        for name, fact in meta.items()
-        if name not in _ELSEWHERE and isinstance(fact, str | int | list)
-    }
-    known = {name: fact or "not recorded" for name, fact in always.items()}
-    lines = [f"{name}: {printable(fact)}" for name, fact in {**known, **others}.items()]
+    known = sources(batch.meta)
+    lines = [f"{name}: {printable(fact)}" for name, fact in known.items()]
     lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
     return "\n".join(lines)
 

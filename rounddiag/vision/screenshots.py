@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _FORMATS = ("PNG", "JPEG", "WEBP")
+_SMALL = 768  # pixels: layout and headlines can be read, 8 pictures are half a MB
+_QUALITY = 85  # of a small JPEG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,14 @@ class Screenshot(ABC):
             picture = picture.convert("RGB")
         buffer = io.BytesIO()
         picture.save(buffer, format="PNG")
+        return buffer.getvalue()
+
+    def small_jpeg(self) -> bytes:
+        """Return the picture as JPEG, at most 768 pixels wide and high."""
+        picture = self.image().convert("RGB")
+        picture.thumbnail((_SMALL, _SMALL))
+        buffer = io.BytesIO()
+        picture.save(buffer, format="JPEG", quality=_QUALITY)
         return buffer.getvalue()
 
 
