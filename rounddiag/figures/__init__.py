@@ -1,5 +1,6 @@
 """Figures: frames to plotly figures, which compute nothing and show nothing."""
 
+from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.log_ppl import plot_log_ppl
@@ -14,6 +15,7 @@ from rounddiag.figures.trajectory import plot_trajectory
 
 __all__ = [
     "TokenText",
+    "plot_compare",
     "plot_conditional",
     "plot_heatmap",
     "plot_log_ppl",

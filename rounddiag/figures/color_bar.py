@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.figures.scale import LogScale
+    from rounddiag.figures.signed_scale import SignedScale
 
     Array = np.ndarray[Any, Any]
 
@@ -19,7 +20,7 @@ _BELOW = 58
 
 
 def add_color_bar(
-    figure: go.Figure, scale: LogScale, values: Array, title: str
+    figure: go.Figure, scale: LogScale | SignedScale, values: Array, title: str
 ) -> None:
     """Print the scale under a figure whose lower margin is `BOTTOM`.
 
@@ -27,7 +28,7 @@ def add_color_bar(
     ----------
     figure : Figure
         With its final height and margins.
-    scale : LogScale
+    scale : LogScale or SignedScale
     values : ndarray
         What the colours show: arrows say that some of it lies beyond the scale.
     title : str

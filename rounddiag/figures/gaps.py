@@ -9,19 +9,30 @@ import numpy as np
 from rounddiag.figures.canvas import cross
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import plotly.graph_objects as go
 
-    from rounddiag.figures.grid import Grid
+    from rounddiag.figures.heat import Heat
     from rounddiag.figures.theme import Theme
 
     Array = np.ndarray[Any, Any]
 
-CELL_HOVER = ("<b>sample %{y}, round %{x}</b>", "tokens %{text}")
 
-
-def add_missing(figure: go.Figure, grid: Grid, look: Theme) -> None:
+def add_missing(figure: go.Figure, heat: Heat, look: Theme) -> None:
     """Hatch every run of missing rounds; neighbours with the same run are one area."""
-    x, y = outlines(~grid.there)
+    x, y = outlines(~heat.grid.there)
+    add_hatching(figure, x, heat.y(np.array(y, dtype=np.float32)), look)
+
+
+def add_hatching(
+    figure: go.Figure,
+    x: Sequence[Any],
+    y: Sequence[Any] | Array,
+    look: Theme,
+    **axes: str,
+) -> None:
+    """Hatch areas, whose paths are divided by None or NaN."""
     figure.add_scatter(
         x=x,
         y=y,
@@ -36,19 +47,21 @@ def add_missing(figure: go.Figure, grid: Grid, look: Theme) -> None:
             "bgcolor": look.paper,
         },
         hoverinfo="skip",
+        **axes,
     )
 
 
-def add_undefined(figure: go.Figure, grid: Grid, metric: str, look: Theme) -> None:
+def add_undefined(figure: go.Figure, heat: Heat, look: Theme) -> None:
     """Put a cross on every cell whose round is there without a finite value."""
-    rows, columns = np.nonzero(grid.undefined(metric))
+    rows, columns = np.nonzero(heat.grid.undefined("shown"))
     figure.add_scatter(
         x=columns,
-        y=rows,
+        y=heat.y(rows),
         mode="markers",
         marker=cross(look),
-        text=grid.num_tokens[rows, columns],
-        hovertemplate="<br>".join([*CELL_HOVER, "none finite"]) + "<extra></extra>",
+        text=heat.grid.num_tokens[rows, columns],
+        hovertext=heat.cell_names()[rows, columns],
+        hovertemplate="<br>".join([*heat.hover, "none finite"]) + "<extra></extra>",
     )
 
 

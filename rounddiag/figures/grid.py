@@ -1,4 +1,4 @@
-"""A round frame as matrices of samples and rounds, and the outline of what lacks."""
+"""Rows of samples and their rounds as matrices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from rounddiag.schema import ROUNDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Matrices with a row per sample and a column per round.
+    """Matrices with a row per sample, or pool of them, and a column per round.
 
     Attributes
     ----------
     there : array of bool
-        Whether the sample has the round.
+        Whether a sample of the row has the round.
     num_tokens : array of unsigned int
     columns : dict of str to array of float32
         NaN where the round is missing, or has no finite value.
@@ -38,17 +36,17 @@ class Grid:
         return marked
 
 
-def grid_of(rounds: pd.DataFrame, num_samples: int, *columns: str) -> Grid:
-    """Spread these columns of a round frame over samples and rounds."""
-    sample, round_ = (rounds[key].to_numpy() for key in ROUNDS.keys)
-    shape = (num_samples, int(round_.max()) + 1 if len(rounds) else 0)
+def grid_of(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
+    """Spread a frame with the keys `row` and `round`, as `Rows.rounds` gives it."""
+    row, round_ = rounds["row"].to_numpy(), rounds["round"].to_numpy()
+    shape = (num_rows, int(round_.max()) + 1 if len(rounds) else 0)
     there = np.zeros(shape, dtype=bool)
-    there[sample, round_] = True
+    there[row, round_] = True
     # The narrowest type: a figure of 512 samples and 60 rounds stays under 500 kB.
     most = int(rounds["num_tokens"].max()) if len(rounds) else 0
     num_tokens = np.zeros(shape, dtype=np.min_scalar_type(most))
-    num_tokens[sample, round_] = rounds["num_tokens"]
+    num_tokens[row, round_] = rounds["num_tokens"]
     spread = {name: np.full(shape, np.nan, dtype=np.float32) for name in columns}
     for name, cells in spread.items():
-        cells[sample, round_] = rounds[name]
+        cells[row, round_] = rounds[name]
     return Grid(there=there, num_tokens=num_tokens, columns=spread)

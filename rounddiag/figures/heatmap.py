@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
-from rounddiag.figures.gaps import CELL_HOVER, add_missing, add_undefined
-from rounddiag.figures.grid import Grid, grid_of
-from rounddiag.figures.labels import CROSS, count, tick_step
-from rounddiag.figures.scale import LogScale
+from rounddiag.figures.gaps import add_missing, add_undefined
+from rounddiag.figures.grid import grid_of
+from rounddiag.figures.heat import Heat
+from rounddiag.figures.heat_cells import SHOWN, add_cells, add_dividers, columns_of
+from rounddiag.figures.heat_words import explanation, row_title
+from rounddiag.figures.labels import tick_step
+from rounddiag.figures.layers import layers_of
+from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import ROUND, ROUNDS, SAMPLE
+from rounddiag.schema import ROUND, ROUNDS
+from rounddiag.stats.combining import AGGREGATES, combined
+from rounddiag.stats.ordering import Order, ordered
+from rounddiag.stats.pools import Pooling, Rows, samples_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import ThemeName
 
-Metric: TypeAlias = Literal["mean_abs_diff", "max_abs_diff", "k3"]
-
-_METRICS = ("mean_abs_diff", "max_abs_diff", "k3")
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
-_SHOWN = ("mean_abs_diff", "max_abs_diff")
-# Up to this many samples the cells are divided by thin lines.
-_FEW_ROWS = 64
 
 
 def plot_heatmap(
     data: Batch | pd.DataFrame,
     *,
-    metric: Metric = "mean_abs_diff",
+    order: Order = "sample",
+    metric: str = "mean_abs_diff",
+    pooling: Pooling = "max",
+    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the mismatch of every sample in every round.
@@ -45,9 +51,19 @@ def plot_heatmap(
     ----------
     data : Batch or DataFrame
         A batch, or its round frame with the columns sample, round, num_tokens,
-        mean_abs_diff, max_abs_diff and the metric.
-    metric : {"mean_abs_diff", "max_abs_diff", "k3"}
+        mean_abs_diff, max_abs_diff and the metric; `sample_id`, `group_id` and
+        `reward` are used if it has them.
+    order : {"sample", "worst", "rounds", "reward", "group"}
+        Which samples come first: those of low numbers, of a large metric, of many
+        rounds, of a high reward; or those of the same group together.
+    metric : {"mean_abs_diff", "mean_diff", "max_abs_diff", "k3"}
         What the colour shows.
+    pooling : {"max", "mean"}
+        What a row shows of its samples where more than 400 share rows: the largest
+        value, so that none is hidden, or the mean over their tokens.
+    layers : mapping, optional
+        `{"marginals": False}` leaves out the strips: the metric of all samples above,
+        rewards (or lengths, where there are no rewards) at the right.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -58,7 +74,7 @@ def plot_heatmap(
     Raises
     ------
     FrameError
-        If the metric is unknown or a frame lacks a column.
+        If an option is unknown, or the data lacks what it needs.
 
     Notes
     -----
@@ -67,80 +83,67 @@ def plot_heatmap(
     image that one engine drops, say); single bright rows of one sample, a tokenizer
     or a template; bright bands of neighbouring rows, of a replica or a rank. The
     colour is logarithmic and its range is printed; arrows at its ends say that values
-    lie beyond. Hatched: the sample has no such round. A cross: the round is there,
-    without any finite value.
+    lie beyond. A signed metric is blue where training likes the tokens more and orange
+    where less: a field of one colour is an offset (a temperature applied by one engine
+    only). Hatched: the sample has no such round. A cross: the round is there, without
+    any finite value. Worst first, a wedge of bright rows says that few samples make
+    the mean; if low rewards gather at one end, the mismatch goes with failure, or with
+    length.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> rd.plot_heatmap(batch, metric="k3").layout.xaxis.title.text
-    'round'
+    >>> figure = rd.plot_heatmap(batch, order="worst", metric="k3")
+    >>> figure.layout.yaxis.title.text
+    'sample, worst first'
     """
-    if metric not in _METRICS:
-        raise FrameError.build(
-            key="metric",
-            expected=f"one of {list(_METRICS)}",
-            found=repr(metric),
-            advice="Choose a magnitude per sample and round.",
-        )
-    look = theme_of(theme)
-    rounds, num_samples = rounds_of(data, "num_tokens", *_SHOWN, metric)
-    grid = grid_of(rounds, num_samples, *{metric, *_SHOWN})
-    title, lines = "Mismatch per sample and round", _explanation(grid, metric)
+    for key, value, known in (
+        ("metric", metric, AGGREGATES),
+        ("pooling", pooling, ("max", "mean")),
+    ):
+        _check(key, value, known)
+    look, drawn = theme_of(theme), layers_of(layers, "marginals")
+    rounds, num_samples = rounds_of(data, "num_tokens", *SHOWN, metric)
+    samples = samples_of(data, rounds, num_samples)
+    rows = Rows(samples=ordered(samples, order, metric))
+    columns = columns_of(metric, is_pooled=rows.pool > 1)
+    grid = grid_of(rows.rounds(rounds, metric, pooling), rows.num, *columns)
+    heat = Heat(rows=rows, grid=grid, metric=metric, order=order, pooling=pooling)
+    title = "Mismatch per sample and round"
     if rounds.empty:
         return empty_figure(title, "no generated tokens, so no rounds", look)
-    height = _height(num_samples)
-    figure = new_figure(title, lines, look, height=height, bottom=BOTTOM)
-    scale = LogScale.around(grid.columns[metric])
-    _add_cells(figure, grid, scale, metric)
-    add_missing(figure, grid, look)
-    add_undefined(figure, grid, metric, look)
-    add_color_bar(figure, scale, grid.columns[metric], ROUNDS[metric].label)
-    _set_axes(figure, grid.there.shape)
+    height = _height(rows.num) + ROOM * drawn["marginals"]
+    figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
+    add_cells(figure, heat)
+    add_missing(figure, heat, look)
+    add_undefined(figure, heat, look)
+    add_dividers(figure, heat, look)
+    if drawn["marginals"]:
+        add_marginals(figure, heat, combined(rounds, "round"), look)
+    add_color_bar(figure, heat.scale, heat.shown, ROUNDS[metric].label)
+    _set_axes(figure, heat)
     return figure
 
 
-def _height(num_samples: int) -> int:
-    rows = _ROW_HEIGHT * min(max(num_samples, _MIN_ROWS), _MAX_ROWS)
+def _check(key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise FrameError.build(
+            key=key,
+            expected=f"one of {list(known)}",
+            found=repr(value),
+            advice="Leave it out for the default.",
+        )
+
+
+def _height(num_rows: int) -> int:
+    rows = _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS)
     return rows + BOTTOM + TOP
 
 
-def _explanation(grid: Grid, metric: Metric) -> list[str]:
-    lines = []
-    if not grid.there.all():
-        lines.append("▨ the sample has no such round")
-    zeros = int((grid.columns[metric] == 0).sum())
-    if zeros:
-        lines.append(f"{count(zeros, 'cell')} exactly 0, shown at the low end")
-    undefined = int(grid.undefined(metric).sum())
-    if undefined:
-        lines.append(f"{CROSS} {count(undefined, 'cell')} without a finite value")
-    return lines
-
-
-def _add_cells(figure: go.Figure, grid: Grid, scale: LogScale, metric: Metric) -> None:
-    gap = 1 if len(grid.there) <= _FEW_ROWS else 0
-    others = [name for name in _SHOWN if name != metric]
-    values = {metric: "z"} | {n: f"customdata[{i}]" for i, n in enumerate(others)}
-    lines = [f"{ROUNDS[n].meaning} %{{{v}:.3g}}" for n, v in values.items()]
-    figure.add_heatmap(
-        z=grid.columns[metric],
-        text=grid.num_tokens,
-        customdata=np.stack([grid.columns[name] for name in others], axis=-1),
-        hovertemplate="<br>".join([*CELL_HOVER, *lines]) + "<extra></extra>",
-        hoverongaps=False,
-        zmin=scale.low,
-        zmax=scale.high,
-        colorscale=scale.linear_colors(),
-        showscale=False,
-        xgap=gap,
-        ygap=gap,
-    )
-
-
-def _set_axes(figure: go.Figure, shape: tuple[int, ...]) -> None:
-    num_samples, num_rounds = shape
+def _set_axes(figure: go.Figure, heat: Heat) -> None:
+    num_samples, num_rounds = len(heat.rows.samples), heat.grid.there.shape[1]
+    step = tick_step(num_samples)
     figure.update_layout(
         xaxis={
             "title": {"text": ROUND.label},
@@ -148,9 +151,14 @@ def _set_axes(figure: go.Figure, shape: tuple[int, ...]) -> None:
             "dtick": tick_step(num_rounds),
         },
         yaxis={
-            "title": {"text": SAMPLE.label},
+            "title": {"text": row_title(heat)},
             "range": [num_samples - 0.5, -0.5],
-            "dtick": tick_step(num_samples),
+            "dtick": step,
+            "tickformat": ",d",
             "showgrid": False,
         },
     )
+    if heat.order != "sample" and not heat.is_pooled:
+        ticks = np.arange(0, num_samples, step)
+        figure.layout.yaxis.tickvals = ticks
+        figure.layout.yaxis.ticktext = [str(n) for n in heat.numbers[ticks]]

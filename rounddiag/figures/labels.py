@@ -44,6 +44,18 @@ def hover_text(text: str) -> str:
     return escape(visible(text), quote=False)
 
 
+def short_name(name: str, longest: int = 28) -> str:
+    """Make a name of untrusted text safe, and cut it to what a narrow figure holds.
+
+    Examples
+    --------
+    >>> short_name("<b>run 12", 7)
+    '&lt;b&gt;run …'
+    """
+    cut = name[:longest] + ("…" if len(name) > longest else "")
+    return " ".join(hover_text(word) for word in cut.split(" "))
+
+
 def tick_step(size: int) -> int:
     """Say how many integers apart the ticks of an axis are.
 

@@ -48,6 +48,11 @@ class RoundGroup:
     color: str
     symbol: str
 
+    @property
+    def sign(self) -> str:
+        """Its marker in its colour, as text."""
+        return colored(_SIGNS[self.symbol], self.color)
+
 
 def group_styles(names: Sequence[str], look: Theme) -> list[RoundGroup]:
     """Give each group, in the order of rounds, a look of its own."""
@@ -62,7 +67,7 @@ def group_styles(names: Sequence[str], look: Theme) -> list[RoundGroup]:
 
 def key_lines(groups: Sequence[RoundGroup]) -> list[str]:
     """Explain the looks, in lines for a figure's title."""
-    signs = [f"{colored(_SIGNS[g.symbol], g.color)} {g.name}" for g in groups]
+    signs = [f"{g.sign} {g.name}" for g in groups]
     parts = [signs[i : i + _PER_LINE] for i in range(0, len(signs), _PER_LINE)]
     heads = ["round ", *[""] * len(parts)]
     return [head + "  ".join(part) for head, part in zip(heads, parts, strict=False)]

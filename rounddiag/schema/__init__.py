@@ -152,6 +152,7 @@ ROLLOUT_PROB = Column(
 OLD_PROB = Column(
     name="old_prob", dtype="float32", meaning="probability by the training engine"
 )
+DIFFERENCE = nat("difference", "difference of means", "float64")
 ROLLOUT_LOG_PPL = nat(
     "rollout_log_ppl", "log-perplexity by the sampling engine", "float64"
 )

@@ -1,6 +1,7 @@
 """What a round's number is worth: frames to frames, no torch and no pictures."""
 
 from rounddiag.stats.cohorts import cohorts, survivors
+from rounddiag.stats.comparison import differences
 from rounddiag.stats.conditional import conditional, standardised
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
@@ -16,6 +17,7 @@ __all__ = [
     "cohorts",
     "conditional",
     "correlations",
+    "differences",
     "groups",
     "perplexities",
     "positions",

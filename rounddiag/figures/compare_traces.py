@@ -1,0 +1,142 @@
+"""The layers of a comparison: means, differences, and a strip of colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.figures.canvas import cross
+from rounddiag.figures.gaps import add_hatching, outlines
+from rounddiag.figures.labels import count, number
+from rounddiag.figures.means import (
+    HOVER,
+    add_undefined,
+    fills,
+    hover_texts,
+    interval,
+    intervals,
+)
+from rounddiag.stats import FEW_SAMPLES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures.compared import Compared
+    from rounddiag.figures.log_axis import LogAxis
+    from rounddiag.figures.scale import LogScale
+
+
+def add_means(figure: go.Figure, compared: Compared, axis: LogAxis) -> None:
+    """Draw the mean of each batch and round, with its interval."""
+    look = compared.look
+    for place, summary in enumerate(compared.summaries):
+        style, means = compared.styles[place], summary["mean_abs_diff"]
+        x = summary["round"].to_numpy() + compared.shift(place)
+        names = [f"{style.name}, round {index}" for index in summary["round"]]
+        hover = hover_texts(summary, names)
+        figure.add_scatter(
+            x=x,
+            y=axis.raised(means).to_numpy(),
+            mode="lines+markers",
+            line={"color": style.color, "width": 1},
+            marker={
+                "symbol": style.symbol,
+                "size": compared.size,
+                "color": fills(summary, style.color, look.paper),
+                "line": {"color": style.color, "width": 1.5},
+            },
+            error_y=intervals(summary, style.color) if compared.layers["ci"] else None,
+            cliponaxis=False,
+            customdata=hover,
+            hovertemplate=HOVER,
+        )
+        rows = np.flatnonzero(means.isna()).tolist()
+        low = axis.raised(means.iloc[rows].fillna(0)).to_numpy()
+        add_undefined(figure, x[rows], low, [hover[row] for row in rows], look)
+
+
+def add_differences(figure: go.Figure, compared: Compared) -> None:
+    """Draw how much larger each batch's mean is than the first's."""
+    rows = compared.differences[compared.differences["difference"].notna()]
+    for place, style in enumerate(compared.styles[1:], 1):
+        found = rows[rows["name"] == compared.names[place]]
+        middle, is_few = found["difference"], _num_samples(found) < FEW_SAMPLES
+        figure.add_scatter(
+            x=found["round"].to_numpy() + compared.shift(place),
+            y=middle.to_numpy(),
+            yaxis="y2",
+            mode="markers",
+            marker={
+                "symbol": style.symbol,
+                "size": compared.size,
+                "color": np.where(is_few, compared.look.paper, style.color),
+                "line": {"color": style.color, "width": 1.5},
+            },
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": (found["ci_high"] - middle).to_numpy(),
+                "arrayminus": (middle - found["ci_low"]).to_numpy(),
+                "color": style.color,
+                "thickness": 2,
+                "width": 0,
+                "visible": compared.layers["ci"],
+            },
+            customdata=[_hover_row(style.name, row) for _, row in found.iterrows()],
+            hovertemplate=HOVER,
+            cliponaxis=False,
+        )
+
+
+def add_strip(figure: go.Figure, compared: Compared, scale: LogScale) -> None:
+    """Draw the means of all batches as colours of one range, a row a batch."""
+    num = len(compared.styles)
+    means = np.full((num, compared.num_rounds), np.nan, dtype=np.float32)
+    there = np.zeros(means.shape, dtype=bool)
+    for row, summary in enumerate(compared.summaries):
+        means[row, summary["round"]] = summary["mean_abs_diff"]
+        there[row, summary["round"]] = True
+    names = np.array([style.name for style in compared.styles], dtype=object)
+    figure.add_heatmap(
+        z=means,
+        yaxis="y3",
+        text=np.repeat(names[:, None], compared.num_rounds, axis=1),
+        hovertemplate="<b>%{text}, round %{x}</b><br>mean %{z:.3g} nat<extra></extra>",
+        hoverongaps=False,
+        zmin=scale.low,
+        zmax=scale.high,
+        colorscale=scale.linear_colors(),
+        showscale=False,
+        xgap=1,
+        ygap=1,
+    )
+    add_hatching(figure, *outlines(~there), compared.look, yaxis="y3")
+    rows, columns = np.nonzero(there & np.isnan(means))
+    figure.add_scatter(
+        x=columns,
+        y=rows,
+        yaxis="y3",
+        mode="markers",
+        marker=cross(compared.look),
+        hoverinfo="skip",
+    )
+
+
+def _num_samples(found: pd.DataFrame) -> pd.Series[int]:
+    return found[["num_samples", "num_baseline_samples"]].min(axis=1)
+
+
+def _hover_row(name: str, row: pd.Series[Any]) -> list[str]:
+    paired = row["num_pairs"] > 0
+    num, before = row["num_samples"], row["num_baseline_samples"]
+    of = count(num, "pair") if paired else f"{count(num, 'sample')}, {before:,} before"
+    lines = [
+        f"difference {number(row['difference'])} nat",
+        interval(row["ci_low"], row["ci_high"]),
+        of,
+    ]
+    return [f"{name}, round {row['round']}", "<br>".join(lines)]

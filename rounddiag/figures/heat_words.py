@@ -1,0 +1,50 @@
+"""What a heatmap says in words: under its title and at its axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.figures.labels import CROSS, count
+from rounddiag.schema import SAMPLE
+
+if TYPE_CHECKING:
+    from rounddiag.figures.heat import Heat
+
+_ORDERS = {
+    "worst": ", worst first",
+    "rounds": ", most rounds first",
+    "reward": ", highest reward first",
+    "group": ", by group",
+}
+_POOLED = {
+    "max": "its color is the largest value of theirs",
+    "mean": "its color is the mean over their tokens",
+}
+
+_HATCHED = ("the sample has no such round", "no sample of the row has the round")
+
+
+def row_title(heat: Heat) -> str:
+    """Name what the rows are; pools are counted in samples."""
+    place = _ORDERS.get(heat.order, "")
+    ranked = "rank of " if heat.is_pooled and place else ""
+    return f"{ranked}{SAMPLE.label}{place}"
+
+
+def explanation(heat: Heat) -> list[str]:
+    """Explain the marks and what a row stands for, a line each."""
+    lines = []
+    if heat.is_pooled:
+        num = count(len(heat.rows.samples), "sample")
+        lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
+        lines.append(_POOLED[heat.pooling])
+    if not heat.grid.there.all():
+        lines.append("▨ " + _HATCHED[heat.is_pooled])
+    zeros = int((heat.shown == 0).sum())
+    if zeros:
+        where = "in the middle" if heat.scale.low < 0 else "at the low end"
+        lines.append(f"{count(zeros, 'cell')} exactly 0, shown {where}")
+    undefined = int(heat.grid.undefined("shown").sum())
+    if undefined:
+        lines.append(f"{CROSS} {count(undefined, 'cell')} without a finite value")
+    return lines

@@ -1,0 +1,138 @@
+"""Strips beside a heatmap: all samples per round above, rewards at the right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.figures.canvas import cross
+from rounddiag.figures.heat import SIGNED
+from rounddiag.schema import NUM_TOKENS, ROUNDS, SAMPLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures.heat import Heat
+    from rounddiag.figures.theme import Theme
+
+    Array = np.ndarray[Any, Any]
+
+# Pixels that the strip above the cells takes, its label included.
+ROOM = 64
+_BARS = 36
+# Bars of more rows have no room between them.
+_MANY = 64
+# From here on numbers are written without a fraction.
+_WHOLE = 100
+# Shares of the width.
+_CELLS, _STRIP = (0.0, 0.82), (0.86, 1.0)
+
+
+def add_marginals(
+    figure: go.Figure, heat: Heat, per_round: pd.DataFrame, look: Theme
+) -> None:
+    """Add both strips to a figure whose plot is `ROOM` higher than its cells.
+
+    Parameters
+    ----------
+    figure : Figure
+    heat : Heat
+    per_round : DataFrame
+        One row a round, with the metric over all samples.
+    look : Theme
+    """
+    margin = figure.layout.margin
+    plot = figure.layout.height - margin.t - margin.b
+    figure.update_layout(
+        xaxis={"domain": _CELLS},
+        xaxis2={"domain": _STRIP, "anchor": "y"},
+        yaxis={"domain": [0, 1 - ROOM / plot]},
+        yaxis2={"domain": [1 - _BARS / plot, 1], "anchor": "x"},
+    )
+    _add_rounds(figure, heat, per_round, look)
+    _add_samples(figure, heat, look)
+
+
+def _add_rounds(
+    figure: go.Figure, heat: Heat, per_round: pd.DataFrame, look: Theme
+) -> None:
+    column, values = ROUNDS[heat.metric], per_round[heat.metric].to_numpy()
+    colors = np.where(values > 0, look.more, look.less)
+    figure.add_bar(
+        x=per_round["round"].to_numpy(),
+        y=values,
+        yaxis="y2",
+        width=0.7,
+        marker={"color": colors if heat.metric in SIGNED else look.quiet},
+        customdata=per_round[["num_rows", "num_tokens"]].to_numpy(),
+        hovertemplate="<b>round %{x}, all samples</b><br>"
+        f"{column.meaning} %{{y:.3g}}<br>"
+        "%{customdata[0]:,} samples, %{customdata[1]:,} tokens<extra></extra>",
+    )
+    figure.update_layout(yaxis2=_ends(values))
+    figure.add_annotation(
+        text=f"{column.label}, all samples",
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        showarrow=False,
+        font={"color": look.muted},
+    )
+
+
+def _add_samples(figure: go.Figure, heat: Heat, look: Theme) -> None:
+    samples = heat.rows.samples
+    has_rewards = "reward" in samples and samples["reward"].notna().any()
+    column = SAMPLES["reward"] if has_rewards else NUM_TOKENS
+    values = heat.rows.means(column.name)
+    y = heat.y(np.arange(heat.rows.num))
+    mean = "mean " if heat.is_pooled else ""
+    names = heat.names()
+    figure.add_bar(
+        x=values,
+        y=y,
+        xaxis="x2",
+        orientation="h",
+        width=heat.rows.pool * (0.8 if len(values) <= _MANY else 1),
+        marker={"color": look.quiet, "line": {"width": 0}},
+        text=names,
+        textposition="none",
+        hovertemplate=f"<b>{heat.noun} %{{text}}</b><br>"
+        f"{mean}{column.meaning} %{{x:,.3~g}}<extra></extra>",
+    )
+    unknown = np.isnan(values)
+    figure.add_scatter(
+        x=np.zeros(unknown.sum()),
+        y=y[unknown],
+        xaxis="x2",
+        mode="markers",
+        marker=cross(look),
+        text=[name for name, is_it in zip(names, unknown, strict=True) if is_it],
+        hovertemplate=f"<b>{heat.noun} %{{text}}</b><br>no {column.meaning}"
+        "<extra></extra>",
+    )
+    figure.update_layout(xaxis2=_ends(values))
+    # The last word is what the strip has room for.
+    figure.layout.xaxis2.title.text = column.meaning.split()[-1]
+
+
+def _ends(values: Array) -> dict[str, object]:
+    """Mark nothing but zero and the end that is farther from it."""
+    known = values[np.isfinite(values)]
+    low, high = float(known.min(initial=0)), float(known.max(initial=0))
+    ends = [low, high] if high > low else [0.0, 1.0]
+    farthest = max(ends, key=abs)
+    return {
+        "range": ends,
+        "tickvals": [0, farthest],
+        "ticktext": [
+            "0",
+            f"{farthest:,.3g}" if abs(farthest) < _WHOLE else f"{farthest:,.0f}",
+        ],
+        "zeroline": low < 0,
+    }
