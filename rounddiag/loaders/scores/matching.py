@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.places import place_of
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check_entries(batch: Batch, entries: Entries) -> None:
     twice = np.flatnonzero(counts > 1)
     if len(twice):
         raise BatchError.build(
-            expected=f"one value for {_place(batch, twice[0])}",
+            expected=f"one value for {place_of(batch, int(twice[0]))}",
             found=f"{counts[twice[0]]}",
             advice="Drop the rows that are there again.",
         )
@@ -41,8 +42,9 @@ def _check_ids(batch: Batch, entries: Entries, flat: Array) -> None:
     differs = np.flatnonzero(entries.token_ids != expected)
     if len(differs):
         first = differs[0]
+        place = place_of(batch, int(flat[first]))
         raise BatchError.build(
-            expected=f"token id {expected[first]} at {_place(batch, flat[first])}",
+            expected=f"token id {expected[first]} at {place}",
             found=f"{entries.token_ids[first]}, and {len(differs) - 1} others differ",
             advice="Rescore the ids that `rounddiag.export_rescore` writes; text that"
             " is tokenised again gives others.",
@@ -56,13 +58,7 @@ def _check_complete(batch: Batch, counts: Array) -> None:
         first = missing[0]
         token = batch.response_ids[first].item()
         raise BatchError.build(
-            expected=f"a value for token id {token} at {_place(batch, first)}",
+            expected=f"a value for token id {token} at {place_of(batch, int(first))}",
             found=f"none, nor for {len(missing) - 1} other generated tokens",
             advice="Rescore all samples, or attach to a selection of the batch.",
         )
-
-
-def _place(batch: Batch, flat: int) -> str:
-    offsets = batch.offsets.cpu().numpy()
-    sample = int(np.searchsorted(offsets, flat, side="right")) - 1
-    return f"position {flat - offsets[sample]} of sample {sample}"

@@ -175,8 +175,8 @@ def test_the_pair_of_the_batch_is_not_replaced(batch: Batch, name: str) -> None:
 
 def test_a_token_id_that_differs(batch: Batch) -> None:
     message = (
-        "expected token id 8 at position 2 of sample 1; found 80, and 0 others differ."
-        " Rescore the ids that `rounddiag.export_rescore` writes; text that is"
+        "expected token id 8 at sample 1 round 0 position 2; found 80, and 0 others"
+        " differ. Rescore the ids that `rounddiag.export_rescore` writes; text that is"
         " tokenised again gives others."
     )
     expect(batch, changed(OF_TOKENS, "token_id", 5, 80), message)
@@ -188,9 +188,9 @@ def test_a_token_that_is_missing(batch: Batch) -> None:
     expect(
         batch,
         without_row(OF_TOKENS, 3),
-        "expected a value for token id 3 at position 3 of sample 0; found none, nor for"
-        " 0 other generated tokens. Rescore all samples, or attach to a selection of"
-        " the batch.",
+        "expected a value for token id 3 at sample 0 round 1 position 3; found"
+        " none, nor for 0 other generated tokens. Rescore all samples, or attach to"
+        " a selection of the batch.",
     )
 
 
@@ -198,17 +198,17 @@ def test_a_sample_that_is_missing(batch: Batch) -> None:
     expect(
         batch,
         without_row(OF_SAMPLES, 1),
-        "expected a value for token id 7 at position 1 of sample 1; found none, nor for"
-        " 3 other generated tokens. Rescore all samples, or attach to a selection of"
-        " the batch.",
+        "expected a value for token id 7 at sample 1 round 0 position 1; found"
+        " none, nor for 3 other generated tokens. Rescore all samples, or attach to"
+        " a selection of the batch.",
     )
 
 
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        ({k: [*v, v[4]] for k, v in OF_TOKENS.items()}, "position 1 of sample 1"),
-        ({k: [*v, v[0]] for k, v in OF_SAMPLES.items()}, "position 0 of sample 0"),
+        ({k: [*v, v[4]] for k, v in OF_TOKENS.items()}, "sample 1 round 0 position 1"),
+        ({k: [*v, v[0]] for k, v in OF_SAMPLES.items()}, "sample 0 round 0 position 0"),
     ],
     ids=["token", "sample"],
 )
@@ -314,7 +314,7 @@ def test_rows_that_are_no_lists(batch: Batch) -> None:
 
 def test_a_file_is_named_in_the_error(batch: Batch, tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", changed(OF_TOKENS, "token_id", 0, 1))
-    start = re.escape(f"{path}: expected token id 12 at position 0 of sample 2;")
+    start = re.escape(f"{path}: expected token id 12 at sample 2 round 0 position 0;")
     with pytest.raises(LoadError, match=f"^{start}"):
         attach(batch, "x", path)
 
