@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.field_reader import FieldReader
+from rounddiag.loaders.fields.mapping import SCORE
 from rounddiag.loaders.parquet.columns import host_array
 from rounddiag.loaders.tables.columns import plain_columns
 
@@ -29,7 +29,6 @@ _TAKEN = {
     *("response_mask", "loss_mask", "attention_mask"),
     *("token_level_scores", "rm_scores", WEIGHTS),
 }
-_SCORE = re.compile(r".+_log_?probs?")
 
 
 def held(parts: Parts, *, without: Collection[str] = ()) -> Parts:
@@ -67,7 +66,7 @@ def _rows(reader: FieldReader, name: str) -> Ragged | None:
     """Return a field that is held: more log-probabilities where they are of tokens."""
     if name in _TAKEN:
         return reader.rows(name)
-    if not _SCORE.fullmatch(name):
+    if not SCORE.fullmatch(name):
         return None
     try:
         found = reader.rows(name)

@@ -46,13 +46,23 @@ def sequence(batch: Batch, sample: int) -> Array:
     UntestableError
         If the batch has no prompts.
     """
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
+    if batch.prompt_ids is None:
         raise UntestableError(field="prompt_ids")
-    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    return known_sequence(batch, sample)[1]
+
+
+def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
+    """Return the length of a sample's prompt, and the ids of prompt and response.
+
+    Without prompts the length is 0, and the ids are those of the response alone.
+    """
     begin = int(batch.offsets[sample])
-    response = batch.response_ids[begin : begin + int(batch.lengths[sample])]
-    ids: Array = torch.cat([batch.prompt_ids[first:stop], response]).cpu().numpy()
-    return ids
+    ids = batch.response_ids[begin : begin + int(batch.lengths[sample])]
+    first, stop = 0, 0
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        ids = torch.cat([batch.prompt_ids[first:stop], ids])
+    return stop - first, ids.cpu().numpy()
 
 
 def runs_of(ids: Array, token: int) -> list[tuple[int, int]]:

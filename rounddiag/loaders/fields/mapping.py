@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _REWARDS = ("token_level_scores", "rm_scores")
-_SCORE = re.compile(r"(.+)_log_?probs?")
+SCORE = re.compile(r"(.+)_log_?probs?")  # a field of more log-probabilities
 _SAMPLING = (
     "temperature",
     "top_p",
@@ -125,7 +125,7 @@ def _scores(reader: FieldReader) -> dict[str, Tensor]:
     """Return the other log-probabilities of the same tokens, by name."""
     found = {}
     for name in reader.names:
-        match = _SCORE.fullmatch(name)
+        match = SCORE.fullmatch(name)
         if match and match[1] not in {"old", "rollout"}:
             found[match[1]] = reader.per_token(name)
     return {name: value for name, value in found.items() if value is not None}

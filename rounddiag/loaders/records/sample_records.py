@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import replace
 from hashlib import blake2b
@@ -11,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.sequences import divided
+from rounddiag.loaders.files.natural_order import is_absent
 from rounddiag.loaders.tensors.ragged import Ragged, ragged
 
 if TYPE_CHECKING:
@@ -113,12 +114,8 @@ class SampleRecords:
         return {
             name: values
             for name, values in table.items()
-            if not all(map(_is_null, values))
+            if not all(map(is_absent, values))
         }
-
-
-def _is_null(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _at_least_int32(token_ids: Array) -> Tensor:
@@ -130,7 +127,7 @@ def _joined(pieces: list[Ragged]) -> Ragged:
     lengths = torch.cat([piece.lengths for piece in pieces])
     return Ragged(
         values=torch.cat([piece.values for piece in pieces]),
-        offsets=torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]),
+        offsets=offsets_of(lengths),
     )
 
 

@@ -47,6 +47,9 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
     source : Source
     """
+    if len(inputs) != batch.num_samples:
+        fact = f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"
+        return replace(batch, meta={**batch.meta, "screenshots": [fact]})
     rows = [_plain(row) for row in inputs]
     found = list(_within_budget((_pictures(row, source) for row in rows), source))
     pictures = [images or () for images in found]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
+
+from rounddiag.checks.sequences import known_sequence
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -35,7 +36,7 @@ class TokenRuns(NamedTuple):
     @classmethod
     def of_sample(cls, batch: Batch, sample: int) -> TokenRuns:
         """Find the runs of one sample."""
-        num_before, ids = _sequence(batch, sample)
+        num_before, ids = known_sequence(batch, sample)
         edges = np.flatnonzero(np.diff(ids)) + 1
         start = np.r_[0, edges][: len(ids)]  # none where there is no token at all
         length = np.diff(np.r_[start, len(ids)])
@@ -70,13 +71,3 @@ class TokenRuns(NamedTuple):
         if 0 < len(lengths) <= len(sizes) and self.is_last[-1]:
             lengths[-1] = max(lengths[-1], expected[-1])
         return bool(lengths) and lengths == expected
-
-
-def _sequence(batch: Batch, sample: int) -> tuple[int, Array]:
-    """Return the length of the prompt, and the token ids of prompt and response."""
-    start = int(batch.offsets[sample])
-    response = batch.response_ids[start : start + int(batch.lengths[sample])]
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return 0, response.numpy()
-    first, last = batch.prompt_offsets[sample : sample + 2].tolist()
-    return last - first, torch.cat([batch.prompt_ids[first:last], response]).numpy()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
+from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.parquet.columns import tensor_of
 from rounddiag.loaders.tensors.ragged import Ragged
 
@@ -48,8 +48,7 @@ def rows_of(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
     values = _stored(pc.list_flatten(column))
     if _is_any(values.type, _LISTS):
         return _matrices(rows_of(values), sizes)
-    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    return Ragged(values=_numbers(values), offsets=offsets)
+    return Ragged(values=_numbers(values), offsets=offsets_of(sizes))
 
 
 def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list

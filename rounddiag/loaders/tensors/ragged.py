@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rounddiag.batch.layout import offsets_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -133,7 +135,7 @@ def _padded(value: Tensor) -> Ragged:
 def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
     sizes = torch.tensor([row.shape[dim] for row in rows], dtype=torch.int64)
     values = torch.cat(list(rows), dim=dim) if rows else torch.empty(0)
-    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    last = values.dim() - 1
     return Ragged(
-        values=values, offsets=offsets, dim=values.dim() - 1 if dim < 0 else dim
+        values=values, offsets=offsets_of(sizes), dim=last if dim < 0 else dim
     )
