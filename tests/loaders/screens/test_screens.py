@@ -324,3 +324,16 @@ def test_videos_that_are_left_out_are_told(tmp_path: Path) -> None:
     assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]
     assert batch.meta["screenshots"] == ["sample 1: its videos are left out"]
+
+
+@pytest.mark.parametrize("num_rows", [0, 3])
+def test_inputs_of_another_number_of_samples_are_told(
+    num_rows: int, tmp_path: Path
+) -> None:
+    rows = [inputs([[1, 2, 2]])] * num_rows
+    batch = load(write(tmp_path / "a.pkl", small_batch(), {"multi_modal_inputs": rows}))
+
+    assert batch.images is None
+    assert batch.meta["screenshots"] == [
+        f"`multi_modal_inputs` has {num_rows} rows, not one a sample"
+    ]
