@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         sample_frame,
         token_frame,
     )
+    from rounddiag.export import report
     from rounddiag.figures import (
+        plot_compare,
         plot_conditional,
         plot_heatmap,
         plot_log_ppl,
@@ -55,6 +57,7 @@ __all__ = [
     "formats",
     "load",
     "metrics",
+    "plot_compare",
     "plot_conditional",
     "plot_heatmap",
     "plot_log_ppl",
@@ -65,6 +68,7 @@ __all__ = [
     "plot_tail",
     "plot_trajectory",
     "reconcile",
+    "report",
     "round_frame",
     "round_summary",
     "sample_frame",
@@ -81,8 +85,10 @@ _HOMES = {
     "batch": ("Batch",),
     "checks": ("check",),
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
+    "export": ("report",),
     "stats": ("round_summary",),
     "figures": (
+        "plot_compare",
         "plot_conditional",
         "plot_heatmap",
         "plot_log_ppl",

@@ -1,4 +1,4 @@
-"""The `rounddiag` command: `summary FILE` and `lab [FILE]`."""
+"""The `rounddiag` command: `summary FILE`, `report FILE` and `lab [FILE]`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     summary.add_argument("file", type=Path, metavar="FILE")
     summary.set_defaults(run=_summary)
+    report = commands.add_parser(
+        "report", help="write what a saved batch shows as one HTML page"
+    )
+    report.add_argument("file", type=Path, metavar="FILE")
+    report.add_argument(
+        "-o",
+        dest="page",
+        type=Path,
+        metavar="PAGE",
+        help="where to write; by default FILE's name with .html, in this folder",
+    )
+    report.set_defaults(run=_report)
     lab = commands.add_parser(
         "lab",
         help="open JupyterLab, at a notebook that loads FILE",
@@ -74,6 +86,15 @@ def _summary(options: argparse.Namespace) -> None:
     from rounddiag.loaders import load
 
     print(describe(load(options.file)))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from rounddiag.export import report
+    from rounddiag.loaders import load
+
+    page = options.page or Path(f"{options.file.resolve().stem}.html")
+    report(load(options.file), page)
+    print(page)
 
 
 def _lab(options: argparse.Namespace) -> None:
