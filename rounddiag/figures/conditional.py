@@ -97,7 +97,7 @@ def plot_conditional(
 def _why_empty(found: pd.DataFrame) -> str:
     num = int(found["num_tokens"].sum())
     if num:
-        return f"{CROSS} {count(num, 'token')}, none finite"
+        return f"{CROSS} {count(num, 'token')}, none with a finite diff"
     return "no generated tokens: the response mask is 0"
 
 
@@ -107,7 +107,7 @@ def _explanation(
     lines = [
         *key_lines(groups),
         "···· what rounding errors do, (1 - p), scaled to the first round",
-        *means.notes(known),
+        *means.notes(known, int(known["num_nonfinite"].sum())),
     ]
     zeros = int((known["mean_abs_diff"] == 0).sum())
     if zeros:

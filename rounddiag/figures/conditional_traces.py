@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+# Points of 60 rounds must not touch in a figure of 400 pixels.
+_PLOT_WIDTH = 300
 # Groups stand side by side within this share of a bin.
-_SPREAD = 0.6
+_SPREAD = 0.3
 
 
 def _bins(known: pd.DataFrame) -> Array:
@@ -57,9 +59,10 @@ def add_groups(
         part = known[known["rounds"] == group.name]
         shift = _SPREAD * ((i + 0.5) / len(groups) - 0.5)
         hover = means.hover_texts(part, _names(part))
+        x = _bins(part) + shift
         figure.add_scatter(
-            x=_bins(part) + shift,
-            y=axis.clipped(part["mean_abs_diff"]),
+            x=x,
+            y=axis.raised(part["mean_abs_diff"]),
             mode="lines+markers",
             line={"color": group.color, "width": 1},
             marker={
@@ -72,6 +75,10 @@ def add_groups(
             customdata=hover,
             hovertemplate=means.HOVER,
         )
+        without = np.flatnonzero(part["mean_abs_diff"].isna())
+        texts = [hover[i] for i in without]
+        floor = np.full(len(without), axis.low)
+        means.add_undefined(figure, x[without], floor, texts, look)
         figure.add_bar(
             x=_bins(part),
             y=part["num_tokens"],
@@ -107,7 +114,7 @@ def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
             mode="lines+markers",
             line={"color": color, "width": 1, "dash": dash},
             marker={
-                "size": 7,
+                "size": min(7, max(4, _PLOT_WIDTH / len(rounds))),
                 "symbol": symbol,
                 "color": np.where(hollow, look.paper, color),
                 "line": {"color": color, "width": 1.5},

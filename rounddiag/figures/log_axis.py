@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _REACH = 10.0
 # Room at either end, as a share of the axis.
 _ROOM = 0.06
+# The shortest axis reaches over this factor: two of its ticks are on it.
+_LEAST = 6.0
+# Where 0 is drawn, as a share of the axis.
+_ABOVE_LOW = 0.03
 # Labels must not touch in a figure of 400 pixels.
 _MAX_DECADES = 5
 # Powers of ten beyond these are written as such.
@@ -54,19 +58,17 @@ class LogAxis:
         low = lowest[lowest >= mean.min() / _REACH].min()
         highest = np.append(means["ci_high"], mean)
         high = highest[highest <= mean.max() * _REACH].max()
-        room = max((high / low) ** _ROOM, 1.1)
+        room = max((high / low) ** _ROOM, (_LEAST * low / high) ** 0.5)
         return cls(low=float(low / room), high=float(high * room))
 
-    def clipped(self, values: pd.Series[float]) -> pd.Series[float]:
-        """Put what is 0 at the low end; NaN stays."""
-        return values.clip(lower=self.low)
+    def raised(self, values: pd.Series[float]) -> pd.Series[float]:
+        """Put what is 0 where its mark is seen whole, at the low end; NaN stays."""
+        return values.clip(lower=self.low * (self.high / self.low) ** _ABOVE_LOW)
 
     def layout(self) -> dict[str, Any]:
         """Return the range and ticks of a plotly axis."""
         ends = [float(np.log10(end)) for end in (self.low, self.high)]
         ticks = self._ticks()
-        if len(ticks) <= 1:  # plotly finds some in the narrowest ranges
-            return {"type": "log", "range": ends, "nticks": _MAX_DECADES}
         labels = [tick_text(tick) for tick in ticks]
         return {"type": "log", "range": ends, "tickvals": ticks, "ticktext": labels}
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.canvas import cross
+from rounddiag.figures.labels import CROSS, count, number
 from rounddiag.stats import FEW_SAMPLES
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from rounddiag.figures.theme import Theme
 
+    Array = np.ndarray[Any, Any]
+
 COLUMNS = (
     *("num_samples", "num_tokens", "num_nonfinite"),
     *("mean_abs_diff", "ci_low", "ci_high"),
@@ -24,9 +27,11 @@ COLUMNS = (
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
 
 
-def intervals(means: pd.DataFrame, color: str) -> dict[str, Any]:
-    """Return the error bars of `mean_abs_diff`, for either direction."""
-    middle = means["mean_abs_diff"]
+def intervals(
+    means: pd.DataFrame, color: str, column: str = "mean_abs_diff"
+) -> dict[str, Any]:
+    """Return the error bars of a column, for either direction."""
+    middle = means[column]
     return {
         "type": "data",
         "symmetric": False,
@@ -71,15 +76,32 @@ def interval(low: float, high: float) -> str:
     return f"95 % interval {number(low)} to {number(high)}"
 
 
-def notes(means: pd.DataFrame) -> list[str]:
-    """Explain hollow marks, and say what was left out: lines for a title."""
+def notes(means: pd.DataFrame, num_nonfinite: int) -> list[str]:
+    """Explain hollow marks and crosses, and what was left out: lines for a title."""
     lines = []
     if (means["num_samples"] < FEW_SAMPLES).any():
         lines.append(f"○ hollow: fewer than {FEW_SAMPLES} samples")
-    left_out = int(means["num_nonfinite"].sum())
-    if left_out:
-        lines.append(f"left out: {count(left_out, 'token')} whose diff is not finite")
+    if means["mean_abs_diff"].isna().any():
+        lines.append(f"{CROSS} no finite value")
+    if num_nonfinite:
+        left_out = count(num_nonfinite, "token")
+        lines.append(f"left out: {left_out} whose diff is not finite")
     return lines
+
+
+def add_undefined(
+    figure: go.Figure, x: Array, y: Array, hover: list[list[str]], look: Theme
+) -> None:
+    """Put a cross where there is no mean: nothing at all would look like no tokens."""
+    figure.add_scatter(
+        x=x,
+        y=y,
+        mode="markers",
+        marker=cross(look),
+        customdata=hover,
+        hovertemplate=HOVER,
+        cliponaxis=False,
+    )
 
 
 def add_head(figure: go.Figure, axis: str, text: str, look: Theme) -> None:

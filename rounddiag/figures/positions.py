@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures import means
-from rounddiag.figures.canvas import TOP, cross, empty_figure, new_figure
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.sources import positions_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import PLACE_MEANS, PLACES
+from rounddiag.stats.places import check_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,13 +84,12 @@ def plot_positions(
     'screenshots seen so far'
     """
     look = theme_of(theme)
-    found = positions_of(data, by)
+    check_by(by)
+    found = positions_of(data, by).reset_index(drop=True)
     if found.empty:
         why = "no generated tokens: the response mask is 0"
         return empty_figure(_TITLES[by], why, look)
-    lines = means.notes(found)
-    if found["mean_abs_diff"].isna().any():
-        lines.append(f"{CROSS} no finite value")
+    lines = means.notes(found, int(found["num_nonfinite"].sum()))
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(_TITLES[by], lines, look, height=height, bottom=_BOTTOM)
     names = [f"{PLACES[by].meaning}: {name}" for name in _names(found)]
@@ -131,18 +130,9 @@ def _add_means(
         hovertemplate=means.HOVER,
         cliponaxis=False,
     )
-    without = found["mean_abs_diff"].isna()
-    figure.add_scatter(
-        x=found.index[without],
-        y=np.zeros(without.sum()),
-        mode="markers",
-        marker=cross(look),
-        customdata=[
-            text for text, is_one in zip(hover, without, strict=True) if is_one
-        ],
-        hovertemplate=means.HOVER,
-        cliponaxis=False,
-    )
+    without = np.flatnonzero(found["mean_abs_diff"].isna())
+    texts = [hover[i] for i in without]
+    means.add_undefined(figure, without, np.zeros(len(without)), texts, look)
 
 
 def _add_counts(

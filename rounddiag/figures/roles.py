@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures import means
-from rounddiag.figures.canvas import TOP, cross, empty_figure, new_figure
-from rounddiag.figures.labels import CROSS, count, hover_text
+from rounddiag.figures.canvas import TOP, empty_figure, new_figure
+from rounddiag.figures.labels import count, hover_text
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.sources import role_means_of
 from rounddiag.figures.theme import theme_of
@@ -88,29 +88,28 @@ def plot_roles(
     found = found.sort_values("mean_abs_diff", na_position="first", ignore_index=True)
     axis = LogAxis.around(found)
     _add_means(figure, found, axis, look)
-    _add_undefined(figure, found, axis, look)
     _add_counts(figure, found, look)
     _set_axes(figure, found, axis)
     return figure
 
 
 def _explanation(found: pd.DataFrame) -> list[str]:
-    lines = means.notes(found)
+    of_roles = found.loc[~found["overlaps"], "num_nonfinite"]
+    lines = means.notes(found, int(of_roles.sum()))
     if found["overlaps"].any():
         lines.insert(0, "◆ counted among the roles too")
     zeros = int((found["mean_abs_diff"] == 0).sum())
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the left edge")
-    if found["mean_abs_diff"].isna().any():
-        lines.append(f"{CROSS} no finite value")
     return lines
 
 
 def _add_means(
     figure: go.Figure, found: pd.DataFrame, axis: LogAxis, look: Theme
 ) -> None:
+    hover = means.hover_texts(found, map(_safe, found["role"]))
     figure.add_scatter(
-        x=axis.clipped(found["mean_abs_diff"]),
+        x=axis.raised(found["mean_abs_diff"]),
         y=found.index,
         mode="markers",
         marker={
@@ -120,25 +119,12 @@ def _add_means(
             "line": {"color": look.text, "width": 1.5},
         },
         error_x=means.intervals(found, look.muted),
-        customdata=means.hover_texts(found, map(_safe, found["role"])),
+        customdata=hover,
         hovertemplate=means.HOVER,
     )
-
-
-def _add_undefined(
-    figure: go.Figure, found: pd.DataFrame, axis: LogAxis, look: Theme
-) -> None:
-    """Put a cross where a role has no mean: nothing alone would look like no role."""
-    without = found[found["mean_abs_diff"].isna()]
-    figure.add_scatter(
-        x=np.full(len(without), axis.low),
-        y=without.index,
-        mode="markers",
-        marker=cross(look),
-        customdata=means.hover_texts(without, map(_safe, without["role"])),
-        hovertemplate=means.HOVER,
-        cliponaxis=False,
-    )
+    without = np.flatnonzero(found["mean_abs_diff"].isna())
+    texts = [hover[i] for i in without]
+    means.add_undefined(figure, np.full(len(without), axis.low), without, texts, look)
 
 
 def _add_counts(figure: go.Figure, found: pd.DataFrame, look: Theme) -> None:

@@ -44,6 +44,7 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
     FrameError
         If the batch does not know what `by` asks for.
     """
+    check_by(by)
     start = rounds["start"].to_numpy(np.int64)
     match by:
         case "round":
@@ -58,12 +59,17 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
             return _since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
             return _num_seen(batch, rounds)
-    raise FrameError.build(
-        key="by",
-        expected=f"one of {list(PLACES)}",
-        found=repr(by),
-        advice="Choose what tokens are counted from.",
-    )
+
+
+def check_by(by: str) -> None:
+    """Raise a FrameError unless there is such a place."""
+    if by not in PLACES:
+        raise FrameError.build(
+            key="by",
+            expected=f"one of {list(PLACES)}",
+            found=repr(by),
+            advice="Choose what tokens are counted from.",
+        )
 
 
 def _prompt_lengths(batch: Batch) -> Array:

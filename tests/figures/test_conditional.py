@@ -1,0 +1,175 @@
+"""Mismatch by rollout probability: a line a group of rounds, and rounds made alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag import plot_conditional, token_frame
+from rounddiag.errors import FrameError
+from rounddiag.figures.labels import CROSS
+from rounddiag.stats import conditional, standardised
+from rounddiag.stats.conditional import PROB_EDGES
+from tests.batches import hand_batch, padded
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+NAN = math.nan
+LIKELY, RARE = math.log(0.8), math.log(0.02)
+FRAME = pd.DataFrame(
+    {
+        "sample": [0, 0, 0, 1, 1, 1],
+        "round": [0, 0, 1, 0, 1, 1],
+        "diff": [0.1, -0.5, 0.7, 0.3, -0.9, NAN],
+        "rollout_log_prob": [LIKELY, RARE, RARE, LIKELY, RARE, LIKELY],
+    }
+)
+
+
+def traces(figure: go.Figure, mode: str) -> list[go.Scatter]:
+    drawn = [trace for trace in figure.data if trace.type == "scatter"]
+    return [trace for trace in drawn if trace.mode == mode]
+
+
+def lines(figure: go.Figure) -> list[go.Scatter]:
+    return [t for t in traces(figure, "lines+markers") if t.yaxis is None]
+
+
+def explained(figure: go.Figure) -> list[str]:
+    text = figure.layout.title.text.replace("<br>", " | ")
+    return re.sub("<[^>]*>", "", text).split(" | ")[1:]
+
+
+def test_a_line_is_a_group_and_its_places_are_bins() -> None:
+    first, later = lines(plot_conditional(FRAME))
+    # Bins 0.01 to 0.05 and 0.75 to 0.9: the third and the eighth.
+    assert np.floor(first.x).tolist() == [2, 7]
+    assert first.y.tolist() == pytest.approx([0.5, 0.2])
+    assert np.floor(later.x).tolist() == [2, 7]
+    assert later.y.tolist() == pytest.approx([0.8, NAN], nan_ok=True)
+    assert (later.x > first.x).all()
+
+
+def test_the_envelope_is_dotted() -> None:
+    (envelope,) = traces(plot_conditional(FRAME), "lines")
+    assert envelope.line.dash == "dot"
+    found = conditional(FRAME)
+    assert envelope.x.tolist() == [2.5, 7.5]
+    assert envelope.y.tolist() == pytest.approx(found["envelope"][:2].tolist())
+
+
+def test_tokens_are_stacked_under_their_bins() -> None:
+    figure = plot_conditional(FRAME)
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    assert [bar.x.tolist() for bar in bars] == [[2.5, 7.5]] * 2
+    assert [bar.y.tolist() for bar in bars] == [[1, 2], [2, 1]]
+    assert figure.layout.yaxis2.range == (0, 3)
+
+
+def test_rounds_are_drawn_as_they_are_and_made_alike() -> None:
+    as_is, alike = [t for t in plot_conditional(FRAME).data if t.yaxis == "y3"]
+    found = standardised(FRAME)
+    assert as_is.x.tolist() == alike.x.tolist() == [0, 1]
+    assert as_is.y.tolist() == found["mean_abs_diff"].tolist()
+    assert alike.y.tolist() == found["standardised"].tolist()
+    assert as_is.marker.symbol != alike.marker.symbol
+
+
+def test_groups_differ_in_color_and_in_sign_and_are_named() -> None:
+    frame = pd.concat([FRAME.assign(round=r) for r in (0, 1, 2, 4, 8, 64)])
+    figure = plot_conditional(frame)
+    assert len({line.line.color for line in lines(figure)}) == 6
+    assert len({line.marker.symbol for line in lines(figure)}) == 6
+    assert explained(figure)[:2] == [
+        "round ● 0  ■ 1  ◆ 2 to 3  ▲ 4 to 7",
+        "▼ 8 to 15  ★ 64 to 127",
+    ]
+
+
+def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
+    layout = plot_conditional(FRAME).layout
+    assert layout.xaxis.title.text == "probability by the sampling engine"
+    assert [text.strip("<br>") for text in layout.xaxis.ticktext] == [
+        f"{edge:g}" for edge in PROB_EDGES
+    ]
+    assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert layout.yaxis.type == "log"
+    heads = [re.sub("<[^>]*>", "|", note.text) for note in layout.annotations]
+    assert heads[0] == "generated tokens"
+    assert heads[1].startswith("mean |old - rollout| log-prob per round [nat]|")
+
+
+def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
+    figure = plot_conditional(FRAME)
+    paper = figure.layout.template.layout.paper_bgcolor
+    assert set(lines(figure)[0].marker.color) == {paper}
+    assert explained(figure)[2:] == [
+        "○ hollow: fewer than 10 samples",
+        f"{CROSS} no finite value",
+        "left out: 1 token whose diff is not finite",
+    ]
+    (cross,) = [trace for trace in traces(figure, "markers") if len(trace.x)]
+    assert np.floor(cross.x).tolist() == [7]
+
+
+def test_what_is_no_probability_is_left_out_and_said() -> None:
+    frame = FRAME.assign(rollout_log_prob=[LIKELY, 0.5, RARE, LIKELY, RARE, NAN])
+    figure = plot_conditional(frame)
+    assert "left out: 2 tokens without a probability" in explained(figure)
+    assert len(lines(figure)[0].x) == 1
+
+
+def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
+    figure = plot_conditional(FRAME.assign(diff=[0.0, 0.5, 0.0, 0.0, 0.0, 0.0]))
+    low, _ = figure.layout.yaxis.range
+    assert all(np.log10(value) > low for line in lines(figure) for value in line.y)
+    assert "3 means exactly 0, drawn at the lower edge" in explained(figure)
+
+
+def test_a_batch_and_its_tokens_give_the_same_figure() -> None:
+    batch = hand_batch()
+    figure = plot_conditional(batch)
+    assert plot_conditional(token_frame(batch, ["rollout_log_prob"])) == figure
+
+
+@pytest.mark.parametrize(
+    ("mask", "why"),
+    [(0, "no generated tokens: the response mask is 0"), (1, "2 tokens, none with")],
+)
+def test_what_cannot_be_drawn_is_said(mask: int, why: str) -> None:
+    figure = plot_conditional(padded([[mask] * 2], [[NAN] * 2], [[-1.0] * 2]))
+    assert why in figure.layout.title.text
+    assert figure.data == ()
+
+
+def test_the_figure_is_small_enough_for_a_notebook() -> None:
+    frame = pd.DataFrame(
+        {"sample": np.arange(5000) % 512, "round": np.arange(5000) % 60}
+    )
+    values = np.linspace(-10, 0, 5000)
+    figure = plot_conditional(frame.assign(diff=values, rollout_log_prob=values))
+    assert len(json.dumps(figure.to_plotly_json(), default=list)) < 500_000
+
+
+def test_a_frame_without_the_columns_is_told() -> None:
+    message = (
+        "expected a frame with one row per generated token and the columns ['sample',"
+        " 'round', 'diff', 'rollout_log_prob']; found ['sample', 'round', 'diff'],"
+        " without ['rollout_log_prob']. Build it with `rounddiag.token_frame(batch)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_conditional(FRAME.drop(columns="rollout_log_prob"))
+
+
+def test_what_is_no_batch_is_told() -> None:
+    with pytest.raises(
+        FrameError, match=r"^expected a Batch or a DataFrame; found str"
+    ):
+        plot_conditional("batch.parquet")  # type: ignore[arg-type]

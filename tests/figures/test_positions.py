@@ -1,0 +1,150 @@
+"""Mismatch by where tokens stand: a point a bin."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from rounddiag import plot_positions
+from rounddiag.errors import FrameError
+from rounddiag.figures.labels import CROSS
+from rounddiag.schema import PLACES
+from rounddiag.stats import positions
+from tests.batches import hand_batch, padded
+
+if TYPE_CHECKING:
+    from rounddiag.stats.places import By
+
+NAN = math.nan
+
+
+def means(**columns: list[Any]) -> pd.DataFrame:
+    size = len(next(iter(columns.values())))
+    known: dict[str, list[Any]] = {
+        "low": [0, 1, 2, 4][:size],
+        "high": [0, 1, 3, 7][:size],
+        "num_samples": [64] * size,
+        "num_tokens": [1000] * size,
+        "num_nonfinite": [0] * size,
+        "mean_abs_diff": [0.01] * size,
+        "ci_low": [0.005] * size,
+        "ci_high": [0.02] * size,
+    }
+    return pd.DataFrame(known | columns)
+
+
+def test_the_points_the_intervals_and_the_bars_are_the_means() -> None:
+    frame = means(
+        mean_abs_diff=[0.01, 0.02],
+        ci_low=[0.008, 0.01],
+        ci_high=[0.015, 0.05],
+        num_tokens=[1000, 400],
+    )
+    points, _, tokens = plot_positions(frame).data
+    assert list(points.y) == [0.01, 0.02]
+    assert points.error_y.array == pytest.approx([0.005, 0.03])
+    assert points.error_y.arrayminus == pytest.approx([0.002, 0.01])
+    assert list(tokens.y) == [1000, 400]
+
+
+@pytest.mark.parametrize("by", ["round", "response", "end"])
+def test_a_batch_and_its_means_give_the_same_figure(by: By) -> None:
+    batch = hand_batch()
+    assert plot_positions(positions(batch, by=by), by=by) == plot_positions(
+        batch, by=by
+    )
+
+
+@pytest.mark.parametrize("by", PLACES)
+def test_the_axes_say_what_is_drawn_and_in_which_unit(by: By) -> None:
+    layout = plot_positions(means(low=[0, 1]), by=by).layout
+    assert layout.xaxis.title.text == PLACES[by].label + (
+        "" if by == "images" else ", bins from"
+    )
+    assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert [note.text for note in layout.annotations] == ["generated tokens"]
+
+
+def test_a_point_says_its_bin_its_interval_and_its_counts() -> None:
+    frame = means(low=[0, 1024], high=[0, 2047], num_nonfinite=[0, 3], ci_low=[0, NAN])
+    points = plot_positions(frame, by="context").data[0]
+    assert [list(texts) for texts in points.customdata] == [
+        [
+            "tokens before it, prompt and response: 0",
+            "mean 0.01 nat<br>95 % interval 0 to 0.02<br>64 samples, 1,000 tokens",
+        ],
+        [
+            "tokens before it, prompt and response: 1,024 to 2,047",
+            "mean 0.01 nat<br>too few independent samples for an interval"
+            "<br>64 samples, 1,000 tokens<br>3 tokens not finite, left out",
+        ],
+    ]
+
+
+def test_labels_leave_room_for_each_other() -> None:
+    frame = means(
+        low=[1 << i for i in range(17)], high=[(2 << i) - 1 for i in range(17)]
+    )
+    axis = plot_positions(frame, by="context").layout.xaxis
+    assert axis.ticktext == ("1", "8", "64", "512", "4,096", "32,768")
+    assert axis.tickvals == (0, 3, 6, 9, 12, 15)
+
+
+def test_tokens_before_the_first_screenshot_are_named() -> None:
+    figure = plot_positions(means(low=[0, NAN], high=[0, NAN]), by="image")
+    assert figure.layout.xaxis.ticktext == ("0", "none")
+    assert figure.data[0].customdata[1][0].endswith(": no screenshot yet")
+
+
+def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
+    frame = means(num_samples=[10, 9], num_nonfinite=[0, 7], mean_abs_diff=[0.01, NAN])
+    figure = plot_positions(frame)
+    paper = figure.layout.template.layout.paper_bgcolor
+    assert [color == paper for color in figure.data[0].marker.color] == [False, True]
+    assert list(figure.data[1].x) == [1]
+    text = re.sub("<[^>]*>", "", figure.layout.title.text.replace("<br>", " | "))
+    assert text == (
+        "Mismatch along the round | ○ hollow: fewer than 10 samples"
+        f" | {CROSS} no finite value | left out: 7 tokens whose diff is not finite"
+    )
+
+
+def test_a_frame_of_any_index_is_drawn_from_the_left() -> None:
+    frame = means(low=[0, 1, 2]).set_index(pd.Index([7, 8, 9]))
+    assert list(plot_positions(frame).data[0].x) == [0, 1, 2]
+
+
+def test_no_tokens_are_said_instead_of_drawn() -> None:
+    figure = plot_positions(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]))
+    assert "no generated tokens: the response mask is 0" in figure.layout.title.text
+    assert figure.data == ()
+
+
+def test_a_batch_without_what_is_asked_for_is_told() -> None:
+    message = (
+        "`by`: expected a batch with screenshots for by='images';"
+        " found a batch without them. Choose another one."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_positions(hand_batch(), by="images")
+
+
+def test_an_unknown_place_is_told_for_a_frame_too() -> None:
+    with pytest.raises(FrameError, match=r"^`by`: expected one of .* found 'token'"):
+        plot_positions(means(low=[0]), by="token")  # type: ignore[arg-type]
+
+
+def test_a_frame_without_the_columns_is_told() -> None:
+    message = (
+        "expected a frame with one row per bin of places and the columns ['low',"
+        " 'high', 'num_samples', 'num_tokens', 'num_nonfinite', 'mean_abs_diff',"
+        " 'ci_low', 'ci_high']; found ['low'], without ['high', 'num_samples',"
+        " 'num_tokens', 'num_nonfinite', 'mean_abs_diff', 'ci_low', 'ci_high']."
+        " Build it with `rounddiag.stats.positions(batch)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_positions(pd.DataFrame({"low": [0]}))

@@ -1,0 +1,124 @@
+"""Mismatch by what tokens are for: a forest, the largest mean on top."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag import load, plot_roles
+from rounddiag.errors import FrameError
+from rounddiag.stats import role_means
+from tests.batches import hand_batch
+
+NAN = math.nan
+
+
+def means(**columns: list[Any]) -> pd.DataFrame:
+    size = len(next(iter(columns.values())))
+    known: dict[str, list[Any]] = {
+        "role": ["thought", "action", "syntax", "first of a round"][:size],
+        "overlaps": [False, False, False, True][:size],
+        "num_samples": [64] * size,
+        "num_tokens": [1000] * size,
+        "num_nonfinite": [0] * size,
+        "mean_abs_diff": [0.01] * size,
+        "ci_low": [0.005] * size,
+        "ci_high": [0.02] * size,
+    }
+    return pd.DataFrame(known | columns)
+
+
+def test_rows_are_sorted_and_the_largest_mean_is_on_top() -> None:
+    figure = plot_roles(means(mean_abs_diff=[0.02, 0.5, NAN, 0.1]))
+    assert figure.layout.yaxis.ticktext == (
+        *("syntax", "thought", "first of a round", "action"),
+    )
+    points, crosses = figure.data
+    assert points.x.tolist() == pytest.approx([NAN, 0.02, 0.1, 0.5], nan_ok=True)
+    assert list(crosses.y) == [0]
+
+
+def test_intervals_and_counts_are_those_of_the_frame() -> None:
+    frame = means(
+        mean_abs_diff=[0.01, 0.02],
+        ci_low=[0.008, 0.01],
+        ci_high=[0.015, 0.05],
+        num_tokens=[12345, 4],
+    )
+    figure = plot_roles(frame)
+    points = figure.data[0]
+    assert points.error_x.array == pytest.approx([0.005, 0.03])
+    assert points.error_x.arrayminus == pytest.approx([0.002, 0.01])
+    texts = [note.text for note in figure.layout.annotations]
+    assert texts == ["12,345", "4", "tokens"]
+
+
+def test_what_overlaps_is_a_diamond_and_said() -> None:
+    figure = plot_roles(means(mean_abs_diff=[0.01, 0.02, 0.03, 0.04]))
+    assert list(figure.data[0].marker.symbol) == ["circle"] * 3 + ["diamond"]
+    assert "◆ counted among the roles too" in figure.layout.title.text
+    assert "◆" not in plot_roles(means(mean_abs_diff=[0.01])).layout.title.text
+
+
+def test_the_axis_says_what_is_drawn_and_in_which_unit() -> None:
+    axis = plot_roles(means(mean_abs_diff=[0.01])).layout.xaxis
+    assert axis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert axis.type == "log"
+
+
+def test_what_is_left_out_is_not_counted_twice() -> None:
+    figure = plot_roles(means(num_nonfinite=[3, 0, 2, 5]))
+    assert "left out: 5 tokens whose diff is not finite" in figure.layout.title.text
+
+
+def test_few_samples_are_hollow() -> None:
+    figure = plot_roles(means(num_samples=[9, 10], mean_abs_diff=[0.1, 0.2]))
+    paper = figure.layout.template.layout.paper_bgcolor
+    assert [color == paper for color in figure.data[0].marker.color] == [True, False]
+    assert "○ hollow: fewer than 10 samples" in figure.layout.title.text
+
+
+def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
+    figure = plot_roles(means(mean_abs_diff=[0.0, 0.5], ci_low=[NAN] * 2))
+    low, _ = figure.layout.xaxis.range
+    assert (np.log10(figure.data[0].x) > low).all()
+    assert "1 mean exactly 0, drawn at the left edge" in figure.layout.title.text
+
+
+def test_a_batch_and_its_means_give_the_same_figure() -> None:
+    batch = load("sample_data/image_window.parquet")
+    assert plot_roles(role_means(batch)) == plot_roles(batch)
+
+
+def test_roles_of_a_tagger_are_escaped_and_cut() -> None:
+    batch = load("sample_data/healthy.parquet")
+    name = "<script>alert(1)</script>\u202e of a page"
+    figure = plot_roles(batch, tagger=lambda _: [(0, 9, name)])
+    assert "&lt;script&gt;alert(1)&lt;…" in figure.layout.yaxis.ticktext
+    texts = [text for text, _ in figure.data[0].customdata]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e of a page" in texts
+
+
+def test_no_tokens_are_said_instead_of_drawn() -> None:
+    figure = plot_roles(load("sample_data/healthy.parquet")[:0])
+    assert "no generated tokens: the response mask is 0" in figure.layout.title.text
+    assert figure.data == ()
+
+
+def test_a_batch_without_a_tokenizer_is_told() -> None:
+    message = (
+        "`role`: expected a batch with a tokenizer; found a batch without one."
+        " Pass `tokenizer=` to `rounddiag.load`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_roles(hand_batch())
+
+
+def test_a_frame_without_the_columns_is_told() -> None:
+    with pytest.raises(FrameError, match=r"without \['overlaps'\]"):
+        plot_roles(means(role=["thought"]).drop(columns="overlaps"))
