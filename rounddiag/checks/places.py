@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from rounddiag.checks.contract import Fault, UntestableError
-from rounddiag.checks.words import count
+from rounddiag.checks.words import count, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,28 +53,16 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     first = [str(place_of(batch, index)) for index in indices[:_SHOWN].tolist()]
     detail = (
         f"{count(len(indices), 'token')} {what}, in"
-        f" {count(len(samples), 'sample')}: {listed(first, len(indices))}"
+        f" {count(len(samples), 'sample')}: {listed(first, len(indices), most=_SHOWN)}"
     )
     return Fault(detail, tuple(samples))
-
-
-def listed(first: Sequence[str], total: int) -> str:
-    """Name the first few, and how many more there are.
-
-    Examples
-    --------
-    >>> listed(["sample 1", "sample 2", "sample 5", "sample 6"], 4)
-    'sample 1, sample 2, sample 5 and 1 more'
-    """
-    more = total - min(len(first), _SHOWN)
-    return ", ".join(first[:_SHOWN]) + (f" and {more:,} more" if more else "")
 
 
 def fault_in(samples: Sequence[int], what: str) -> Fault | None:
     """Name the samples that break a contract; None where there is none."""
     if not samples:
         return None
-    first = listed([str(sample) for sample in samples], len(samples))
+    first = listed(samples, len(samples), most=_SHOWN)
     word = "sample" if len(samples) == 1 else "samples"
     return Fault(
         f"{count(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)

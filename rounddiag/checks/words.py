@@ -1,6 +1,11 @@
-"""Counts and untrusted text in the sentences that checks say."""
+"""Counts, lists and untrusted text in the sentences that checks and loaders say."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def count(number: int, noun: str) -> str:
@@ -12,6 +17,18 @@ def count(number: int, noun: str) -> str:
     ('1 token', '1,210 tokens')
     """
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(first: Sequence[object], total: int, *, most: int = 3) -> str:
+    """Name the first few, and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["sample 1", "sample 2", "sample 5", "sample 6"], 4)
+    'sample 1, sample 2, sample 5 and 1 more'
+    """
+    more = total - min(len(first), most)
+    return ", ".join(map(str, first[:most])) + (f" and {more:,} more" if more else "")
 
 
 def printable(text: object) -> str:

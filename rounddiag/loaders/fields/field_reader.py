@@ -9,14 +9,14 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.tensors.ragged import Ragged, ragged, row_list
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
 T = TypeVar("T")
-_SHOWN = 12  # names of fields in a message
 _ADVICE = {
     "responses": "A batch needs verl's fields `responses`, `response_mask`,"
     " `rollout_log_probs` and `old_log_probs`.",
@@ -154,13 +154,6 @@ class FieldReader:
             return None
         sums = [row.sum() for row in found.rows()]
         return torch.stack(sums) if sums else found.values.new_zeros(0)
-
-
-def shown(names: Iterable[object]) -> str:
-    """Return names of fields for a message: not too many, not too long."""
-    short = [f"{name!s:.40}" for name in names]
-    more = f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
-    return f"{', '.join(short[:_SHOWN]) or 'nothing'}{more}"
 
 
 def shape_of(field: Ragged) -> str:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.checks.words import listed
 from rounddiag.loaders.fields.padding import real_positions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.loaders.fields.field_reader import FieldReader
-
-_SHOWN = 3  # samples in a sentence
 
 
 def compared(reader: FieldReader) -> dict[str, str]:
@@ -40,7 +39,7 @@ def compared(reader: FieldReader) -> dict[str, str]:
         for sample, parts in found.items()
         if (what := _difference(*parts, None if real is None else real[sample]))
     ]
-    return {"input_ids": _shortened(told) or "equal"}
+    return {"input_ids": listed(told, len(told)) or "equal"}
 
 
 def _difference(
@@ -54,8 +53,3 @@ def _difference(
         return ""
     at = int(differ.nonzero()[0])
     return f"has {int(ids[at])}, not {int(joined[at])}, at position {at - len(prompt)}"
-
-
-def _shortened(told: list[str]) -> str:
-    more = len(told) - _SHOWN
-    return ", ".join(told[:_SHOWN]) + (f" and {more} more samples" if more > 0 else "")

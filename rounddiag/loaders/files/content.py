@@ -6,7 +6,6 @@ import codecs
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.files.unknown import Unknown, json_document, unknown
 from rounddiag.loaders.frameworks.own_file import parquet_root
 from rounddiag.loaders.pickles.inert import Node
@@ -16,6 +15,7 @@ from rounddiag.loaders.tables.arrays import npz_root, safetensors_root
 from rounddiag.loaders.tables.table import Table
 from rounddiag.loaders.tensors.tensordict import read_tensordict
 from rounddiag.loaders.tensors.torch_file import LEGACY_MAGIC, read_torch, zip_entries
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from rounddiag.loaders.source import Source

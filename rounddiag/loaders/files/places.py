@@ -6,6 +6,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rounddiag.checks.words import listed
 from rounddiag.errors import LoadError
 from rounddiag.loaders.files.natural_order import by_numbers
 from rounddiag.loaders.registry import FORMATS
@@ -82,8 +83,7 @@ def _several(folder: Path, files: list[Path]) -> LoadError:
 
 def _shown(files: list[Path], folder: Path) -> str:
     names = [file.relative_to(folder).as_posix() for file in files[:_SHOWN]]
-    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
-    return f"{', '.join(names) or 'no file'}{more}"
+    return listed(names, len(files), most=_SHOWN) or "no file"
 
 
 def _in_order(files: list[Path]) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.fields.field_reader import shown
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.records.json_lines import Record
 from rounddiag.loaders.records.other_fields import others
 from rounddiag.loaders.records.sample_records import SampleRecords
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch

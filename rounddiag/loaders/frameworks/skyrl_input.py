@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.pickles.inert import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tensors.numpy_nodes import scalar_value
 from rounddiag.loaders.tensors.stored import DTYPES, StoredTensor, contiguous
 from rounddiag.loaders.tensors.tensor_nodes import as_span, integers, stored_tensor
 from rounddiag.loaders.tensors.torch_file import read_torch
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.files.natural_order import is_absent, sort_keys
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

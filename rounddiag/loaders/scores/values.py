@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.parquet.columns import host_array
 from rounddiag.loaders.tensors.ragged import ragged
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from rounddiag.loaders.tables.table import Table

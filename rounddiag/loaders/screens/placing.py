@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.checks.words import listed
 from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.screens.image_tokens import image_places, image_token
 from rounddiag.loaders.screens.token_runs import TokenRuns
@@ -152,9 +153,7 @@ def _fact(
 
 
 def _listed(sizes: list[int]) -> str:
-    more = len(sizes) - _MAX_SIZES
-    shown = ", ".join(map(str, sizes[:_MAX_SIZES]))
-    return f"{shown} and {more} more" if more > 0 else shown or "none"
+    return listed(sizes, len(sizes), most=_MAX_SIZES) or "none"
 
 
 def _shortened(facts: list[str]) -> list[str]:

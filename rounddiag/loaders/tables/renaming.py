@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.fields.field_reader import shown
 from rounddiag.loaders.files.content import looks_like
 from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.tables.table import Renamed, Table
 from rounddiag.loaders.tables.table_values import table_of_lines
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
