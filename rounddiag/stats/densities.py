@@ -25,7 +25,7 @@ class Bins:
     ----------
     low, high : float
     num : int
-        More than an image of this size has pixels for are of no use.
+        Half a figure of 400 pixels cannot show more than 100 or so.
     """
 
     low: float

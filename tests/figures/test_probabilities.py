@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag import Batch, plot_probabilities, token_frame
 from rounddiag.errors import FrameError
@@ -176,6 +177,15 @@ def test_a_lone_token_looks_like_few_and_not_like_many() -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_lone_token_stands_out_from_the_paper(theme: str) -> None:
+    figure = plot_probabilities(hand_batch(), theme=theme)  # type: ignore[arg-type]
+    paper = hex_to_rgb(figure.layout.template.layout.paper_bgcolor)
+    few = unlabel_rgb(images(figure)[0].colorscale[0][1])
+    lights = sorted(luminance(color) for color in (paper, few))
+    assert (lights[1] + 0.05) / (lights[0] + 0.05) > 2.5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize(
     ("mask", "old", "why"),
     [
@@ -215,6 +225,11 @@ def test_a_frame_without_the_columns_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_probabilities(pd.DataFrame({"sample": [0]}))
+
+
+def luminance(color: tuple[float, float, float]) -> float:
+    """How light a colour looks, from 0 to 1 (WCAG 2, with a power of 2.2)."""
+    return float(np.dot([0.2126, 0.7152, 0.0722], (np.array(color) / 255) ** 2.2))
 
 
 def random_batch(num_samples: int, width: int, **others: object) -> Batch:
