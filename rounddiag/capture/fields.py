@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from rounddiag.capture.host_fields import HostFields
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import host_array
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _INPUTS = "multi_modal_inputs"
 _RECORDS, _ROLLOUT_IDS = "round_records", "rollout_ids"
 # How verl, whose classes these are, comes by `old_log_probs`.
 _VERL = {"old_log_probs_source": "a pass of its own"}
-
-
-class HostFields(Mapping[str, Any]):
-    """Tensors that come to the host when they are looked up, and only then."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 tensor or rows
-        value = self._fields[name]
-        if isinstance(value, torch.Tensor):
-            return value.detach().cpu()
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            return _from_array(value)
-        return [_row(row) for row in value]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-def _row(row: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
-    return _from_array(row) if isinstance(row, np.ndarray) else row.detach().cpu()
-
-
-def _from_array(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    # Ray's object store gives arrays that cannot be written to; torch warns of those.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.records.json_lines import Record
 from rounddiag.loaders.records.other_fields import others
+from rounddiag.loaders.records.record import Record
 from rounddiag.loaders.records.sample_records import SampleRecords
 from rounddiag.loaders.words import shown
 

@@ -12,8 +12,9 @@ from rounddiag.loaders.records.sample_records import SampleRecords
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
-    from rounddiag.loaders.records.json_lines import JsonLines, Record
+    from rounddiag.loaders.records.json_lines import JsonLines
     from rounddiag.loaders.records.number_arrays import Array
+    from rounddiag.loaders.records.record import Record
     from rounddiag.loaders.source import Source
 
 _VERSION = 1

@@ -5,18 +5,15 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rounddiag.loaders.records.number_arrays import compact
+from rounddiag.loaders.records.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rounddiag.errors import LoadError
-    from rounddiag.loaders.records.number_arrays import Array
     from rounddiag.loaders.source import Source
 
 # Bytes that Python needs at most for what follows each of these marks, while one line
@@ -25,50 +22,6 @@ _COSTS = {b",": 42, b"[": 250, b"{": 350, b'"': 30}
 _RECORD = 3000  # what a sample of few tokens needs, in all
 _SPARE = 150 << 20
 _BLOCK = 1 << 20
-_KINDS = {
-    list: "a list of other values",
-    dict: "an object",
-    str: "text",
-    NoneType: "null",
-}
-
-
-class Record(dict[str, Any]):
-    """One record of a file of JSON lines; its lists of numbers are arrays.
-
-    Attributes
-    ----------
-    line : int
-        Where it stands, from 1.
-    source : Source
-        The file.
-    """
-
-    def __init__(self, values: dict[str, Any], *, line: int, source: Source) -> None:
-        super().__init__(values)
-        self.line, self.source = line, source
-
-    def row(self, name: str, size: int | None = None) -> Array:
-        """Return a field of one number a token.
-
-        Raises
-        ------
-        LoadError
-            If it is not there, is something else, or has not `size` numbers.
-        """
-        value = self.get(name)
-        found = _KINDS.get(type(value), "one number")
-        if isinstance(value, np.ndarray):
-            if size in {None, len(value)}:
-                return value
-            found = f"{len(value)} numbers"
-        found = found if name in self else "no such field"
-        numbers = "a list of numbers" if size is None else f"a list of {size} numbers"
-        raise self.source.error(
-            expected=f"{numbers} in `{name}` of line {self.line}",
-            found=found,
-            advice="Every line must have one number a token in it.",
-        )
 
 
 class JsonLines:

@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from rounddiag.loaders.records.json_lines import Record
     from rounddiag.loaders.records.number_arrays import Array
+    from rounddiag.loaders.records.record import Record
 
 _CARRIED = {"entropy", "advantages", "position_ids"}
 

@@ -49,8 +49,8 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     source : Source
     """
     if len(inputs) != batch.num_samples:
-        fact = f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"
-        return replace(batch, meta={**batch.meta, "screenshots": [fact]})
+        odd = f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"
+        return replace(batch, meta={**batch.meta, "screenshots": [odd]})
     rows = [_plain(row) for row in inputs]
     found = list(_within_budget((_pictures(row, source) for row in rows), source))
     pictures = [images or () for images in found]
