@@ -1,4 +1,4 @@
-"""Position ids: integers, and those that M-RoPE gives text and pictures."""
+"""Position ids: whether they are integers, and those of M-RoPE."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
 from rounddiag.checks.pictures import image_blocks
+from rounddiag.checks.rope import rope_positions
 from rounddiag.checks.sequences import prompt_lengths
 from rounddiag.checks.words import count
 from rounddiag.vision import PatchScreenshot
@@ -19,55 +20,8 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.checks.pictures import Block
+    from rounddiag.checks.rope import Picture
     from rounddiag.vision import Screenshot
-
-    Picture = tuple[int, tuple[int, int, int]]
-
-_MERGE = 2  # patches a side that share one image token
-
-
-def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
-    """Return the position ids of a text with pictures, by the rule of Qwen2.5-VL.
-
-    Text counts on alike in all three rows. An image block has its frame, row and column
-    in the grid of merged patches, after the largest position before it; text goes on
-    after the largest of the block.
-
-    Parameters
-    ----------
-    length : int
-        How many tokens the text has, image tokens included.
-    pictures : sequence of (int, (int, int, int))
-        Where each block starts, in order, and the picture's `image_grid_thw`.
-
-    Returns
-    -------
-    Tensor of int64, shape (3, length)
-
-    References
-    ----------
-    `Qwen2_5_VLModel.get_rope_index` of transformers 5.23.0, without videos.
-
-    Examples
-    --------
-    >>> rope_positions(7, [(1, (1, 2, 6))]).tolist()
-    [[0, 1, 1, 1, 4, 5, 6], [0, 1, 1, 1, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]
-    """
-    parts, at, following = [torch.empty(3, 0, dtype=torch.int64)], 0, 0
-    for start, (t, height, width) in pictures:
-        parts.append(_text(start - at, following))
-        following += start - at
-        sides = (t, height // _MERGE, width // _MERGE)
-        grid = torch.cartesian_prod(*(torch.arange(side) for side in sides))
-        parts.append(grid.reshape(-1, 3).T + following)
-        at = start + len(grid)
-        following += max(sides)
-    parts.append(_text(length - at, following))
-    return torch.cat(parts, 1)
-
-
-def _text(length: int, first: int) -> Tensor:
-    return (torch.arange(length) + first).expand(3, -1)
 
 
 def _position_ids(batch: Batch) -> tuple[Tensor, ...]:

@@ -11,7 +11,8 @@ from rounddiag.loaders.frameworks.own_file import parquet_root
 from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
-from rounddiag.loaders.tables.arrays import npz_root, safetensors_root
+from rounddiag.loaders.tables.arrays import npz_root
+from rounddiag.loaders.tables.safetensors_file import safetensors_root
 from rounddiag.loaders.tables.table import Table
 from rounddiag.loaders.tensors.tensordict import read_tensordict
 from rounddiag.loaders.tensors.torch_file import LEGACY_MAGIC, read_torch, zip_entries

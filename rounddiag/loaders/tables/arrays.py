@@ -1,8 +1,7 @@
-"""Tensors by name, without a framework: a dictionary in a `.pt`, safetensors, npz."""
+"""Tensors by name, without a framework: a dictionary in a `.pt`, an `.npz`."""
 
 from __future__ import annotations
 
-import json
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from rounddiag.loaders.tables.table import Table, batch_from_table
 from rounddiag.loaders.tables.table_values import table_of_lines
 from rounddiag.loaders.tensors.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.tensors.stored import DTYPES, StoredTensor, contiguous
-from rounddiag.loaders.tensors.tensor_nodes import integers, stored
+from rounddiag.loaders.tensors.tensor_nodes import stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,21 +24,8 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Source, Span, SpanReader
     from rounddiag.loaders.tensors.tensordict import Value
 
-MAX_HEADER = 100_000_000  # of safetensors, as in its library
 # What numpy raises for headers that are no Python literals.
 _BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
-_SAFETENSORS = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-}
 
 
 def read_tensors(
@@ -82,37 +68,6 @@ def _field(value: object, source: Source) -> Value | None:
     if isinstance(rows, list):
         return [stored(row, source) or row for row in rows]
     return stored(value, source) or _array(array)
-
-
-def safetensors_root(source: Source) -> dict[str, object]:
-    """Return the tensors of a safetensors file: a length, a JSON header, and bytes."""
-    whole = source.whole()
-    size = int.from_bytes(whole.part(0, 8).read(), "little")
-    if size > MAX_HEADER:
-        raise source.damaged(found=f"a safetensors header of {size} bytes")
-    data = whole.part(8 + size, len(whole) - 8 - size)
-    try:
-        header = json.loads(whole.part(8, size).read())
-    except (ValueError, RecursionError) as error:
-        raise source.damaged(found="a safetensors header that is no JSON") from error
-    info = header.pop("__metadata__", {})
-    tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
-    return {**(info if isinstance(info, dict) else {}), **tensors}
-
-
-def _safetensor(entry: object, data: Span) -> StoredTensor:
-    match entry:
-        case {
-            "dtype": str(kind),
-            "shape": list(shape),
-            "data_offsets": [int(start), int(stop)],
-        } if kind in _SAFETENSORS:
-            span = data.part(start, stop - start)
-            sizes = integers(shape, data.source)
-            return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
-    raise data.source.damaged(
-        found="a tensor of an unknown kind in a safetensors header"
-    )
 
 
 def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:
