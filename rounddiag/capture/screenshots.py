@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rounddiag.loaders.screens.image_tokens import image_places
+from rounddiag.loaders.screens.placing import held_rows
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def pictures_of(row: Any) -> Pictures:  # noqa: ANN401 a dictionary, or a class 
     if pixels is None or grid is None:
         return ()
     grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
-    return patch_screenshots(partial(_rows, pixels), pixels.shape, grids) or ()
+    return patch_screenshots(partial(held_rows, pixels), pixels.shape, grids) or ()
 
 
 def held_pictures(row: Any, room: int) -> Pictures | None:  # noqa: ANN401 as above
@@ -112,10 +113,6 @@ def _has_pillow() -> bool:
 def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
     value = row[name] if hasattr(row, "keys") and name in row.keys() else None  # noqa: SIM118 BatchFeature
     return value if isinstance(value, torch.Tensor) else None
-
-
-def _rows(pixels: Tensor, start: int, stop: int) -> Tensor:
-    return pixels[start:stop].detach().cpu()
 
 
 def _one_frame(patches: Tensor) -> Tensor:

@@ -48,7 +48,13 @@ class Screenshot(ABC):
         """Return the picture."""
 
     def png(self) -> bytes:
-        """Return the picture as PNG."""
+        """Return the picture as PNG.
+
+        Raises
+        ------
+        LoadError
+            As `image`.
+        """
         picture = self.image()
         if picture.mode == "CMYK":  # of some JPEGs; PNG has no such colours
             picture = picture.convert("RGB")
@@ -57,7 +63,13 @@ class Screenshot(ABC):
         return buffer.getvalue()
 
     def small_jpeg(self) -> bytes:
-        """Return the picture as JPEG, at most 768 pixels wide and high."""
+        """Return the picture as JPEG, at most 768 pixels wide and high.
+
+        Raises
+        ------
+        LoadError
+            As `image`.
+        """
         picture = self.image().convert("RGB")
         picture.thumbnail((_SMALL, _SMALL))
         buffer = io.BytesIO()
@@ -102,7 +114,13 @@ class EncodedScreenshot(Screenshot):
         return self._opened(decode=True)
 
     def png(self) -> bytes:
-        """Return the stored bytes where they are PNG already, and no bomb."""
+        """Return the stored bytes where they are PNG already, and no bomb.
+
+        Raises
+        ------
+        LoadError
+            As `image`; the stored bytes themselves are not decoded.
+        """
         is_png = self._opened(decode=False).format == "PNG"
         return self.data if is_png else super().png()
 

@@ -101,7 +101,7 @@ def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
             "image_grid_thw": torch.Tensor() as held_grids,
         } if held_grids.numel() % 3 == 0:
             sizes = [(t, h, w) for t, h, w in held_grids.reshape(-1, 3).tolist()]
-            return patch_screenshots(partial(_held_rows, held), held.shape, sizes)
+            return patch_screenshots(partial(held_rows, held), held.shape, sizes)
         case {"pixel_values": values, "image_grid_thw": grid}:
             pixels, grids = stored(values, source), stored(grid, source)
             if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
@@ -115,7 +115,8 @@ def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
 
 
-def _held_rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+def held_rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """Return rows of pixels that are in memory, on any device."""
     return pixels[start:stop].detach().cpu()
 
 
