@@ -8,6 +8,7 @@ from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
 from rounddiag.figures.labels import CROSS, count, tick_step
+from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.round_groups import group_styles, key_lines
 from rounddiag.figures.sources import conditional_of
@@ -16,13 +17,12 @@ from rounddiag.schema import NUM_TOKENS, ROLLOUT_PROB, ROUND, ROUNDS
 from rounddiag.stats.conditional import PROB_EDGES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.round_groups import RoundGroup
     from rounddiag.figures.theme import Theme, ThemeName
 
 # Bottom and top of the panels, as shares of the plot.
@@ -32,7 +32,10 @@ _MEASURE = ROUNDS["mean_abs_diff"]
 
 
 def plot_conditional(
-    data: Batch | pd.DataFrame, *, theme: ThemeName | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    layers: Mapping[str, bool] | None = None,
+    theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot mean |old - rollout| log-prob by the probability tokens were sampled with.
 
@@ -41,6 +44,8 @@ def plot_conditional(
     data : Batch or DataFrame
         A batch, or a token frame with the columns sample, round, diff and
         rollout_log_prob.
+    layers : mapping, optional
+        What to leave out: `{"ci": False, "envelope": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -51,7 +56,7 @@ def plot_conditional(
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or a layer is unknown.
 
     Notes
     -----
@@ -74,19 +79,26 @@ def plot_conditional(
     >>> rd.plot_conditional(batch).layout.yaxis.title.text
     'mean |old - rollout| log-prob [nat]'
     """
-    look = theme_of(theme)
+    look, drawn = theme_of(theme), layers_of(layers, "ci", "envelope")
     found, rounds = conditional_of(data)
     known = found[found["prob_low"].notna()]
     title = "Mismatch by rollout probability"
     if not known["mean_abs_diff"].notna().any():
         return empty_figure(title, _why_empty(found), look)
     groups = group_styles(known["rounds"].unique().tolist(), look)
-    lines = _explanation(found, known, groups)
+    envelope = ["···· what rounding errors do, (1 - p), scaled to the first round"]
+    lines = [
+        *key_lines(groups),
+        *(envelope if drawn["envelope"] else []),
+        *_notes(found, known),
+    ]
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
     axis = LogAxis.around(known)
-    add_envelope(figure, known, look)
+    if drawn["envelope"]:
+        add_envelope(figure, known, look)
     add_groups(figure, known, groups, axis, look)
+    means.show_intervals(figure, visible=drawn["ci"])
     add_rounds(figure, rounds, look)
     _set_axes(figure, known, rounds, axis)
     means.add_head(figure, "y2", NUM_TOKENS.label, look)
@@ -101,14 +113,8 @@ def _why_empty(found: pd.DataFrame) -> str:
     return "no generated tokens: the response mask is 0"
 
 
-def _explanation(
-    found: pd.DataFrame, known: pd.DataFrame, groups: Sequence[RoundGroup]
-) -> list[str]:
-    lines = [
-        *key_lines(groups),
-        "···· what rounding errors do, (1 - p), scaled to the first round",
-        *means.notes(known, int(known["num_nonfinite"].sum())),
-    ]
+def _notes(found: pd.DataFrame, known: pd.DataFrame) -> list[str]:
+    lines = means.notes(known, int(known["num_nonfinite"].sum()))
     zeros = int((known["mean_abs_diff"] == 0).sum())
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the lower edge")

@@ -60,23 +60,10 @@ def add_groups(
         shift = _SPREAD * ((i + 0.5) / len(groups) - 0.5)
         hover = means.hover_texts(part, _names(part))
         x = _bins(part) + shift
-        figure.add_scatter(
-            x=x,
-            y=axis.raised(part["mean_abs_diff"]),
-            mode="lines+markers",
-            line={"color": group.color, "width": 1},
-            marker={
-                "size": 8,
-                "symbol": group.symbol,
-                "color": means.fills(part, group.color, look.paper),
-                "line": {"color": group.color, "width": 1.5},
-            },
-            error_y=means.intervals(part, group.color),
-            customdata=hover,
-            hovertemplate=means.HOVER,
-        )
+        line = _line(part, group, axis, look)
+        figure.add_scatter(x=x, customdata=hover, **line)
         without = np.flatnonzero(part["mean_abs_diff"].isna())
-        texts = [hover[i] for i in without]
+        texts = [hover[place] for place in without]
         floor = np.full(len(without), axis.low)
         means.add_undefined(figure, x[without], floor, texts, look)
         figure.add_bar(
@@ -88,6 +75,24 @@ def add_groups(
             customdata=hover,
             hovertemplate=means.HOVER,
         )
+
+
+def _line(
+    part: pd.DataFrame, group: RoundGroup, axis: LogAxis, look: Theme
+) -> dict[str, Any]:
+    return {
+        "y": axis.raised(part["mean_abs_diff"]),
+        "mode": "lines+markers",
+        "line": {"color": group.color, "width": 1},
+        "marker": {
+            "size": 8,
+            "symbol": group.symbol,
+            "color": means.fills(part, group.color, look.paper),
+            "line": {"color": group.color, "width": 1.5},
+        },
+        "error_y": means.intervals(part, group.color),
+        "hovertemplate": means.HOVER,
+    }
 
 
 def _names(part: pd.DataFrame) -> list[str]:

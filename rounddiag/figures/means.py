@@ -43,6 +43,15 @@ def intervals(
     }
 
 
+def show_intervals(figure: go.Figure, *, visible: bool) -> None:
+    """Show the error bars of a figure, or hide them."""
+    if not visible:
+        hidden = {"visible": False}
+        figure.update_traces(
+            error_x=hidden, error_y=hidden, selector={"type": "scatter"}
+        )
+
+
 def fills(means: pd.DataFrame, colors: str | Sequence[str], paper: str) -> list[str]:
     """Return the fill of each marker: that of few samples is hollow."""
     is_few = means["num_samples"].to_numpy() < FEW_SAMPLES

@@ -9,12 +9,15 @@ import numpy as np
 
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
+from rounddiag.figures.layers import layers_of
 from rounddiag.figures.sources import positions_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats.places import check_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
@@ -40,7 +43,11 @@ _MEASURE = PLACE_MEANS["mean_abs_diff"]
 
 
 def plot_positions(
-    data: Batch | pd.DataFrame, *, by: By = "round", theme: ThemeName | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    by: By = "round",
+    layers: Mapping[str, bool] | None = None,
+    theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot mean |old - rollout| log-prob by where tokens stand.
 
@@ -52,6 +59,8 @@ def plot_positions(
         The token in its round; the position in the response; tokens to the end of the
         round; tokens since the last screenshot began; screenshots seen so far; tokens
         before it, prompt included.
+    layers : mapping, optional
+        What to leave out: `{"ci": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -62,7 +71,8 @@ def plot_positions(
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for, or a frame lacks a column.
+        If the batch does not know what `by` asks for, a frame lacks a column, or a
+        layer is unknown.
 
     Notes
     -----
@@ -83,7 +93,7 @@ def plot_positions(
     >>> rd.plot_positions(batch, by="images").layout.xaxis.title.text
     'screenshots seen so far'
     """
-    look = theme_of(theme)
+    look, drawn = theme_of(theme), layers_of(layers, "ci")
     check_by(by)
     found = positions_of(data, by).reset_index(drop=True)
     if found.empty:
@@ -94,6 +104,7 @@ def plot_positions(
     figure = new_figure(_TITLES[by], lines, look, height=height, bottom=_BOTTOM)
     names = [f"{PLACES[by].meaning}: {name}" for name in _names(found)]
     _add_means(figure, found, names, look)
+    means.show_intervals(figure, visible=drawn["ci"])
     _add_counts(figure, found, names, look)
     _set_axes(figure, found, by)
     return figure

@@ -9,12 +9,15 @@ import numpy as np
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import count, hover_text
+from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.sources import role_means_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ROLE_MEANS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
@@ -34,6 +37,7 @@ def plot_roles(
     data: Batch | pd.DataFrame,
     *,
     tagger: Tagger | None = None,
+    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot mean |old - rollout| log-prob by what tokens are for.
@@ -45,6 +49,8 @@ def plot_roles(
     tagger : callable, optional
         For a batch: from the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
+    layers : mapping, optional
+        What to leave out: `{"ci": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -55,7 +61,7 @@ def plot_roles(
     Raises
     ------
     FrameError
-        If the batch has no tokenizer, or a frame lacks a column.
+        If the batch has no tokenizer, a frame lacks a column, or a layer is unknown.
 
     Notes
     -----
@@ -76,7 +82,7 @@ def plot_roles(
     >>> rd.plot_roles(batch).layout.yaxis.ticktext[-1]
     'typed text'
     """
-    look = theme_of(theme)
+    look, drawn = theme_of(theme), layers_of(layers, "ci")
     found = role_means_of(data, tagger)
     title = "Mismatch by what tokens are for"
     if found.empty:
@@ -88,6 +94,7 @@ def plot_roles(
     found = found.sort_values("mean_abs_diff", na_position="first", ignore_index=True)
     axis = LogAxis.around(found)
     _add_means(figure, found, axis, look)
+    means.show_intervals(figure, visible=drawn["ci"])
     _add_counts(figure, found, look)
     _set_axes(figure, found, axis)
     return figure

@@ -173,3 +173,13 @@ def test_what_is_no_batch_is_told() -> None:
         FrameError, match=r"^expected a Batch or a DataFrame; found str"
     ):
         plot_conditional("batch.parquet")  # type: ignore[arg-type]
+
+
+def test_layers_can_be_left_out() -> None:
+    figure = plot_conditional(FRAME, layers={"ci": False, "envelope": False})
+    assert traces(figure, "lines") == []
+    assert "rounding" not in figure.layout.title.text
+    assert [line.error_y.visible for line in lines(figure)] == [False, False]
+    assert [line.error_y.visible for line in lines(plot_conditional(FRAME))] == [
+        None
+    ] * 2

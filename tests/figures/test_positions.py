@@ -148,3 +148,8 @@ def test_a_frame_without_the_columns_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_positions(pd.DataFrame({"low": [0]}))
+
+
+def test_intervals_can_be_left_out() -> None:
+    points = plot_positions(means(low=[0, 1]), layers={"ci": False}).data[0]
+    assert points.error_y.visible is False

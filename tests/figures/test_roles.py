@@ -122,3 +122,8 @@ def test_a_batch_without_a_tokenizer_is_told() -> None:
 def test_a_frame_without_the_columns_is_told() -> None:
     with pytest.raises(FrameError, match=r"without \['overlaps'\]"):
         plot_roles(means(role=["thought"]).drop(columns="overlaps"))
+
+
+def test_intervals_can_be_left_out() -> None:
+    points = plot_roles(means(mean_abs_diff=[0.01]), layers={"ci": False}).data[0]
+    assert points.error_x.visible is False
