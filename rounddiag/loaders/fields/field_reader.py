@@ -135,14 +135,29 @@ class FieldReader:
         found = self.rows(name)
         if found is None or self._fits(found):
             return None if found is None else found.values
-        longer = len(found.lengths) == self.num_samples and bool(
-            (found.lengths >= self.responses.lengths).all()
-        )
-        if not longer or found.values.dim() != 1:
+        if not self._is_whole(found):
             raise self.misfit(
                 key=name, expected=shape_of(self.responses), found=shape_of(found)
             )
         return found.tails(self.responses.lengths).values
+
+    def _is_whole(self, found: Ragged) -> bool:
+        """Whether rows are as long as prompt and response; cut otherwise, they shift.
+
+        Without prompts, `input_ids` or `attention_mask` say how long that is.
+        """
+        if found.values.dim() != 1 or len(found.lengths) != self.num_samples:
+            return False
+        if self.prompts is not None:
+            parts = (self.prompts.lengths, self.responses.lengths)
+            same_rows = len(parts[0]) == self.num_samples
+            return same_rows and torch.equal(found.lengths, parts[0] + parts[1])
+        known = [self.rows(other) for other in ("input_ids", "attention_mask")]
+        longer = bool((found.lengths >= self.responses.lengths).all())
+        return longer and any(
+            whole is not None and torch.equal(found.lengths, whole.lengths)
+            for whole in known
+        )
 
     def row_sums(self, *names: str) -> Tensor | None:
         """Return the sum over each row of the first of these fields that is there."""

@@ -48,6 +48,24 @@ def test_a_loss_mask_of_prompt_and_response_is_cut_to_the_response() -> None:
     assert built(loss_mask=whole).loss_mask.tolist() == [0, 1, 0, 1, 1, 0, 0, 0]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("whole", ["prompts", "input_ids", "attention_mask"])
+def test_a_mask_of_rows_of_prompt_and_response_is_cut_to_the_response(
+    whole: str,
+) -> None:
+    rows = [torch.tensor([5, 6]), torch.tensor([7, 8])]
+    lengths = (3, 2) if whole == "prompts" else (5, 4)
+    fields = {
+        "responses": rows,
+        "rollout_log_probs": [torch.zeros(2)] * 2,
+        "old_log_probs": [torch.ones(2)] * 2,
+        "response_mask": [torch.tensor([0, 0, 0, 1, 0]), torch.tensor([0, 0, 1, 1])],
+        whole: [torch.ones(length) for length in lengths],
+    }
+
+    batch = batch_from_fields(fields, source="memory")
+    assert batch.response_mask.tolist() == [1, 0, 1, 1]
+
+
 def test_the_attention_mask_stands_in_last_and_merges_all_rounds() -> None:
     batch = built(response_mask=None)
 

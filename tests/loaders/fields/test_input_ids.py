@@ -87,9 +87,7 @@ def test_only_the_first_samples_are_named() -> None:
     }
     ids = torch.ones(5, 1, dtype=torch.int64)
     found = told(torch.zeros(5, 2), **fields, prompts=ids, responses=ids)
-    assert str(found).endswith(
-        ", sample 2 has 0, not 1, at position -1 and 2 more"
-    )
+    assert str(found).endswith(", sample 2 has 0, not 1, at position -1 and 2 more")
 
 
 @pytest.mark.parametrize("missing", ["input_ids", "prompts"])

@@ -11,6 +11,7 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from tests.loaders.table_cases import says
 from tests.loaders.verl_writer import small_batch, write
 
 if TYPE_CHECKING:
@@ -121,4 +122,62 @@ def test_a_field_that_is_no_rows_is_told() -> None:
     refuses(
         f"`old_log_probs`: expected rows of numbers; found no rows. {SAME}",
         old_log_probs=torch.tensor(1.0),
+    )
+
+
+@pytest.mark.parametrize("name", ["response_mask", "loss_mask"])
+def test_a_mask_that_is_longer_than_the_response_is_told(name: str) -> None:
+    refuses(
+        f"`{name}`: expected 2 rows of 4 positions; found 2 rows of 5 positions."
+        f" {SAME}",
+        **{name: torch.ones(2, 5)},
+    )
+
+
+IDS = {
+    "responses": [torch.tensor([5, 6]), torch.tensor([7, 8])],
+    "rollout_log_probs": [torch.zeros(2), torch.zeros(2)],
+    "old_log_probs": [torch.ones(2), torch.ones(2)],
+}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"prompts": [torch.tensor([1, 2, 3]), torch.tensor([4, 5])]},
+        {"attention_mask": [torch.ones(4), torch.ones(4)]},
+        {"input_ids": torch.ones(2, 5)},
+    ],
+)
+def test_a_mask_is_not_cut_where_it_is_not_of_prompt_and_response(
+    others: dict[str, Any],
+) -> None:
+    mask = [torch.tensor([1, 1, 0]), torch.tensor([1, 1, 0])]
+    message = (
+        "f: `response_mask`: expected 2 rows of [2, 2] positions; found 2 rows of"
+        f" [3, 3] positions. {SAME}"
+    )
+    with says(message):
+        batch_from_fields({**IDS, **others, "response_mask": mask}, source="f")
+
+
+def test_an_uneven_mask_is_not_cut_either() -> None:
+    prompts = [torch.tensor([1, 2, 3]), torch.tensor([4, 5])]
+    mask = [torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 0, 1, 1])]
+    message = (
+        "f: `response_mask`: expected 2 rows of [2, 2] positions; found 2 rows of"
+        f" [5, 5] positions. {SAME}"
+    )
+    with says(message):
+        batch_from_fields(
+            {**IDS, "prompts": prompts, "response_mask": mask}, source="f"
+        )
+
+
+def test_a_mask_of_fewer_rows_is_told() -> None:
+    refuses(
+        "`response_mask`: expected 2 rows of 4 positions; found 1 rows of 6 positions."
+        f" {SAME}",
+        response_mask=torch.ones(1, 6),
     )
