@@ -48,12 +48,19 @@ def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
     if real is None:
         return stored
     pairs = zip(real, stored.tolist(), strict=True)
-    ends = [_end(row[len(row) - width :]) for row, width in pairs]
+    ends = [end_of(row[len(row) - width :]) for row, width in pairs]
     return torch.tensor(ends, dtype=torch.int64, device=stored.device)
 
 
-def _end(real: Tensor) -> int:
-    places = real.nonzero()
+def end_of(marked: Tensor) -> int:
+    """Return the position behind the last that is marked; 0 where none is.
+
+    Examples
+    --------
+    >>> end_of(torch.tensor([0, 1, 1, 0]))
+    3
+    """
+    places = marked.nonzero()
     return int(places[-1]) + 1 if len(places) else 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.fields.padding import end_of
 from rounddiag.loaders.fields.row_reader import PLACES, RowReader
 
 if TYPE_CHECKING:
@@ -72,6 +73,5 @@ def _real(rows: list[Tensor], real: list[Tensor]) -> list[Tensor]:
 
 def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     """Return where the response starts and ends."""
-    places, marked = mask.nonzero(), real.nonzero()
-    stop = int(marked[-1]) + 1 if len(marked) else 0
+    places, stop = mask.nonzero(), end_of(real)
     return max(1, int(places[0]) if len(places) else stop), stop

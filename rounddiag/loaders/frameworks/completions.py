@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.fields.padding import end_of
 from rounddiag.loaders.fields.row_reader import RowReader
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def without_padding(
     )
     found = {ours: completions.field(theirs) for theirs, ours in names.items()}
     parts = {"responses": completions.tokens, "response_mask": written, **found}
-    sizes = [_size(row) for row in real]
+    sizes = [end_of(row) for row in real]
     return {
         **_prompts(held, source),
         **{
@@ -58,8 +59,3 @@ def _prompts(held: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]
     prompts = RowReader(held, source, "prompt_ids", most_lacking=0)
     pairs = zip(prompts.tokens, prompts.required("prompt_mask"), strict=True)
     return {"prompts": [row[mask != 0] for row, mask in pairs]}
-
-
-def _size(mask: Tensor) -> int:
-    places = mask.nonzero()
-    return int(places[-1]) + 1 if len(places) else 0

@@ -10,6 +10,7 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.skyrl_input import training_input
 from rounddiag.loaders.frameworks.skyrl_rows import RESPONSE, columns, divided, single
+from rounddiag.loaders.left_out import told_left_out
 from rounddiag.loaders.records.sample_records import SAME_PROMPT, prompt_group
 from rounddiag.loaders.screens.placing import with_screenshots
 
@@ -97,11 +98,10 @@ def _info(given: TrainingInput) -> dict[str, object]:
 def _meta(given: TrainingInput) -> dict[str, object]:
     """Return what SkyRL notes, and what was left out."""
     known = {*_NEEDED, *RESPONSE, *_IMAGES, *single(given)}
-    left_out = sorted({*given.tensors, *given.lists} - known)
     return {
         "metadata": _plain(given),
         "num_dropped_rows": given.num_padding,
-        **({"left_out": left_out} if left_out else {}),
+        **told_left_out({*given.tensors, *given.lists} - known),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.left_out import left_out_of, told_left_out
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,12 +18,6 @@ _COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
 def sources(parts: Sequence[Batch]) -> list[str]:
     """Return where each came from, or a number."""
     return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
-
-
-def left_out_of(batch: Batch) -> list[str]:
-    """Return what was left out so far; a file may say anything there."""
-    found = batch.meta.get("left_out")
-    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def merged_meta(
@@ -47,7 +43,7 @@ def merged_meta(
         "source": ", ".join(sources(parts)),
         **told,
         **(counts if any(counts.values()) else {}),
-        **({"left_out": sorted(left_out)} if left_out else {}),
+        **told_left_out(left_out),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.checks.words import count
-from rounddiag.loaders.joining.merged_meta import left_out_of
+from rounddiag.loaders.left_out import left_out_of, told_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +41,8 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merged(batch.round_columns, new_rounds)
-    left_out = [*left_out_of(batch), f"{count(num_lost, 'row')} of `round_columns`"]
-    told = {"left_out": left_out} if num_lost else {}
+    lost = [f"{count(num_lost, 'row')} of `round_columns`"] if num_lost else []
+    told = told_left_out([*left_out_of(batch), *lost])
     return replace(
         done, images=images, round_columns=columns, meta={**batch.meta, **told}
     )

@@ -27,9 +27,9 @@ from rounddiag.batch.selection import select
 from rounddiag.checks.words import count
 from rounddiag.core.open_columns import round_values
 from rounddiag.loaders.joining.dividing import division_ids
-from rounddiag.loaders.joining.merged_meta import left_out_of
 from rounddiag.loaders.joining.trajectories import find_trajectories
 from rounddiag.loaders.joining.weaving import Weave
+from rounddiag.loaders.left_out import left_out_of, told_left_out
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:
@@ -147,13 +147,12 @@ def _num_lost(batch: Batch) -> int:
 
 
 def _meta(batch: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]:
-    meta = {**batch.meta, "rows": told}
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (batch.position_ids is not None)
     if num_lost := _num_lost(batch):
         lost.append(f"{count(num_lost, 'row')} of `round_columns`")
-    if lost:
-        meta["left_out"] = [*left_out_of(batch), *lost]
+    left_out = told_left_out([*left_out_of(batch), *lost])
+    meta = {**batch.meta, "rows": told, **left_out}
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta

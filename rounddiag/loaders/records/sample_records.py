@@ -14,6 +14,7 @@ from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.sequences import divided
 from rounddiag.loaders.files.natural_order import is_absent
+from rounddiag.loaders.left_out import told_left_out
 from rounddiag.loaders.tensors.ragged import Ragged, ragged
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class SampleRecords:
             "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
             **SAME_PROMPT,
         }
-        told = {"left_out": sorted(self.left_out)} if self.left_out else {}
+        told = told_left_out(self.left_out)
         return replace(batch, meta={**batch.meta, **ours, **told})
 
     def _table(self) -> dict[str, list[object]]:

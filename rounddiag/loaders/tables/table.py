@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.left_out import told_left_out
 from rounddiag.loaders.screens.placing import with_screenshots
 from rounddiag.loaders.tables.pictures import with_encoded
 
@@ -106,8 +107,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     inputs = columns.pop("multi_modal_inputs", None)
     carried = {*batch.sample_columns, *batch.meta["sampling"], *_told(batch)}
     others = [name for name in (*columns, *table.info) if name not in carried]
-    left_out = sorted([*table.left_out, *fields.left_out, *others])
-    told = {"left_out": left_out} if left_out else {}
+    told = told_left_out([*table.left_out, *fields.left_out, *others])
     batch = replace(batch, meta={**batch.meta, **told})
     if pictures is not None:
         return with_encoded(batch, pictures, source)

@@ -11,6 +11,7 @@ from rounddiag.loaders.frameworks.slime import screenshots
 from rounddiag.loaders.frameworks.slime.rows import RowReader
 from rounddiag.loaders.frameworks.slime.side_file import rollout_file
 from rounddiag.loaders.frameworks.slime.values import plain_table, whole
+from rounddiag.loaders.left_out import left_out_of, told_left_out
 from rounddiag.loaders.tables.columns import plain_columns
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
 
 def without(batch: Batch, names: set[str]) -> Batch:
     """Return a batch whose `meta` tells which fields of its files it does not have."""
-    left_out = sorted({*batch.meta.get("left_out", ()), *names})
-    told = {"left_out": left_out} if left_out else {}
+    told = told_left_out({*left_out_of(batch), *names})
     return replace(batch, meta={**batch.meta, **told})
 
 
