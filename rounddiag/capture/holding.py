@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.fields.columns import plain_columns
 from rounddiag.loaders.fields.field_reader import FieldReader
 from rounddiag.loaders.fields.mapping import SCORE
 from rounddiag.loaders.parquet.columns import host_array
-from rounddiag.loaders.tables.columns import plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection

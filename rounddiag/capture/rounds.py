@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.loaders.tables.columns import plain_columns
+from rounddiag.loaders.fields.columns import plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

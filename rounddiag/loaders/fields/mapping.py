@@ -32,10 +32,10 @@ from rounddiag.batch import Batch
 from rounddiag.batch.layout import REQUIRED
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.fields.columns import plain_columns
 from rounddiag.loaders.fields.field_reader import FieldReader
 from rounddiag.loaders.fields.input_ids import compared
 from rounddiag.loaders.fields.padding import unpadded
-from rounddiag.loaders.tables.columns import plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

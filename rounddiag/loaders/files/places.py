@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.checks.words import listed
 from rounddiag.errors import LoadError
-from rounddiag.loaders.files.natural_order import by_numbers
+from rounddiag.loaders.natural_order import by_numbers
 from rounddiag.loaders.registry import FORMATS
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.loaders.fields.sequences import divided
-from rounddiag.loaders.fields.stored_fields import plain_values, stored_table
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.trainer_fields import roll_fields
 from rounddiag.loaders.pickles.inert import Node, TextBytes
 from rounddiag.loaders.source import Span
+from rounddiag.loaders.tables.stored_fields import plain_values, stored_table
 from rounddiag.loaders.tables.table import Table, Watched, batch_from_table
 from rounddiag.loaders.tensors.numpy_nodes import StoredArray, stored_array
 from rounddiag.loaders.tensors.stored import DTYPES, StoredTensor, contiguous

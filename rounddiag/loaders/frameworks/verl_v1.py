@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.fields.stored_fields import as_list, stored_table
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.verl import OWN_PASS
 from rounddiag.loaders.joining.rows import join_rows
+from rounddiag.loaders.tables.stored_fields import as_list, stored_table
 from rounddiag.loaders.tables.table import batch_from_table
 from rounddiag.loaders.tensors.tensordict import read_tensordict
 

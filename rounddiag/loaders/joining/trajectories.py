@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.files.natural_order import is_absent, sort_keys
+from rounddiag.loaders.natural_order import is_absent, sort_keys
 from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:

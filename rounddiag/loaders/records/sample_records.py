@@ -13,8 +13,8 @@ import torch
 from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.sequences import divided
-from rounddiag.loaders.files.natural_order import is_absent
 from rounddiag.loaders.left_out import told_left_out
+from rounddiag.loaders.natural_order import is_absent
 from rounddiag.loaders.tensors.ragged import Ragged, ragged
 
 if TYPE_CHECKING:

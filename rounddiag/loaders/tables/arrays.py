@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.loaders.fields.stored_fields import stored_table
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
+from rounddiag.loaders.tables.stored_fields import stored_table
 from rounddiag.loaders.tables.table import Table, batch_from_table
 from rounddiag.loaders.tables.table_values import table_of_lines
 from rounddiag.loaders.tensors.numpy_nodes import StoredArray, stored_array

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.fields.stored_fields import as_list
 from rounddiag.loaders.frameworks.slime.values import whole
+from rounddiag.loaders.tables.stored_fields import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.fields.stored_fields import as_list
+from rounddiag.loaders.fields.columns import plain_columns
 from rounddiag.loaders.frameworks.slime import screenshots
 from rounddiag.loaders.frameworks.slime.rows import RowReader
 from rounddiag.loaders.frameworks.slime.side_file import rollout_file
 from rounddiag.loaders.frameworks.slime.values import plain_table, whole
 from rounddiag.loaders.left_out import left_out_of, told_left_out
-from rounddiag.loaders.tables.columns import plain_columns
+from rounddiag.loaders.tables.stored_fields import as_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

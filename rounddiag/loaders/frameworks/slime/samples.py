@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.stored_fields import as_list, plain_values
 from rounddiag.loaders.frameworks.slime.micro_batches import micro_batches
 from rounddiag.loaders.frameworks.slime.token_fields import USED
 from rounddiag.loaders.frameworks.slime.values import MAX_VALUES, whole
+from rounddiag.loaders.tables.stored_fields import as_list, plain_values
 from rounddiag.loaders.tensors.stored import StoredTensor
 from rounddiag.loaders.tensors.tensor_nodes import stored
 
