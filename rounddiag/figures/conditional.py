@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Bottom and top of the panels, as shares of the plot.
 _MEANS, _COUNTS, _ROUNDS = (0.47, 1.0), (0.34, 0.43), (0.0, 0.17)
 _PLOT_HEIGHT, _BOTTOM = 560, 48
+# So many labels have room over each other.
+_MAX_DECADES = 10
 _MEASURE = ROUNDS["mean_abs_diff"]
 
 
@@ -146,7 +148,11 @@ def _set_axes(
             "dtick": tick_step(last + 1),
             "anchor": "y3",
         },
-        yaxis={"title": {"text": _MEASURE.label}, "domain": _MEANS, **axis.layout()},
+        yaxis={
+            "title": {"text": _MEASURE.label},
+            "domain": _MEANS,
+            **axis.layout(_MAX_DECADES),
+        },
         yaxis2={"domain": _COUNTS, **means.ends(highest)},
         yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
     )

@@ -20,7 +20,7 @@ _ROOM = 0.06
 _LEAST = 6.0
 # Where 0 is drawn, as a share of the axis.
 _ABOVE_LOW = 0.03
-# Labels must not touch in a figure of 400 pixels.
+# Side by side labels must not touch in a figure of 400 pixels.
 _MAX_DECADES = 5
 # Powers of ten beyond these are written as such.
 _PLAIN = (1e-3, 1e4)
@@ -65,18 +65,18 @@ class LogAxis:
         """Put what is 0 where its mark is seen whole, at the low end; NaN stays."""
         return values.clip(lower=self.low * (self.high / self.low) ** _ABOVE_LOW)
 
-    def layout(self) -> dict[str, Any]:
-        """Return the range and ticks of a plotly axis."""
+    def layout(self, max_decades: int = _MAX_DECADES) -> dict[str, Any]:
+        """Return the range of a plotly axis, and ticks for up to so many decades."""
         ends = [float(np.log10(end)) for end in (self.low, self.high)]
-        ticks = self._ticks()
+        ticks = self._ticks(max_decades)
         labels = [tick_text(tick) for tick in ticks]
         return {"type": "log", "range": ends, "tickvals": ticks, "ticktext": labels}
 
-    def _ticks(self) -> list[float]:
+    def _ticks(self, max_decades: int) -> list[float]:
         """Choose powers of ten; where there are few, also what is between them."""
         num_decades = np.log10(self.high / self.low)
         digits = {0: (1, 2, 5), 1: (1, 3)}.get(int(num_decades), (1,))
-        step = int(np.ceil(num_decades / _MAX_DECADES))
+        step = int(np.ceil(num_decades / max_decades))
         first, last = np.floor(np.log10(self.low)), np.ceil(np.log10(self.high))
         found = [
             float(f"{digit}e{exponent}")
