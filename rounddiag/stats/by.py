@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MAX_VALUES = 100
+# A frame has no two columns of one name.
+_TAKEN = {column.name for column in SUMMARY.columns}
 
 
 def values_of_batch(batch: Batch, name: str) -> Array:
@@ -31,7 +33,7 @@ def values_of_batch(batch: Batch, name: str) -> Array:
         If there is no such column.
     """
     opened = open_names(batch)
-    if name in opened:
+    if name in opened and name not in _TAKEN:
         return open_values(batch, name)
     samples = sample_frame(batch)
     _check(name, [*opened, *(known for known in samples if known not in opened)])
@@ -49,16 +51,16 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
         If there is no such column, or it has several values in a round.
     """
     _check(name, tokens)
-    codes, values = _coded(name, tokens[name].to_numpy())
+    codes, values = numbered(name, tokens[name].to_numpy())
     highest, lowest = (
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
     )
     if (highest != lowest).any():
-        raise _no_split(name, "one value for all tokens of a round", "several values")
+        raise _unfit(name, "one value for all tokens of a round", "several values")
     return values[highest]
 
 
-def coded(name: str, values: Array) -> tuple[Array, Array]:
+def numbered(name: str, values: Array) -> tuple[Array, Array]:
     """Give each value the number that it has among all in their order.
 
     Returns
@@ -71,30 +73,28 @@ def coded(name: str, values: Array) -> tuple[Array, Array]:
     Raises
     ------
     FrameError
-        If there are more than 100, or they cannot be compared.
+        If they cannot be compared.
 
     Examples
     --------
-    >>> coded("rank", np.array([3, 1, 3]))
+    >>> numbered("rank", np.array([3, 1, 3]))
     (array([1, 0, 1]), array([1, 3]))
     """
-    codes, found = _coded(name, values)
-    if len(found) > MAX_VALUES:
-        raise _no_split(name, f"at most {MAX_VALUES} values", f"{len(found)} values")
-    return codes, found
-
-
-def _coded(name: str, values: Array) -> tuple[Array, Array]:
     try:
         return pd.factorize(values, sort=True, use_na_sentinel=False)
-    except TypeError:
-        kind = next((type(value).__name__ for value in values), "nothing")
-        raise _no_split(name, "numbers or texts", f"values as {kind}") from None
+    except (TypeError, ValueError):
+        kind = type(values[0]).__name__
+        raise _unfit(name, "numbers or texts", f"values as {kind}") from None
+
+
+def check_few(name: str, values: Array) -> None:
+    """Raise a FrameError for more than 100 values."""
+    if len(values) > MAX_VALUES:
+        raise _unfit(name, f"at most {MAX_VALUES} values", f"{len(values)}")
 
 
 def _check(name: str, known: Iterable[object]) -> None:
-    taken = {column.name for column in SUMMARY.columns}
-    offered = [str(column) for column in known if column not in taken]
+    offered = [str(column) for column in known if column not in _TAKEN]
     if name not in offered:
         raise FrameError.build(
             key="by",
@@ -104,10 +104,10 @@ def _check(name: str, known: Iterable[object]) -> None:
         )
 
 
-def _no_split(name: str, expected: str, found: str) -> FrameError:
+def _unfit(name: str, expected: str, found: str) -> FrameError:
     return FrameError.build(
-        key="by",
+        key=name,
         expected=f"a column that has {expected}",
-        found=f"{name!r} with {found}",
+        found=found,
         advice="Put values into bins in a column of your own, and name that one.",
     )

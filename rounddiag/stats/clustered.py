@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 # Fewer clusters than this do not say how far clusters differ.
 MIN_CLUSTERS = 5
+# What is too large for a float has no interval, and no warning.
+quiet = np.errstate(divide="ignore", invalid="ignore", over="ignore")
 
 
+@quiet
 def ratio_interval(
     totals: Array, counts: Array, confidence: float = 0.95, *, is_signed: bool = False
 ) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy as np
 from rounddiag.stats.clustered import (
     around,
     has_scale,
+    quiet,
     ratio_interval,
     standard_error,
 )
@@ -71,6 +72,7 @@ class Resampling:
         drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS)
         self.weights = drawn.astype(np.float64)
 
+    @quiet
     def ratio_interval(
         self,
         totals: Array,
@@ -103,9 +105,8 @@ class Resampling:
             )
         mean = totals.sum() / counts.sum()
         means, errors = self._draws(totals, counts)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            apart = means - mean if is_signed else means * np.log(means / mean)
-            distances = np.abs(apart) / errors
+        apart = means - mean if is_signed else means * np.log(means / mean)
+        distances = np.abs(apart) / errors
         known = distances[np.isfinite(distances)]
         if len(known) == 0:
             return float(mean), float(mean)
@@ -118,8 +119,6 @@ class Resampling:
         weights = self.weights
         columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
         total, count, tt, tc, cc, num = (weights @ np.stack(columns, axis=1)).T
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means = total / count
-            residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
-            errors = np.sqrt(residuals * num / (num - 1)) / count
-        return means, errors
+        means = total / count
+        residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
+        return means, np.sqrt(residuals * num / (num - 1)) / count

@@ -11,7 +11,7 @@ from rounddiag.core import rounds_of_tokens
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import prob_diffs, prob_diffs_of
 from rounddiag.errors import FrameError
-from rounddiag.stats.by import coded, values_of_batch, values_of_frame
+from rounddiag.stats.by import check_few, numbered, values_of_batch, values_of_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,23 +96,19 @@ class Runs:
             )
         samples = self.rounds["sample"].to_numpy()
         names = samples if self.names is None or cluster == "sample" else self.names
-        found: Array = np.unique(names, return_inverse=True)[1]
-        return found
+        return numbered("group_id", names)[0]
 
 
 def runs_of_batch(batch: Batch, *, a: str, b: str, by: str | None) -> Runs:
     """Take the rounds of a batch for one pair of scores."""
     rounds, diff = round_frame_and_diffs(batch, a=a, b=b)
-    values = values_of_batch(batch, by) if by else np.zeros(len(rounds))
-    codes, values = coded(by or "", values)
+    found = None if by is None else values_of_batch(batch, by)
     names = None if batch.group_ids is None else np.asarray(batch.group_ids)
     return Runs(
         rounds=rounds,
         tokens={"diff": diff, "prob_diff": prob_diffs(batch, a=a, b=b)},
         names=None if names is None else names[rounds["sample"]],
-        by=by,
-        values=values,
-        codes=codes,
+        **_split(by, found, len(rounds)),
     )
 
 
@@ -127,15 +123,22 @@ def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Ru
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()
     begins = np.cumsum(num) - num
-    values = values_of_frame(tokens, begins, by) if by else np.zeros(len(rounds))
-    codes, values = coded(by or "", values)
+    found = None if by is None else values_of_frame(tokens, begins, by)
     probs = prob_diffs_of(tokens)
     more = {} if probs is None else {"prob_diff": probs}
     return Runs(
         rounds=rounds,
         tokens={"diff": tokens["diff"].to_numpy(), **more},
         names=tokens["group_id"].to_numpy()[begins] if "group_id" in tokens else None,
-        by=by,
-        values=values,
-        codes=codes,
+        **_split(by, found, len(rounds)),
     )
+
+
+def _split(by: str | None, found: Array | None, num_rounds: int) -> dict[str, Any]:
+    """Return the fields of `Runs` that say what is divided by what."""
+    if by is None or found is None:
+        nothing = np.zeros(num_rounds, dtype=np.int64)
+        return {"by": None, "values": nothing[:0], "codes": nothing}
+    codes, values = numbered(by, found)
+    check_few(by, values)
+    return {"by": by, "values": values, "codes": codes}

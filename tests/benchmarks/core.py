@@ -177,6 +177,9 @@ def stages(inputs: Inputs) -> dict[str, Callable[[], object]]:
         "+ matrix and token frame": lambda: round_matrix(inputs),
         "+ p50, p95, p99 per round": lambda: with_quantiles(inputs),
         "round_summary, with intervals": lambda: round_summary(inputs.batch()),
+        "round_summary of k2, by sample": lambda: round_summary(
+            inputs.batch(), metric="k2", weight="sample"
+        ),
     }
 
 

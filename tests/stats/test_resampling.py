@@ -73,6 +73,14 @@ def test_the_interval_of_few_signed_values_is_linear() -> None:
     assert found == pytest.approx((0.2 - reach, 0.2 + reach))
 
 
+@pytest.mark.parametrize("num", [6, 12])
+def test_sums_whose_squares_are_too_large_give_no_warning(num: int) -> None:
+    totals = np.array([1e200] * (num - 1) + [1.0])
+    low, high = Resampling(num).ratio_interval(totals, np.ones(num))
+    mean = totals.sum() / num
+    assert np.isnan(low) or low <= mean <= high
+
+
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_a_sum_that_is_not_finite_has_no_interval(is_signed: bool) -> None:
     totals = np.array([np.inf, *range(1, 12)])

@@ -80,9 +80,9 @@ def test_a_column_of_a_token_frame_must_be_one_value_a_round() -> None:
         round_summary(columned(rank=[7, 3, 7]), by="rank").drop(columns="prob_diff"),
     )
     message = (
-        "`by`: expected a column that has one value for all tokens of a round; found"
-        " 'position' with several values. Put values into bins in a column of your"
-        " own, and name that one."
+        "`position`: expected a column that has one value for all tokens of a round;"
+        " found several values. Put values into bins in a column of your own, and name"
+        " that one."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(tokens, by="position")
@@ -113,8 +113,8 @@ def batch_of(num: int) -> Any:
 def test_a_hundred_values_are_divided_and_more_are_not() -> None:
     assert len(round_summary(batch_of(100), by="worker")) == 100
     message = (
-        "`by`: expected a column that has at most 100 values; found 'worker' with 101"
-        " values. Put values into bins in a column of your own, and name that one."
+        "`worker`: expected a column that has at most 100 values; found 101. Put"
+        " values into bins in a column of your own, and name that one."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(batch_of(101), by="worker")
@@ -124,11 +124,29 @@ def test_values_that_cannot_be_compared_are_refused() -> None:
     hashes = np.empty(3, dtype=object)
     hashes[:] = [["x"], ["y"], []]
     message = (
-        "`by`: expected a column that has numbers or texts; found 'hashes' with values"
-        " as list. Put values into bins in a column of your own, and name that one."
+        "`hashes`: expected a column that has numbers or texts; found values as list."
+        " Put values into bins in a column of your own, and name that one."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         round_summary(hand_batch(sample_columns={"hashes": hashes}), by="hashes")
+    table = {"boxes": np.zeros((3, 2))}
+    with pytest.raises(FrameError, match="found values as ndarray"):
+        round_summary(hand_batch(sample_columns=table), by="boxes")
+
+
+def test_a_column_that_the_summary_has_itself_is_not_offered() -> None:
+    batch = columned(mean=[1, 2, 3], rank=[1, 2, 3])
+    with pytest.raises(FrameError, match="expected one of \\['rank', 'sample'"):
+        round_summary(batch, by="mean")
+    with pytest.raises(FrameError, match="found ''"):
+        round_summary(batch, by="")
+
+
+def test_names_of_groups_can_be_of_any_kind() -> None:
+    tokens = token_frame(hand_batch())
+    names = np.array([None] * 3 + [7] * 4 + ["a"], dtype=object)
+    named = tokens.assign(group_id=names)
+    assert round_summary(named).equals(round_summary(tokens))
 
 
 def test_nothing_generated_has_no_row_of_any_value() -> None:
