@@ -194,6 +194,11 @@ class Batch:
         found = {name: getattr(self, name) for name in PER_TOKEN}
         return {name: value for name, value in found.items() if value is not None}
 
+    @property
+    def is_redacted(self) -> bool:
+        """Whether it was saved with `redact=True`: every token id is 0 then."""
+        return bool(self.meta.get("redacted"))
+
     def log_probs(self, score: str) -> Tensor:
         """Return the log-probabilities called `old`, `rollout`, or as in `scores`.
 
@@ -243,9 +248,10 @@ class Batch:
     def __repr__(self) -> str:
         num_failed = len(failed_checks(self.meta))
         failed = f", failed_checks={num_failed}" if num_failed else ""
+        redacted = ", redacted=True" if self.is_redacted else ""
         return (
             f"Batch(num_samples={self.num_samples}, num_rounds={self.num_rounds}, "
-            f"num_tokens={self.num_tokens}{failed})"
+            f"num_tokens={self.num_tokens}{redacted}{failed})"
         )
 
     def _repr_html_(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_at, need_tokens
+from rounddiag.checks.places import fault_at, need_ids, need_tokens
 from rounddiag.checks.sequences import mask_runs
 from rounddiag.checks.tokenizer import decoded
 
@@ -32,6 +32,7 @@ _INSIDE = 8  # tokens of a run in which a header is looked for
 
 
 def _wrong_starts(batch: Batch) -> Fault | None:
+    need_ids(batch)
     need_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")

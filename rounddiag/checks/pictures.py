@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_at, generated_where
+from rounddiag.checks.places import fault_at, generated_where, need_ids
 from rounddiag.checks.sequences import prompt_lengths, runs_of, sequence
 from rounddiag.checks.tokenizer import special_ids
 from rounddiag.checks.words import count
@@ -122,6 +122,7 @@ def _other_numbers(batch: Batch) -> Fault | None:
 
 
 def _written(batch: Batch) -> Fault | None:
+    need_ids(batch)
     try:
         ids = list(special_ids(batch.tokenizer, _VISION).values())
     except UntestableError:

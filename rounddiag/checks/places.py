@@ -76,6 +76,13 @@ def need_tokens(batch: Batch) -> None:
         raise UntestableError(field="response_mask", why=why)
 
 
+def need_ids(batch: Batch) -> None:
+    """Raise UntestableError where the token ids were left out of a file."""
+    if batch.is_redacted:
+        why = "the token ids were left out of the file (redacted)"
+        raise UntestableError(field="response_ids", why=why)
+
+
 def generated_where(
     batch: Batch, condition: Callable[..., Tensor], *fields: Tensor
 ) -> Tensor:

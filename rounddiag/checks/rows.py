@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_in, need_tokens
+from rounddiag.checks.places import fault_in, need_ids, need_tokens
 from rounddiag.checks.words import count
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _LIKELY = -20.0
 
 
 def _copies(batch: Batch) -> Fault | None:
+    need_ids(batch)
     need_tokens(batch)
     written = batch.rounds.sample.unique_consecutive().tolist()
     likely = _alike(written, _probes(batch).__getitem__)

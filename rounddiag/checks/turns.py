@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
-from rounddiag.checks.places import fault_at, fault_in, need_tokens, samples_of
+from rounddiag.checks.places import (
+    fault_at,
+    fault_in,
+    need_ids,
+    need_tokens,
+    samples_of,
+)
 from rounddiag.checks.sequences import mask_runs
 from rounddiag.checks.tokenizer import special_ids
 
@@ -39,6 +45,7 @@ def _cut(batch: Batch) -> Fault | None:
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, which end a turn, and which end a response."""
+    need_ids(batch)
     need_tokens(batch)
     ids = list(special_ids(batch.tokenizer, _ENDS).values())
     wanted = torch.tensor(ids, device=batch.response_ids.device)

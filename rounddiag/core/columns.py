@@ -11,7 +11,7 @@ from rounddiag.core import expand
 from rounddiag.core.measures import prob_diffs
 from rounddiag.core.open_columns import open_names, open_values
 from rounddiag.core.totals import packed
-from rounddiag.core.words import token_roles, token_texts
+from rounddiag.core.words import need_ids, token_roles, token_texts
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _FIELDS = {
     "old_log_prob": "old_log_probs",
     "entropy": "entropy",
 }
+_OF_IDS = {"token_id", "role", "text"}
 _ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
 
 
@@ -44,6 +45,8 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
+        if name in _OF_IDS:
+            need_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
             raise FrameError.build(
                 expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",

@@ -47,10 +47,11 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
     Raises
     ------
     FrameError
-        If the batch has no tokenizer.
+        If the batch has no tokenizer, or its token ids were left out of the file.
     """
     import pandas as pd
 
+    need_ids(batch, "role")
     if batch.tokenizer is None:
         raise FrameError.build(
             key="role",
@@ -70,6 +71,17 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
     # From the names themselves pandas takes as long as all the rest.
     codes = np.fromiter(map(place.__getitem__, found), np.int64, len(found))
     return pd.Categorical.from_codes(codes, pd.Index(names))
+
+
+def need_ids(batch: Batch, column: str) -> None:
+    """Raise a FrameError where the token ids were left out of the batch's file."""
+    if batch.is_redacted:
+        raise FrameError.build(
+            key=column,
+            expected="a batch with its token ids",
+            found="one that was saved with `redact=True`",
+            advice="Load the file that it was made of.",
+        )
 
 
 def _starts(batch: Batch) -> Array:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import ThemeName
 
+_NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
+
 
 @dataclass(frozen=True)
 class TokenText:
@@ -82,8 +84,9 @@ def token_text(
     than a factor of 2. A dashed frame marks a diff that is not finite. Colour that is
     dense from one round on points to its context; a coloured first token of every
     round, to the template; coloured numbers in actions, to the screenshots. Hover a
-    token for its numbers. Without a tokenizer, token ids stand for the text. Of a
-    sample with more than 20,000 tokens the first rounds are shown, and it says so.
+    token for its numbers. Without a tokenizer, token ids stand for the text, and
+    squares where a file was redacted. Of a sample with more than 20,000 tokens the
+    first rounds are shown, and it says so.
 
     Examples
     --------
@@ -93,6 +96,8 @@ def token_text(
     True
     """
     tokens = trajectory_of(batch, sample)
+    if "text" not in tokens:
+        tokens = tokens.assign(text=_NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
     if round is not None and not 0 <= round < num_rounds:
         raise FrameError.build(

@@ -54,6 +54,8 @@ def token_marks(
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]
     marks["color"] = np.where(difference[rows] > 0, look.more, look.less)
+    if isinstance(data, Batch) and data.is_redacted:
+        return marks
     if isinstance(data, Batch):
         texts = _decoded(data.tokenizer, tokens, rows)
     elif "text" in data:

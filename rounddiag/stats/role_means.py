@@ -44,7 +44,7 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
     Raises
     ------
     FrameError
-        If the batch has no tokenizer.
+        If the batch has no tokenizer, or was redacted.
 
     Examples
     --------

@@ -258,3 +258,11 @@ def test_failed_checks_are_shown_first_and_counted() -> None:
 def test_nothing_is_shown_where_all_checks_passed() -> None:
     found = [{"name": "it holds", "status": "passed", "detail": ""}]
     assert repr(hand_batch(meta={"checks": found})) == repr(hand_batch())
+
+
+def test_a_redacted_batch_says_so() -> None:
+    batch = hand_batch(meta={"redacted": True})
+    assert batch.is_redacted
+    assert repr(batch) == (
+        "Batch(num_samples=3, num_rounds=5, num_tokens=8, redacted=True)"
+    )

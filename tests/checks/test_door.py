@@ -144,3 +144,17 @@ def test_a_checked_batch_carries_what_was_found() -> None:
 def test_results_are_the_same_on_every_device(device: torch.device) -> None:
     batch = scored([[-1.0, 0.0, NAN]] * 2, [[0.5, -2.0, -1.0]] * 2)
     assert repr(check(batch.to(device))) == repr(check(batch))
+
+
+def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
+    batch = chat([[0, 0], [0, 0]], [[1, 0], [1, 1]], tokenizer=Chat())
+    redacted = replace(batch, meta={"redacted": True})
+    left_out = "the token ids were left out of the file (redacted)"
+    assert [one.name for one in check(redacted) if one.detail == left_out] == [
+        "no row is a copy of another",
+        "every round begins after a header",
+        "every round ends with its turn",
+        "no last round is cut off",
+        "the model wrote no vision token",
+    ]
+    assert left_out not in {one.detail for one in check(batch)}

@@ -70,3 +70,23 @@ def test_a_batch_without_a_tokenizer_has_no_roles() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(hand_batch(), ["role"])
+
+
+@pytest.mark.parametrize("column", ["token_id", "role", "text"])
+def test_a_redacted_batch_has_no_words(column: str) -> None:
+    batch = hand_batch(meta={"redacted": True}, tokenizer=spelled)
+    message = (
+        f"`{column}`: expected a batch with its token ids; found one that was saved"
+        " with `redact=True`. Load the file that it was made of."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        token_frame(batch, ["position", column])
+
+
+def test_the_tokens_of_a_redacted_batch_have_no_roles() -> None:
+    message = (
+        "`role`: expected a batch with its token ids; found one that was saved with"
+        " `redact=True`. Load the file that it was made of."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        token_roles(hand_batch(meta={"redacted": True}, tokenizer=spelled))

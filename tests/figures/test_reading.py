@@ -159,3 +159,9 @@ def test_an_unknown_sample_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_text(hand_batch(), sample=3)
+
+
+def test_tokens_of_a_redacted_batch_are_squares() -> None:
+    batch = hand_batch(meta={"redacted": True})
+    spans = Shown(token_text(batch, sample=0).html).spans
+    assert [text for *_, text in spans] == ["\N{WHITE SQUARE}"] * 3

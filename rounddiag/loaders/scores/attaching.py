@@ -14,7 +14,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.files.content import looks_like, read_root
 from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.scores.entries import entries_of
-from rounddiag.loaders.scores.matching import check_entries
+from rounddiag.loaders.scores.matching import check_entries, need_ids
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables.in_memory import in_memory
 from rounddiag.loaders.tables.table import Table
@@ -55,7 +55,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     ------
     BatchError
         If a token id differs, a generated token or a sample is missing or there twice,
-        or the columns do not fit.
+        the columns do not fit, or the batch was redacted.
     LoadError
         The same of a file, or if it cannot be read.
 
@@ -80,6 +80,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
             found=f"{name!r}, which the batch has of its own",
             advice="Pass another name, such as 'rescored'.",
         )
+    need_ids(batch, "Attach to the batch that it was made of.")
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+def need_ids(batch: Batch, advice: str) -> None:
+    """Raise a BatchError where the token ids were left out of the batch's file."""
+    if batch.is_redacted:
+        raise BatchError.build(
+            expected="a batch with its token ids",
+            found="one that was saved with `redact=True`",
+            advice=advice,
+        )
+
+
 def check_entries(batch: Batch, entries: Entries) -> None:
     """Raise a BatchError unless the entries are the batch's tokens.
 

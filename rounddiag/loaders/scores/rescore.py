@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.writing import whole_file
+from rounddiag.loaders.scores.matching import need_ids
 from rounddiag.loaders.scores.rescore_records import record_of
 
 if TYPE_CHECKING:
@@ -125,9 +126,4 @@ def _check(batch: Batch, place: Path) -> None:
             found="one with files" if place.is_dir() else "a file",
             advice="Pass another folder: nothing is overwritten.",
         )
-    if batch.meta.get("redacted"):
-        raise BatchError.build(
-            expected="a batch with its token ids",
-            found="one that was saved with `redact=True`",
-            advice="Export from the batch that it was made of.",
-        )
+    need_ids(batch, "Export from the batch that it was made of.")

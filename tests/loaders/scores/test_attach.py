@@ -362,3 +362,12 @@ def test_rows_in_any_order_give_the_same_score(
     found = attach(batch, "x", source).scores["x"]
     assert torch.equal(found[written], batch.old_log_probs[written])
     assert found[~written].isnan().all()
+
+
+def test_a_redacted_batch_has_no_ids_to_compare_with(batch: Batch) -> None:
+    expect(
+        replace(batch, meta={"redacted": True}),
+        OF_TOKENS,
+        "expected a batch with its token ids; found one that was saved with"
+        " `redact=True`. Attach to the batch that it was made of.",
+    )
