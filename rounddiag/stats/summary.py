@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from rounddiag import schema
@@ -145,7 +144,8 @@ def _rows(
     runs.check_tokens(how.measure.column)
     clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
     draws = Resampling(int(clusters.max(initial=-1)) + 1)
-    first, num = int(index.min(initial=0)), int(np.ptp(index)) + 1 if len(index) else 1
+    first = int(index.min(initial=0))
+    num = int(index.max(initial=0)) - first + 1
     key = runs.codes * num + index - first
     return [
         {
