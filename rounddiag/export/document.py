@@ -1,4 +1,4 @@
-"""The page itself: head, table of contents, sections, and the scripts that it allows."""
+"""The page itself: head, contents, sections, and the scripts that it allows."""
 
 from __future__ import annotations
 

@@ -70,9 +70,7 @@ def _differences(
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key, value in one.items():
             yield from _differences(value, other[key], (*path, key))
-    elif (
-        isinstance(one, list) and isinstance(other, list) and len(one) == len(other)
-    ):
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, value in enumerate(one):
             yield from _differences(value, other[index], (*path, index))
     elif one != other:

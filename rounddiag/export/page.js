@@ -21,10 +21,9 @@
     document.documentElement.dataset.jpThemeLight = String(!isDark);
     for (const { box, stored } of plots) {
       const { data, layout } = figureIn(stored, isDark);
-      Plotly.react(box, data, { ...layout, width }, {
-        responsive: true,
-        displaylogo: false,
-      });
+      const config = { responsive: true, displaylogo: false };
+      Plotly.react(box, data, { ...layout, width }, config);
+      if (!width) Plotly.Plots.resize(box); // after paper, the page's width again
     }
   }
 

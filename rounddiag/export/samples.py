@@ -31,8 +31,8 @@ def worst_samples(batch: Batch, num_worst: int) -> Section:
     shown = worst[[name for name in _SHOWN if name in worst]]
     how = (
         f"<p>{len(worst):,} of {count(len(samples), 'sample')}, chosen by the mean of "
-        "|diff| over all generated tokens of the sample, largest first. A sample of few "
-        "tokens is easily among them: look at the counts. "
+        "|diff| over all generated tokens of the sample, largest first. A sample of "
+        "few tokens is easily among them: look at the counts. "
         f"{_without(len(samples) - len(known))}</p>"
     )
     numbers = tqdm(worst["sample"], unit="sample", leave=False, delay=1)

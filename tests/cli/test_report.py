@@ -1,0 +1,50 @@
+"""`rounddiag report FILE`: where the page goes, and errors in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rounddiag as rd
+from rounddiag.cli import main
+from tests.batches import hand_batch
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Save a batch in another folder than the one where the user is."""
+    file = tmp_path / "data" / "step_40.parquet"
+    rd.save(hand_batch(), file)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return file
+
+
+def test_the_page_is_written_where_the_user_is(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(saved)]) == 0
+    assert capsys.readouterr() == ("step_40.html\n", "")
+    html = Path("step_40.html").read_text(encoding="utf-8")
+    assert "<h1>step_40.parquet</h1>" in html
+
+
+def test_the_page_is_written_where_it_is_asked_for(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(saved), "-o", "pages/one.html"]) == 0
+    assert capsys.readouterr().out == "pages/one.html\n"
+    assert [path.name for path in Path().rglob("*")] == ["pages", "one.html"]
+
+
+def test_a_missing_file_is_one_line_and_writes_nothing(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = saved.with_name("missing.pkl")
+    assert main(["report", str(missing)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"rounddiag: {missing}: ")
+    assert err.count("\n") == 1
+    assert list(Path().iterdir()) == []

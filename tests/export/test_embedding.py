@@ -1,0 +1,48 @@
+"""Figures in a page: two themes in one, and JSON that cannot end its script."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import plotly.graph_objects as go
+
+from rounddiag.export.embedding import embedded
+
+
+def plot(color: str, *, theme: str) -> go.Figure:
+    """Plot three points.
+
+    Notes
+    -----
+    How to read it: high is `bad`,
+    low is not.
+    """
+    shade = {"light": "white", "dark": "black"}[theme]
+    return go.Figure(
+        go.Scatter(y=[1, 2], name="</script>", marker={"color": [color, shade]}),
+        layout={"height": 300, "title": {"text": f"<b>Points</b><br>in {color}"}},
+    )
+
+
+def without_notes(*, theme: str) -> go.Figure:
+    """Plot nothing."""
+    return go.Figure(layout={"height": 10, "title": {"text": theme}})
+
+
+def test_the_light_figure_is_stored_with_what_is_different_in_the_dark_one() -> None:
+    html = embedded(plot, "red")
+    (stored,) = re.findall('<script type="application/json">(.*?)</script>', html)
+    found = json.loads(stored)
+    assert found["figure"] == json.loads(plot("red", theme="light").to_json())
+    assert found["dark"] == [[["data", 0, "marker", "color", 1], "black"]]
+
+
+def test_the_title_is_the_figure_in_words() -> None:
+    assert 'role="img" aria-label="Points. in red"' in embedded(plot, "red")
+
+
+def test_how_to_read_it_comes_from_the_docstring() -> None:
+    caption = "<p>high is bad, low is not.</p></details></figcaption></figure>"
+    assert embedded(plot, "red").endswith(caption)
+    assert "<figcaption>" not in embedded(without_notes)

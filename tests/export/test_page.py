@@ -1,0 +1,267 @@
+"""The page: whole, escaped, with everything that the batch has, and no more scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from PIL import Image
+
+import rounddiag as rd
+from rounddiag.vision import EncodedScreenshot
+from tests.batches import hand_batch, padded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag import Batch
+
+HOSTILE = ["</script><script>alert(1)</script>", "<!--", '"><img src=x>', "\x00"]
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: tags, headings, links, scripts and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.tags: list[str] = []
+        self.headings: list[tuple[int, str]] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.plots: list[str] = []
+        self.scripts: list[tuple[str | None, str]] = []
+        self.policy = ""
+        self.text = ""
+        self.inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.inside = tag
+        known = dict(attrs)
+        self.ids += filter(None, [known.get("id")])
+        if tag == "a":
+            self.links.append(known["href"] or "")
+        elif tag == "img":
+            self.images.append(known)
+        elif tag == "script":
+            self.scripts.append((known.get("type"), ""))
+        elif re.fullmatch("h[1-6]", tag):
+            self.headings.append((int(tag[1]), ""))
+        elif known.get("http-equiv") == "Content-Security-Policy":
+            self.policy = known["content"] or ""
+        if known.get("class") == "plot":
+            self.plots.append(known["aria-label"] or "")
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 the parser's name
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            kind, text = self.scripts[-1]
+            self.scripts[-1] = (kind, text + data)
+        elif self.inside != "style":
+            self.text += data
+        if re.fullmatch("h[1-6]", self.inside):
+            level, text = self.headings[-1]
+            self.headings[-1] = (level, text + data)
+
+    @property
+    def titles(self) -> list[str]:
+        return [text for _, text in self.headings]
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        return [json.loads(text) for kind, text in self.scripts if kind]
+
+
+def page_of(batch: Batch, folder: Path, **options: Any) -> Page:
+    rd.report(batch, folder / "page.html", **options)
+    return Page((folder / "page.html").read_text(encoding="utf-8"))
+
+
+def hostile_batch() -> Batch:
+    def decode(ids: list[int]) -> str:
+        return "".join(HOSTILE[i % 4] for i in ids)
+
+    text, broken = HOSTILE[0], "\ud800"
+    return padded(
+        [[1] * 4],
+        [[-1.0, -2.0, -3.0, -4.0]],
+        [[-1.5] * 4],
+        tokenizer=decode,
+        sample_ids=[text],
+        group_ids=[text],
+        meta={"source": f"/x/{text}", "mask_source": broken, text: text},
+    )
+
+
+def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
+    buffer = io.BytesIO()
+    Image.new("RGB", (1536, 40), color).save(buffer, format="PNG")
+    return EncodedScreenshot(data=buffer.getvalue(), round=round_)
+
+
+def test_the_sections_stand_in_order_and_are_linked(tmp_path: Path) -> None:
+    batch = hand_batch(meta={"source": "/data/step_40.pt"}, step=40)
+    page = page_of(batch, tmp_path, worst=2)
+    assert page.headings == [
+        (1, "step_40.pt, step 40"),
+        (2, "Checks"),
+        (2, "Sources"),
+        (2, "Rounds"),
+        (2, "Samples and rounds"),
+        (2, "Worst samples"),
+        (3, "Sample 2"),
+        (3, "Sample 1"),
+    ]
+    assert [link.removeprefix("#") for link in page.links] == page.ids
+    assert "<title>step_40.pt, step 40 - rounddiag</title>" in page.html
+    assert '<html lang="en">' in page.html
+
+
+def test_the_worst_samples_are_those_of_the_largest_mean(tmp_path: Path) -> None:
+    # Mean |diff|: 1.75 / 3 = 0.583; 2.75 / 4 = 0.6875; 1.
+    page = page_of(hand_batch(), tmp_path)
+    assert page.titles[-3:] == ["Sample 2", "Sample 1", "Sample 0"]
+    assert "3 of 3 samples, chosen by the mean of |diff| over all" in page.text
+    assert "no finite diff" not in page.text
+
+
+def test_every_figure_is_there_in_words_and_in_both_themes(tmp_path: Path) -> None:
+    page = page_of(hand_batch(), tmp_path, worst=1)
+    starts = [words.split(".")[0] for words in page.plots]
+    assert starts == [
+        "Mismatch per round",
+        "Mismatch per sample and round",
+        "Sample 2, token by token",
+    ]
+    for stored in page.figures:
+        at = {tuple(path): value for path, value in stored["dark"]}
+        paper = ("layout", "template", "layout", "paper_bgcolor")
+        assert stored["figure"]["layout"]["template"]["layout"]["paper_bgcolor"] == (
+            "#ffffff"
+        )
+        assert at[paper] == "#111111"
+    assert page.text.count("How to read it") == 3
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    page = page_of(hostile_batch(), tmp_path)
+    assert page.tags.count("script") == 2 + 3
+    assert page.tags.count("img") == 0
+    assert "<!--" not in re.sub("(?s)<script>.*?</script>", "", page.html)
+    assert page.text.count("</script><script>alert(1)</script>") >= 6
+    assert r"\ud800" in page.text
+
+
+def test_only_the_scripts_of_the_page_may_run(tmp_path: Path) -> None:
+    page = page_of(hand_batch(), tmp_path)
+    own = [text for kind, text in page.scripts if kind is None]
+    digests = [hashlib.sha256(text.encode()).digest() for text in own]
+    hashes = [f"'sha256-{base64.b64encode(one).decode()}'" for one in digests]
+    assert len(own) == 2
+    assert page.policy == (
+        f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline';"
+        " img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_failed_checks_come_first(tmp_path: Path) -> None:
+    positive = padded([[1, 1]], [[0.5, -1.0]], [[-1.0, -1.0]])
+    page = page_of(positive, tmp_path)
+    assert page.html.index("1 check failed.") < page.html.index("<h2>Sources")
+    assert "1 token whose old log-prob is above 0" in page.text
+    assert "0 checks failed." not in page.text
+
+
+def test_sources_say_what_is_known_and_what_was_left_out(tmp_path: Path) -> None:
+    batch = padded(
+        [[1, 1]],
+        [[math.nan, -1.0]],
+        [[-1.0, -1.5]],
+        meta={"mask_source": "`loss_mask`", "num_dropped_rows": 3},
+    )
+    html = page_of(batch, tmp_path).html.partition("<h2>Sources")[2]
+    rows = re.findall("<tr><th[^>]*>(.*?)</th><td[^>]*>(.*?)</td></tr>", html)[:8]
+    assert rows == [
+        ("samples", "1"),
+        ("rounds", "1"),
+        ("generated tokens", "2"),
+        ("mask", "<code>loss_mask</code>"),
+        ("old log-probs", "not recorded"),
+        ("sampling", "not recorded"),
+        ("number of dropped rows", "3"),
+        ("tokens left out, diff not finite", "1"),
+    ]
+
+
+def test_screenshots_of_the_worst_round_are_small_jpegs(tmp_path: Path) -> None:
+    images = ((shot(), shot(round_=1)), (shot(),), (shot(),))
+    page = page_of(hand_batch(images=images), tmp_path, worst=2)
+    # Mean |diff| of round 0: 4 values, 2.0 / 6 tokens; of round 1: (1 + 2) / 2 tokens.
+    assert page.titles[-1] == "Screenshots of round 1"
+    assert "1 of 1 screenshot shown to the model just before round 1" in page.text
+    (image,) = page.images
+    assert image["alt"] == "What the model saw: sample 0, 1536 x 40 pixels"
+    kind, _, data = (image["src"] or "").partition(",")
+    assert kind == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (768, 20)
+
+
+def test_a_damaged_screenshot_is_said(tmp_path: Path) -> None:
+    broken = EncodedScreenshot(data=b"<script>", round=1)
+    page = page_of(hand_batch(images=((broken,), (), ())), tmp_path)
+    assert page.images == []
+    assert "Sample 0: its screenshot cannot be shown. `images`: expected a picture" in (
+        page.text
+    )
+    assert "8 bytes that start with b'<script>'" in page.text
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (padded(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, 3)), "0 of 0"),
+        (padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]), "1 sample has no finite diff."),
+        (padded([[1, 1]], [[math.nan] * 2], [[-1.0] * 2]), "1 sample has no finite"),
+    ],
+    ids=["no samples", "no tokens", "all NaN"],
+)
+def test_a_batch_without_numbers_makes_a_page_that_says_so(
+    batch: Batch, said: str, tmp_path: Path
+) -> None:
+    page = page_of(batch, tmp_path)
+    assert said in page.text
+    assert page.titles == [
+        *("A batch", "Checks", "Sources", "Rounds"),
+        *("Samples and rounds", "Worst samples"),
+    ]
+    assert len(page.figures) == 2
+
+
+def test_a_file_that_is_there_is_replaced_by_a_whole_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "new" / "page.html"
+    rd.report(hand_batch(), file)
+    whole = file.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        rd.report(hand_batch(), file, worst=0)
+    assert file.read_bytes() == whole
+    assert list(file.parent.iterdir()) == [file]
