@@ -9,15 +9,14 @@ import pandas as pd
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
+from rounddiag.figures.compare_layout import explanation, set_axes
 from rounddiag.figures.compare_traces import add_differences, add_means, add_strip
 from rounddiag.figures.compared import Compared, batch_styles
-from rounddiag.figures.labels import count, tick_step
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.means import notes
 from rounddiag.figures.scale import LogScale
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import DIFFERENCE, ROUND, SUMMARY
+from rounddiag.schema import SUMMARY
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
 
@@ -107,7 +106,7 @@ def plot_compare(
         return empty_figure(title, "no generated tokens, so no rounds", look)
     plot, domains = compared.domains()
     bottom = BOTTOM if drawn["strip"] else 52
-    lines = _explanation(compared, means)
+    lines = explanation(compared, means)
     height = plot + TOP + bottom
     figure = new_figure(title, lines, look, height=height, bottom=bottom)
     values = means["mean_abs_diff"].to_numpy()
@@ -118,54 +117,5 @@ def plot_compare(
     if drawn["strip"]:
         add_strip(figure, compared, scale)
         add_color_bar(figure, scale, values, _MEASURE.label)
-    _set_axes(figure, compared, axis, domains)
+    set_axes(figure, compared, axis, domains)
     return figure
-
-
-def _explanation(compared: Compared, means: pd.DataFrame) -> list[str]:
-    """Give a line for each batch, which says how it is compared with the first."""
-    first, *others = (f"{style.sign} {style.name}" for style in compared.styles)
-    lines = [f"{first}: the others are compared with it"]
-    found = compared.differences
-    for name, line in zip(compared.names[1:], others, strict=True):
-        num = found.loc[found["name"] == name, "num_pairs"].max()
-        how = f"paired, {count(num, 'sample')}" if num > 0 else "not paired by ids"
-        lines.append(f"{line}: {how}")
-    if (means["mean_abs_diff"] == 0).any():
-        lines.append("means of exactly 0 are at the lower edge")
-    return lines + notes(means, int(means["num_nonfinite"].sum()))
-
-
-def _set_axes(
-    figure: go.Figure,
-    compared: Compared,
-    axis: LogAxis,
-    domains: Mapping[str, list[float]],
-) -> None:
-    names = {"means": "y", "difference": "y2", "strip": "y3"}
-    titles = {"text": _MEASURE.label}
-    figure.update_layout(
-        xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.6, compared.num_rounds - 0.4],
-            "dtick": tick_step(compared.num_rounds),
-            "anchor": names[[*domains][-1]],
-        },
-        yaxis={**axis.layout(), "title": titles, "domain": domains["means"]},
-    )
-    if "difference" in domains:
-        figure.layout.yaxis2 = {
-            "title": {"text": DIFFERENCE.label},
-            "domain": domains["difference"],
-            "zeroline": True,
-            "nticks": 6,
-        }
-    if "strip" in domains:
-        num = len(compared.styles)
-        figure.layout.yaxis3 = {
-            "domain": domains["strip"],
-            "range": [num - 0.5, -0.5],
-            "tickvals": [*range(num)],
-            "ticktext": [style.sign for style in compared.styles],
-            "showgrid": False,
-        }

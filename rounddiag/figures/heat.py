@@ -88,26 +88,25 @@ class Heat:
         """
         return (row + 0.5) * self.rows.pool - 0.5
 
-    def names(self) -> list[str]:
-        """Name each row: its number, and the sample's id and reward if known."""
+    def names(self, *others: str) -> list[str]:
+        """Name each row: its number, the sample's id if known, and other columns."""
         if self.is_pooled:
             return [str(rank) for rank in self.numbers]
-        return [_name(row) for _, row in self.rows.samples.iterrows()]
+        return [_name(row, others) for _, row in self.rows.samples.iterrows()]
 
     def cell_names(self) -> Array:
         """Name the row of each cell, in no more words than there is room for."""
         numbers = self.numbers
         narrow = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
         is_few = self.shown.size <= _FEW_CELLS
-        names = np.array(self.names(), dtype=object) if is_few else narrow
+        names = np.array(self.names("reward"), dtype=object) if is_few else narrow
         repeated: Array = np.repeat(names[:, None], self.shown.shape[1], axis=1)
         return repeated
 
 
-def _name(row: pd.Series[Any]) -> str:
-    parts = [str(row["sample"])]
+def _name(row: pd.Series[Any], others: tuple[str, ...]) -> str:
+    parts = [str(int(row["sample"]))]
     if "sample_id" in row and not pd.isna(row["sample_id"]):
         parts.append(short_name(str(row["sample_id"])))
-    if "reward" in row:
-        parts.append(f"reward {number(row['reward'])}")
+    parts += [f"{name} {number(row[name])}" for name in others if name in row]
     return " · ".join(parts)

@@ -70,9 +70,10 @@ def _lines(heat: Heat, others: list[str]) -> list[str]:
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
     lines = [f"{which}{label} %{{z:.3g}}"]
     for place, name in enumerate(others):
-        value = f"%{{customdata[{place}]:.3g}}"
         if name == "num_rows":
-            lines.append(f"{value} of {heat.rows.pool} samples reach the round")
+            num = f"%{{customdata[{place}]:.0f}} of {heat.rows.pool}"
+            lines.append(f"{num} samples reach the round")
         else:
+            value = f"%{{customdata[{place}]:.3g}}"
             lines.append(f"{ROUNDS[name].meaning} {value}")
     return lines

@@ -1,34 +1,20 @@
-"""What a heatmap says in words: under its title and at its axis."""
+"""What a heatmap says in words under its title."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rounddiag.figures.labels import CROSS, count
-from rounddiag.schema import SAMPLE
 
 if TYPE_CHECKING:
     from rounddiag.figures.heat import Heat
 
-_ORDERS = {
-    "worst": ", worst first",
-    "rounds": ", most rounds first",
-    "reward": ", highest reward first",
-    "group": ", by group",
-}
 _POOLED = {
     "max": "its color is the largest value of theirs",
     "mean": "its color is the mean over their tokens",
 }
 
 _HATCHED = ("the sample has no such round", "no sample of the row has the round")
-
-
-def row_title(heat: Heat) -> str:
-    """Name what the rows are; pools are counted in samples."""
-    place = _ORDERS.get(heat.order, "")
-    ranked = "rank of " if heat.is_pooled and place else ""
-    return f"{ranked}{SAMPLE.label}{place}"
 
 
 def explanation(heat: Heat) -> list[str]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
 from rounddiag.figures.gaps import add_missing, add_undefined
 from rounddiag.figures.grid import grid_of
 from rounddiag.figures.heat import Heat
+from rounddiag.figures.heat_axes import set_axes
 from rounddiag.figures.heat_cells import SHOWN, add_cells, add_dividers, columns_of
-from rounddiag.figures.heat_words import explanation, row_title
-from rounddiag.figures.labels import tick_step
+from rounddiag.figures.heat_words import explanation
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import ROUND, ROUNDS
+from rounddiag.schema import ROUNDS
 from rounddiag.stats.combining import AGGREGATES, combined
 from rounddiag.stats.ordering import Order, ordered
 from rounddiag.stats.pools import Pooling, Rows, samples_of
@@ -122,7 +120,7 @@ def plot_heatmap(
     if drawn["marginals"]:
         add_marginals(figure, heat, combined(rounds, "round"), look)
     add_color_bar(figure, heat.scale, heat.shown, ROUNDS[metric].label)
-    _set_axes(figure, heat)
+    set_axes(figure, heat)
     return figure
 
 
@@ -139,26 +137,3 @@ def _check(key: str, value: str, known: tuple[str, ...]) -> None:
 def _height(num_rows: int) -> int:
     rows = _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS)
     return rows + BOTTOM + TOP
-
-
-def _set_axes(figure: go.Figure, heat: Heat) -> None:
-    num_samples, num_rounds = len(heat.rows.samples), heat.grid.there.shape[1]
-    step = tick_step(num_samples)
-    figure.update_layout(
-        xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.5, num_rounds - 0.5],
-            "dtick": tick_step(num_rounds),
-        },
-        yaxis={
-            "title": {"text": row_title(heat)},
-            "range": [num_samples - 0.5, -0.5],
-            "dtick": step,
-            "tickformat": ",d",
-            "showgrid": False,
-        },
-    )
-    if heat.order != "sample" and not heat.is_pooled:
-        ticks = np.arange(0, num_samples, step)
-        figure.layout.yaxis.tickvals = ticks
-        figure.layout.yaxis.ticktext = [str(n) for n in heat.numbers[ticks]]

@@ -73,7 +73,7 @@ def _add_rounds(
     )
     figure.update_layout(yaxis2=_ends(values))
     figure.add_annotation(
-        text=f"{column.label}, all samples",
+        text=f"{column.meaning}, all samples",
         x=0,
         y=1,
         xref="paper",
@@ -132,7 +132,7 @@ def _ends(values: Array) -> dict[str, object]:
         "tickvals": [0, farthest],
         "ticktext": [
             "0",
-            f"{farthest:,.3g}" if abs(farthest) < _WHOLE else f"{farthest:,.0f}",
+            f"{farthest:,.2g}" if abs(farthest) < _WHOLE else f"{farthest:,.0f}",
         ],
         "zeroline": low < 0,
     }

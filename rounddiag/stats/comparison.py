@@ -40,11 +40,10 @@ def named(
     FrameError
         If there are fewer than two, or one is no batch and no frame.
     """
-    if isinstance(batches, (Batch, pd.DataFrame)):
-        batches = [batches]
-    if not isinstance(batches, Mapping):
-        batches = {f"batch {index}": data for index, data in enumerate(batches)}
-    found: dict[str, Any] = {str(name): data for name, data in batches.items()}
+    given: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
+    if not isinstance(given, Mapping):
+        given = {f"batch {index}": data for index, data in enumerate(given)}
+    found: dict[str, Any] = {str(name): data for name, data in given.items()}
     known = [isinstance(data, (Batch, pd.DataFrame)) for data in found.values()]
     if len(found) < 2 or not all(known):  # noqa: PLR2004 a pair at least
         raise FrameError.build(

@@ -48,13 +48,13 @@ def samples_of(
     ... )
     >>> samples_of(frame, frame, 2)
        sample  num_rounds  num_tokens  mean_abs_diff
-    0       0         0.0         0.0            NaN
-    1       1         1.0         3.0            0.1
+    0       0           0           0            NaN
+    1       1           1           3            0.1
     """
     found = combined(rounds, "sample").rename(columns={"num_rows": "num_rounds"})
     found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
     counts = ["num_rounds", "num_tokens"]
-    found[counts] = found[counts].fillna(0)
+    found[counts] = found[counts].fillna(0).astype("int64")
     if isinstance(data, Batch):
         rewards = None if data.rewards is None else data.rewards.double().cpu().numpy()
         facts = zip(_FACTS, (data.sample_ids, data.group_ids, rewards), strict=True)

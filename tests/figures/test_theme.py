@@ -26,6 +26,8 @@ Color = np.ndarray[Any, Any]
 
 
 def plot(name: str, data: Any, **options: Any) -> go.Figure:
+    if name == "plot_compare":
+        data = [data, data]
     return getattr(figures, name)(data, **OPTIONS.get(name, {}), **options)
 
 

@@ -1,0 +1,113 @@
+"""Batches beside each other, and how they are told apart."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from rounddiag import plot_compare, round_summary
+from rounddiag.errors import FrameError
+from rounddiag.stats import differences
+from tests.batches import hand_batch, padded
+
+NAN = math.nan
+IDS = ("a", "b", "c")
+
+
+def test_the_points_are_the_summaries_and_the_differences() -> None:
+    batches = {"one": hand_batch(), "two": hand_batch()[:2]}
+    figure = plot_compare(batches)
+    one, _, two, _, apart = figure.data[:5]
+    assert list(one.y) == list(round_summary(batches["one"])["mean_abs_diff"])
+    assert list(two.y) == list(round_summary(batches["two"])["mean_abs_diff"])
+    assert list(apart.y) == list(differences(batches)["difference"])
+    assert (one.yaxis, apart.yaxis) == (None, "y2")
+    assert list(one.x) == [-0.2 / 2, 1 - 0.2 / 2]
+    assert list(two.x) == [0.2 / 2, 1 + 0.2 / 2]
+
+
+def test_the_strip_shows_all_batches_in_one_range() -> None:
+    short = padded([[1]], [[-1.0]], [[-1.25]])
+    figure = plot_compare([hand_batch(), short])
+    strip, missing = figure.data[5:7]
+    np.testing.assert_allclose(strip.z, [[2.5 / 6, 1.5], [0.25, NAN]])
+    assert (strip.zmin, strip.zmax) == (0.2, 2)
+    assert missing.fillpattern.shape == "/"
+    assert figure.data[-1].marker.colorbar.ticktext == ("0.2", "1", "2")
+
+
+def test_the_title_says_who_is_paired() -> None:
+    named, nameless = hand_batch(sample_ids=IDS), hand_batch()
+    batches = {"<b>first</b>": named, "same ids": named, "z" * 40: nameless}
+    text = plot_compare(batches).layout.title.text
+    assert "&lt;b&gt;first&lt;/b&gt;: the others are compared with it" in text
+    assert "same ids: paired, 3 samples" in text
+    assert f"{'z' * 28}…: not paired by ids" in text
+
+
+def test_batches_differ_in_colour_and_in_shape() -> None:
+    figure = plot_compare([hand_batch()] * 8)
+    means = figure.data[:16:2]
+    looks = [(trace.marker.symbol, trace.line.color) for trace in means]
+    assert len({symbol for symbol, _ in looks}) == 8
+    assert len(set(looks)) == 8
+
+
+def test_few_samples_are_hollow() -> None:
+    many = padded(*(torch.full((10, 1), value) for value in (1.0, -1.0, -2.0)))
+    solid, _, hollow, _, apart, *_ = plot_compare([many, many[:9]], theme="light").data
+    assert solid.marker.color != ("#ffffff",)
+    assert hollow.marker.color == ("#ffffff",)
+    assert apart.marker.color == ("#ffffff",)
+
+
+def test_a_round_without_a_finite_value_is_a_cross() -> None:
+    broken = padded([[1, 0, 1]], [[-1.0, 0, NAN]], [[-2.0, 0, -2.0]])
+    figure = plot_compare([hand_batch(), broken])
+    assert list(figure.data[3].x) == [1.1]
+    assert list(figure.data[4].x) == [0.1]
+    assert "no finite value" in figure.layout.title.text
+
+
+def test_layers_can_be_left_out() -> None:
+    pair = [hand_batch()] * 2
+    whole = plot_compare(pair)
+    plain = plot_compare(
+        pair, layers={"ci": False, "difference": False, "strip": False}
+    )
+    assert len(plain.data) == 4
+    assert not plain.data[0].error_y.visible
+    assert tuple(plain.layout.yaxis.domain) == (0, 1)
+    assert plain.layout.height < whole.layout.height
+    assert plain.layout.xaxis.anchor == "y"
+    assert whole.layout.xaxis.anchor == "y3"
+
+
+def test_no_round_is_said_instead_of_drawn() -> None:
+    empty = padded([[0]], [[0.0]], [[0.0]])
+    figure = plot_compare([empty, empty])
+    assert figure.data == ()
+    assert "no generated tokens, so no rounds" in figure.layout.title.text
+    assert len(plot_compare([empty, hand_batch()]).data) > 0
+
+
+def test_more_batches_than_signs_are_an_error() -> None:
+    message = (
+        "`batches`: expected 2 to 8 batches; found 9."
+        " Compare the ones that matter most."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_compare([hand_batch()] * 9)
+
+
+def test_eight_batches_of_100_rounds_stay_under_500_kilobytes() -> None:
+    mask = torch.tensor([1, 0] * 100).repeat(3, 1)
+    values = -torch.rand(mask.shape)
+    batch = padded(mask, values, values * 2)
+    in_a_notebook = json.dumps(json.loads(plot_compare([batch] * 8).to_json()))
+    assert len(in_a_notebook) < 500_000

@@ -1,0 +1,118 @@
+"""Intervals of the difference of two means."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import stdtrit
+
+from rounddiag.stats.contrast import difference_interval
+from rounddiag.stats.resampling import Resampling
+
+TOTALS = np.array(
+    [
+        [0.5, 2.0, 0.25, 3.5, 1.0, 0.75, 4.0, 1.5, 0.1, 2.5],
+        [0.9, 2.5, 1.25, 3.0, 1.5, 0.50, 6.0, 2.5, 0.3, 2.0],
+    ]
+)
+COUNTS = np.array(
+    [
+        [5.0, 9.0, 4.0, 7.0, 5.0, 5.0, 8.0, 6.0, 3.0, 9.0],
+        [5.0, 8.0, 4.0, 9.0, 5.0, 3.0, 8.0, 6.0, 4.0, 9.0],
+    ]
+)
+
+
+def by_loops(totals: Any, counts: Any, weights: Any) -> tuple[float, float, float]:
+    """The same, draw by draw and cluster by cluster."""
+
+    def difference_and_error(times: Any) -> tuple[float, float]:
+        clusters = [c for c, num in enumerate(times) for _ in range(int(num))]
+        means, sizes = [], []
+        for total, count in zip(totals, counts, strict=True):
+            sizes.append(sum(count[c] for c in clusters))
+            means.append(sum(total[c] for c in clusters) / sizes[-1])
+        residuals = [
+            [(totals[i][c] - means[i] * counts[i][c]) / sizes[i] for c in clusters]
+            for i in (0, 1)
+        ]
+        squares = [(b - a) ** 2 for a, b in zip(*residuals, strict=True)]
+        return means[1] - means[0], math.sqrt(sum(squares))
+
+    found, error = difference_and_error(np.ones(len(totals[0])))
+    distances = []
+    for times in weights:
+        drawn, its_error = difference_and_error(times)
+        distances.append((drawn - found) / its_error)
+    below, above = np.quantile(distances, [0.025, 0.975])
+    return found, found - float(above) * error, found - float(below) * error
+
+
+def test_the_interval_is_that_of_plain_loops() -> None:
+    weights = Resampling(10, seed=3).weights
+    found = difference_interval(TOTALS, COUNTS, weights)
+    assert found == pytest.approx(by_loops(TOTALS, COUNTS, weights), rel=1e-9)
+
+
+def test_clusters_of_one_batch_each_are_compared_too() -> None:
+    totals, counts = np.zeros((2, 20)), np.zeros((2, 20))
+    totals[0, :10], totals[1, 10:] = TOTALS
+    counts[0, :10], counts[1, 10:] = COUNTS
+    draws = [Resampling(10, seed).weights for seed in (0, 1)]
+    weights = np.concatenate(draws, axis=1)
+
+    found = difference_interval(totals, counts, weights)
+
+    assert found == pytest.approx(by_loops(totals, counts, weights), rel=1e-9)
+
+
+def test_exchanging_the_batches_mirrors_the_interval() -> None:
+    weights = Resampling(10).weights
+    found, low, high = difference_interval(TOTALS, COUNTS, weights)
+    mirrored = difference_interval(TOTALS[::-1], COUNTS[::-1], weights)
+    assert mirrored == pytest.approx((-found, -high, -low))
+
+
+def test_the_same_step_in_every_cluster_leaves_no_doubt() -> None:
+    totals = np.stack([TOTALS[0], TOTALS[0] + 0.5 * COUNTS[0]])
+    counts = np.stack([COUNTS[0], COUNTS[0]])
+    found = difference_interval(totals, counts, Resampling(10).weights)
+    assert found == pytest.approx((0.5, 0.5, 0.5), abs=1e-12)
+
+
+def test_a_small_difference_of_large_means_is_exact() -> None:
+    totals = np.stack([1e6 * COUNTS[0], 1e6 * COUNTS[0] + 2**-14])
+    counts = np.stack([COUNTS[0], COUNTS[0]])
+    found, low, high = difference_interval(totals, counts, Resampling(10).weights)
+    assert found == pytest.approx(10 * 2**-14 / 61, rel=1e-9)
+    assert low < found < high < 2e-5
+
+
+def test_5_to_9_clusters_have_an_interval_of_the_t_distribution() -> None:
+    totals, counts = np.zeros((2, 5)), np.ones((2, 5))
+    totals[1] = [1, 2, 3, 4, 5]
+    found, low, high = difference_interval(totals, counts, Resampling(5).weights)
+    reach = stdtrit(4, 0.975) * math.sqrt(2.5 / 5)
+    assert (found, low, high) == pytest.approx((3, 3 - reach, 3 + reach))
+
+
+def test_the_batch_with_fewer_clusters_says_whether_there_is_an_interval() -> None:
+    totals, counts = TOTALS.copy(), COUNTS.copy()
+    totals[1, 4:], counts[1, 4:] = 0, 0
+    found, low, high = difference_interval(totals, counts, Resampling(10).weights)
+    assert found == pytest.approx(7.65 / 26 - 16.1 / 61)
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+@given(st.floats(1e-6, 1e6))
+def test_the_interval_scales_with_the_values(factor: float) -> None:
+    weights = Resampling(10).weights
+    plain = difference_interval(TOTALS, COUNTS, weights)
+    scaled = difference_interval(factor * TOTALS, COUNTS, weights)
+    assert scaled == pytest.approx(tuple(factor * end for end in plain))

@@ -1,0 +1,65 @@
+"""Orders of samples."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rounddiag.errors import FrameError
+from rounddiag.stats.ordering import ordered
+
+NAN = math.nan
+SAMPLES = pd.DataFrame(
+    {
+        "sample": [0, 1, 2, 3],
+        "mean_abs_diff": [0.2, NAN, 0.9, 0.2],
+        "mean_diff": [-0.9, NAN, 0.1, 0.2],
+        "num_rounds": [1, 0, 3, 3],
+        "reward": [0.0, 1.0, NAN, 0.5],
+        "group_id": ["b", "a", "b", "a"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("sample", [0, 1, 2, 3]),
+        ("worst", [2, 0, 3, 1]),
+        ("rounds", [2, 3, 0, 1]),
+        ("reward", [1, 3, 0, 2]),
+        ("group", [0, 2, 1, 3]),
+    ],
+)
+def test_samples_stand_in_the_order(order: Any, expected: list[int]) -> None:
+    assert ordered(SAMPLES, order)["sample"].tolist() == expected
+
+
+def test_the_worst_of_a_signed_metric_is_farthest_from_zero() -> None:
+    assert ordered(SAMPLES, "worst", "mean_diff")["sample"].tolist() == [0, 3, 2, 1]
+
+
+def test_an_unknown_order_is_told() -> None:
+    message = (
+        "`order`: expected one of ['sample', 'worst', 'rounds', 'reward', 'group'];"
+        " found 'best'. Leave it out for the order of the batch."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        ordered(SAMPLES, "best")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("order", "field", "column"),
+    [("reward", "rewards", "reward"), ("group", "group_ids", "group_id")],
+)
+def test_what_an_order_needs_is_told(order: Any, field: str, column: str) -> None:
+    message = (
+        f"`order`: expected a batch with `{field}` for {order!r}, or a round frame with"
+        f" `{column}`; found none. Choose another order, `worst` say."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        ordered(SAMPLES.drop(columns=column), order)

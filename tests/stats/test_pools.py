@@ -1,0 +1,88 @@
+"""Rows of samples, and of pools of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rounddiag import round_frame
+from rounddiag.stats import pools
+from rounddiag.stats.ordering import ordered
+from rounddiag.stats.pools import Rows, samples_of
+from tests.batches import hand_batch
+
+NAN = math.nan
+FRAME = pd.DataFrame(
+    {
+        "sample": [0, 0, 2, 3, 4],
+        "round": [0, 1, 0, 0, 0],
+        "num_tokens": [1, 5, 3, 1, 1],
+        "mean_abs_diff": [0.5, 0.25, 1.0, NAN, 4.0],
+        "mean_diff": [-0.5, 0.25, 0.25, NAN, -4.0],
+        "max_abs_diff": [0.5, 1.0, 2.0, NAN, 4.0],
+    }
+)
+
+
+@pytest.fixture
+def two_rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """Five samples in pools of three and two."""
+    monkeypatch.setattr(pools, "MAX_ROWS", 2)
+    return Rows(samples=samples_of(FRAME, FRAME, 5))
+
+
+def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
+    batch = hand_batch(
+        sample_ids=("a", "b", "c"),
+        group_ids=("g", "g", "h"),
+        rewards=torch.tensor([0.0, 1.0, 0.5]),
+    )
+    found = samples_of(batch, round_frame(batch), 3)
+    assert found["sample_id"].tolist() == ["a", "b", "c"]
+    assert found["group_id"].tolist() == ["g", "g", "h"]
+    assert found["reward"].tolist() == [0, 1, 0.5]
+    assert found["num_rounds"].tolist() == [2, 2, 1]
+    assert found["mean_abs_diff"].tolist() == pytest.approx([1.75 / 3, 2.75 / 4, 1])
+
+
+def test_a_frame_tells_of_its_samples_itself() -> None:
+    found = samples_of(FRAME, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
+    assert found["reward"].tolist() == pytest.approx([1, NAN, 0, 0.5, 0], nan_ok=True)
+    assert "group_id" not in found
+    assert found["num_tokens"].tolist() == [6, 0, 3, 1, 1]
+
+
+def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
+    rows = Rows(samples=ordered(samples_of(FRAME, FRAME, 5), "worst"))
+    found = rows.rounds(FRAME, "mean_abs_diff", "max")
+    assert found["row"].tolist() == [2, 2, 1, 4, 0]
+    assert found["shown"].tolist() == pytest.approx(
+        FRAME["mean_abs_diff"].tolist(), nan_ok=True
+    )
+    assert rows.means("num_rounds").tolist() == [1, 1, 2, 0, 1]
+
+
+def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(two_rows: Rows) -> None:
+    assert (two_rows.pool, two_rows.num) == (3, 2)
+    largest = two_rows.rounds(FRAME, "mean_diff", "max")
+    assert list(zip(largest["row"], largest["round"], strict=True)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+    ]
+    assert largest["shown"].tolist() == [-0.5, 0.25, -4]
+    assert largest["num_rows"].tolist() == [2, 1, 2]
+    assert largest["num_tokens"].tolist() == [4, 5, 2]
+    mean = two_rows.rounds(FRAME, "mean_diff", "mean")
+    assert mean["shown"].tolist() == pytest.approx([(-0.5 + 0.75) / 4, 0.25, -4])
+
+
+def test_a_pool_has_the_mean_of_its_samples(two_rows: Rows) -> None:
+    assert two_rows.means("num_rounds").tolist() == [1, 1]
+    rewards = two_rows.samples.assign(reward=[1.0, NAN, 0.0, NAN, NAN])
+    found = Rows(samples=rewards).means("reward")
+    np.testing.assert_array_equal(found, [0.5, NAN])
