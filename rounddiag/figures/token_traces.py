@@ -34,18 +34,21 @@ _HOVER = (
 def add_bands(figure: go.Figure, place: Array, starts: Array, look: Theme) -> None:
     """Shade every round; what stays white between two is an observation."""
     stops = np.append(starts[1:], len(place))
-    for first, last in zip(place[starts], place[stops - 1], strict=True):
-        figure.add_shape(
-            type="rect",
-            layer="below",
-            x0=first - 0.5,
-            x1=last + 0.5,
-            y0=0,
-            y1=1,
-            yref="paper",
-            fillcolor=look.shade,
-            line={"width": 0},
-        )
+    # At once: each shape that is added alone costs plotly a copy of all before.
+    figure.layout.shapes = [
+        {
+            "type": "rect",
+            "layer": "below",
+            "x0": first - 0.5,
+            "x1": last + 0.5,
+            "y0": 0,
+            "y1": 1,
+            "yref": "paper",
+            "fillcolor": look.shade,
+            "line": {"width": 0},
+        }
+        for first, last in zip(place[starts], place[stops - 1], strict=True)
+    ]
 
 
 def add_tokens(figure: go.Figure, tokens: pd.DataFrame, x: Array, look: Theme) -> None:
