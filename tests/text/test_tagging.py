@@ -97,6 +97,18 @@ def told(text: str) -> list[tuple[str, str]]:
                 ("bye", "other"),
             ],
         ),
+        (
+            "open(app='mail', 'Oslo')",
+            [("open", "action"), ("mail", "other"), ("Oslo", "typed text")],
+        ),
+        (
+            "<think>a</think> not click(1)</think>click(2)",
+            [
+                ("<think>a</think> not click(1)</think>", "thought"),
+                ("click", "action"),
+                ("2", "coordinates"),
+            ],
+        ),
         ("scroll(down)", [("scroll", "action"), ("down", "other")]),
         ("<think>not click(1)", [("<think>not click(1)", "thought")]),
         ("no action at all", [("no action at all", "thought")]),
