@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.files.unknown import Unknown, json_document, unknown
-from rounddiag.loaders.frameworks.own_file import parquet_root
 from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
@@ -81,9 +80,10 @@ def looks_like(root: object) -> str:
 
 def _parquet(source: Source) -> object:
     """Return the names in our own file; a table of any other."""
+    from rounddiag.loaders.parquet.reading import parquet_names
     from rounddiag.loaders.tables.arrow import parquet_table
 
-    names = parquet_root(source)
+    names = parquet_names(source)
     return names if "rounddiag" in names else parquet_table(source)
 
 

@@ -13,22 +13,6 @@ if TYPE_CHECKING:
 _WRITTEN = "written by rounddiag"
 
 
-def parquet_root(source: Source) -> dict[str, None]:
-    """Return the names in a Parquet file: of its columns, and in its metadata."""
-    import pyarrow.parquet as pq
-
-    from rounddiag.loaders.parquet.columns import BROKEN
-
-    try:
-        with pq.ParquetFile(source.path) as file:
-            schema = file.schema_arrow
-    except BROKEN as error:
-        found = f"{type(error).__name__}: {error!s:.80}"
-        raise source.damaged(found=found) from error
-    told = [name.decode(errors="replace") for name in schema.metadata or {}]
-    return dict.fromkeys([*schema.names, *told])
-
-
 def _read(_: object, source: Source) -> Batch:
     from rounddiag.loaders.parquet import load_parquet
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from rounddiag.loaders.source import Source
+
 
 def load_parquet(path: str | os.PathLike[str]) -> Batch:
     """Read a batch that `save` wrote.
@@ -54,6 +56,24 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
             meta=footer.meta_of(file),
             tokenizer=find_tokenizer(footer, file.parent),
         )
+
+
+def parquet_names(source: Source) -> dict[str, None]:
+    """Return the names in a Parquet file: of its columns, and in its metadata.
+
+    Raises
+    ------
+    LoadError
+        If it is damaged.
+    """
+    try:
+        with pq.ParquetFile(source.path) as file:
+            schema = file.schema_arrow
+    except BROKEN as error:
+        found = f"{type(error).__name__}: {error!s:.80}"
+        raise source.damaged(found=found) from error
+    told = [name.decode(errors="replace") for name in schema.metadata or {}]
+    return dict.fromkeys([*schema.names, *told])
 
 
 @contextmanager
