@@ -48,12 +48,16 @@ def load(
         "my_name"}`.
     sample_by : str or sequence of str, optional
         Columns that name a trajectory, where each step of one is a row: its rows are
-        joined into one sample. Later prompts become observations, rounds count on, and
-        the round column `row` says where each was.
+        joined into one sample. The whole prompt of a later row becomes an observation,
+        also what it repeats of the rows before; rounds count on, and the round column
+        `row` says where each was.
     order_by : str, optional
-        The column that counts the steps of a trajectory. Left out, it is a known one,
-        else the rows stay in the order of the file, which is not that of the steps
-        where the trainer balanced its batch. `meta["rows"]` says which it was.
+        The column that counts the steps of a trajectory. Left out, it is the first of
+        `turn_index_list`, `step_ids`, `step_idx` and `step`, or of `turn`, `turn_idx`,
+        `turn_id`, `turn_index`, `step_index`, `step_id`, `env_step`, `round` and
+        `round_idx` where these are whole numbers, no two alike in a trajectory; else
+        the rows stay in the order of the file, which is not that of the steps where the
+        trainer balanced its batch. `meta["rows"]` says which it was.
     stop_tokens : collection of int
         Token ids that end a round, where no observation stands between two.
     fill_holes : bool
@@ -70,7 +74,8 @@ def load(
     ------
     LoadError
         If the file is of another kind, is damaged, or lacks what a batch needs, the
-        files are of several steps, or a column is not there.
+        files are of several steps, a column is not there, or two rows of a trajectory
+        are one step.
 
     Examples
     --------

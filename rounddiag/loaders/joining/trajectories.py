@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.natural_order import is_absent, sort_keys
-from rounddiag.loaders.words import shown
+from rounddiag.loaders.joining.step_order import StepOrder, named_column, step_order
+from rounddiag.loaders.natural_order import is_absent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
+    Named = tuple[str, Sequence[int]]
 
 # Columns that together name a trajectory: of verl-agent, rLLM (whose `trajectory_ids`
 # are the same in all rollouts of a task), Agent-Lightning, DART-GUI and ROLL.
@@ -27,9 +29,6 @@ GROUPINGS = (
     ("dataset_ids",),
     ("traj_id",),
 )
-# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
-_ORDERS = ("turn_index_list", "step_ids", "step_idx", "step")
-_UNORDERED = "in the order of the file, as no column counts the steps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,59 +88,39 @@ def find_trajectories(
     Raises
     ------
     LoadError
-        If there is no such column, or `order_by` cannot be put in order.
+        If there is no such column, `order_by` cannot be put in order, or two rows of a
+        trajectory are one step.
     """
-    columns = [_column(batch, name, "sample_by") for name in sample_by]
+    columns = [named_column(batch, name, "sample_by") for name in sample_by]
     found: dict[tuple[str, ...], list[int]] = {}
     for row, values in enumerate(zip(*columns, strict=True)):
         is_alone = any(map(is_absent, values))
         label = (f"row {row}",) if is_alone else tuple(map(str, values))
         found.setdefault(label, []).append(row)
-    order, keys = (
-        _order(batch) if order_by is None else (order_by, _asked(batch, order_by))
-    )
-    rows = [
-        sorted(some, key=keys.__getitem__) if keys else some for some in found.values()
-    ]
+    order = step_order(batch, order_by, found.values())
+    rows = [order.sorted(some) for some in found.values()]
+    names = tuple(map("_".join, found))
+    if order.column:
+        _check_steps(batch, order, zip(names, rows, strict=True))
     return Trajectories(
         rows=np.array([row for some in rows for row in some], dtype=np.int64),
         sizes=np.array([len(some) for some in rows], dtype=np.int64),
-        names=tuple(map("_".join, found)),
-        order=f"ordered by `{order}`" if order else _UNORDERED,
+        names=names,
+        order=order.told,
     )
 
 
-def _column(batch: Batch, name: str, option: str) -> Array:
-    columns = dict(batch.sample_columns)
-    if batch.group_ids is not None:
-        columns["uid"] = np.array(batch.group_ids, dtype=object)
-    if name not in columns:
-        raise LoadError.build(
-            key=option,
-            expected="the name of a column with one value a row",
-            found=f"{name!r}, where there are {shown(columns)}",
-            advice="Pass one of them.",
-        )
-    return columns[name]
-
-
-def _order(batch: Batch) -> tuple[str, list[Any]]:
-    """Return the known column that counts the steps, and its keys, if there is one."""
-    for name in _ORDERS:
-        keys = sort_keys(batch.sample_columns.get(name))
-        if keys is not None:
-            return name, keys
-    return "", []
-
-
-def _asked(batch: Batch, name: str) -> list[Any]:
-    values = _column(batch, name, "order_by")
-    keys = sort_keys(values)
-    if keys is None:
-        raise LoadError.build(
-            key="order_by",
-            expected=f"numbers, or texts, in all rows of the column {name!r}",
-            found=shown(map(repr, values.tolist())),
-            advice="Pass another column, or none for the order of the file.",
-        )
-    return keys
+def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None:
+    """Raise a LoadError for the first two rows that are one step of a trajectory."""
+    for name, rows in named:
+        for one, other in pairwise(rows):
+            if order.keys[one] == order.keys[other]:
+                step = named_column(batch, order.column, "order_by")[one]
+                raise LoadError.build(
+                    key=order.column,
+                    expected="one row a step of each trajectory",
+                    found=f"rows {one} and {other}, both step {step!s:.40} of"
+                    f" trajectory {name!r:.80}",
+                    advice="Drop one of them, or name the columns that tell the"
+                    " trajectories apart in `sample_by`.",
+                )

@@ -42,7 +42,7 @@ def steps(**others: Any) -> Batch:
             "prompt_ids": torch.tensor([[0, 91], [93, 94], [0, 95]]),
             "prompt_mask": torch.tensor([[0, 1], [1, 1], [0, 1]]),
             "sample_columns": {"traj_uid": column("a", "a", "b")}
-            | {"turn": np.array([1, 0, 0])},
+            | {"when": np.array([1, 0, 0])},
             **others,
         },
     )
@@ -67,18 +67,18 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
     assert batch.sample_columns["num_rows"].tolist() == [2, 1]
     assert batch.meta["rows"] == (
         "3 rows joined into 2 samples by `traj_uid`, in the order of the file, as no"
-        " column counts the steps"
+        " known column counts the steps (pass `order_by`)"
     )
 
 
 def test_a_column_puts_the_steps_in_order() -> None:
-    batch = join_rows(steps(), "traj_uid", "turn")
+    batch = join_rows(steps(), "traj_uid", "when")
 
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [93, 94, 95]
     assert batch.response_ids.tolist() == [3, 4, 5, 91, 0, 1, 6, 7, 8]
     assert batch.round_columns["row"].tolist() == [1, 1, 0, 2]
-    assert batch.meta["rows"].endswith("by `traj_uid`, ordered by `turn`")
+    assert batch.meta["rows"].endswith("by `traj_uid`, ordered by `when`")
 
 
 def test_known_columns_put_steps_in_order_by_themselves() -> None:
@@ -92,13 +92,77 @@ def test_known_columns_put_steps_in_order_by_themselves() -> None:
         assert batch.meta["rows"].endswith(f"ordered by `{name}`")
 
 
+USUAL = (
+    *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
+    *("env_step", "round", "round_idx"),
+)
+
+
+def joined_by(name: str, values: np.ndarray[Any, Any]) -> Batch:
+    columns = {"traj_uid": column("a", "a", "b"), name: values}
+    return join_rows(steps(sample_columns=columns), "traj_uid")
+
+
+@pytest.mark.parametrize("values", [np.array([1, 0, 0]), column(7.0, 2.0, 2.0)])
+@pytest.mark.parametrize("name", USUAL)
+def test_usual_names_count_the_steps_too(
+    name: str, values: np.ndarray[Any, Any]
+) -> None:
+    batch = joined_by(name, values)
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [93, 94, 95]
+    assert batch.meta["rows"].endswith(f"ordered by `{name}`")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1, 1, 0]),
+        np.array([1.5, 0.5, 0.0]),
+        np.array([True, False, False]),
+        column("1", "0", "0"),
+        column(1, None, 0),
+    ],
+)
+def test_a_usual_name_that_holds_no_numbers_of_steps_is_passed_over(
+    values: np.ndarray[Any, Any],
+) -> None:
+    batch = joined_by("turn", values)
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [91, 95]
+    assert batch.meta["rows"].endswith(
+        "in the order of the file, as `turn` cannot be their numbers"
+    )
+
+
+def test_the_step_of_the_trainer_counts_no_steps() -> None:
+    batch = joined_by("step", np.array([40, 40, 40]))
+    assert batch.meta["rows"].endswith(
+        "in the order of the file, as no known column counts the steps (pass"
+        " `order_by`)"
+    )
+
+
+@pytest.mark.parametrize("order_by", [None, "step_idx"])
+def test_two_rows_of_one_step_are_an_error(order_by: str | None) -> None:
+    order = {"step_idx": np.array([0, 4, 4])}
+    columns = {"traj_uid": column("a", "a", "a"), **order}
+    message = (
+        "`step_idx`: expected one row a step of each trajectory; found rows 1 and 2,"
+        " both step 4 of trajectory 'a'. Drop one of them, or name the columns that"
+        " tell the trajectories apart in `sample_by`."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        join_rows(steps(sample_columns=columns), "traj_uid", order_by)
+
+
 def test_every_generated_token_can_still_say_its_row() -> None:
     batch = join_rows(steps(), "traj_uid")
 
-    frame = token_frame(batch, ["row", "turn", "traj_uid"])
+    frame = token_frame(batch, ["row", "when", "traj_uid"])
 
     assert frame["row"].tolist() == [0, 0, 1, 1, 2]
-    assert frame["turn"].tolist() == [1, 1, 0, 0, 0]
+    assert frame["when"].tolist() == [1, 1, 0, 0, 0]
     assert frame["traj_uid"].tolist() == ["a"] * 4 + ["b"]
     assert frame["diff"].tolist() == [0, -1, -2, -3, -4]
 
@@ -298,7 +362,7 @@ def test_rows_without_a_name_stay_alone() -> None:
 def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
     message = (
         "`{}`: expected the name of a column with one value a row; found 'trajuid',"
-        " where there are traj_uid, turn. Pass one of them."
+        " where there are traj_uid, when. Pass one of them."
     )
     for option, names in (
         ("sample_by", ("trajuid",)),
@@ -319,13 +383,13 @@ def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
     ],
 )
 def test_what_cannot_be_put_in_order_is_an_error(values: Any, found: str) -> None:
-    columns = {"traj_uid": column("a", "a", "b"), "turn": column(*values)}
+    columns = {"traj_uid": column("a", "a", "b"), "when": column(*values)}
     message = (
-        "`order_by`: expected numbers, or texts, in all rows of the column 'turn';"
+        "`order_by`: expected numbers, or texts, in all rows of the column 'when';"
         f" found {found}. Pass another column, or none for the order of the file."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        join_rows(steps(sample_columns=columns), "traj_uid", "turn")
+        join_rows(steps(sample_columns=columns), "traj_uid", "when")
 
 
 def test_a_known_column_that_has_no_order_is_passed_over() -> None:
@@ -357,7 +421,7 @@ def test_load_joins_or_says_how(tmp_path: Path) -> None:
     save(steps(), tmp_path / "a.parquet")
 
     rows = load(tmp_path / "a.parquet")
-    joined = load(tmp_path / "a.parquet", sample_by="traj_uid", order_by="turn")
+    joined = load(tmp_path / "a.parquet", sample_by="traj_uid", order_by="when")
 
     assert rows.num_samples == 3
     assert rows.meta["rows"] == (
@@ -381,7 +445,7 @@ def test_order_by_alone_is_an_error(tmp_path: Path) -> None:
         " Name the columns that name a trajectory in `sample_by`."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        load(tmp_path / "a.parquet", order_by="turn")
+        load(tmp_path / "a.parquet", order_by="when")
 
 
 @st.composite
@@ -401,7 +465,7 @@ def rows_of_steps(draw: st.DrawFn) -> tuple[Batch, list[int]]:
         prompt_ids=[torch.ones(size, dtype=torch.int64) for size in prompts],
         sample_columns={
             "name": np.array(names, dtype=np.int64),
-            "turn": np.arange(count),
+            "when": np.arange(count),
         },
     )
     return batch, draw(st.permutations(range(count)))
@@ -412,7 +476,7 @@ def test_joining_keeps_each_token_and_the_order_in_a_trajectory(
     drawn: tuple[Batch, list[int]],
 ) -> None:
     batch, _ = drawn
-    joined = join_rows(batch, "name", "turn")
+    joined = join_rows(batch, "name", "when")
 
     before = token_frame(batch, ["name"])
     after = token_frame(joined, ["name", "row"])
@@ -436,7 +500,7 @@ def test_rows_in_another_order_make_the_same_trajectories(
     batch, order = drawn
     parts = [batch[row] for row in order]
     shuffled = concatenate(parts) if parts else batch
-    one, other = (join_rows(rows, "name", "turn") for rows in (batch, shuffled))
+    one, other = (join_rows(rows, "name", "when") for rows in (batch, shuffled))
 
     def found(joined: Batch) -> dict[object, list[float]]:
         frame = token_frame(joined, ["name"])
