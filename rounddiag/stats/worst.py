@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
-    """Return the row of the round with the largest mean |diff|.
+    """Return the row of the round whose mean is the farthest from 0.
 
     Of equals the lowest round wins; rounds without a finite mean cannot. So that a
     round of one odd sample does not win by accident, rounds of fewer than 10 samples
@@ -44,17 +44,17 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     ...     {
     ...         "round": [0, 1, 2, 3],
     ...         "num_samples": [64, 32, 16, 1],
-    ...         "mean_abs_diff": [0.1, 0.3, 0.3, 0.9],
+    ...         "mean": [0.1, 0.3, 0.3, 0.9],
     ...     }
     ... )
     >>> int(worst_round(frame)["round"])
     1
     """
-    schema.SUMMARY.require(summary.columns, "round", "num_samples", "mean_abs_diff")
-    finite = summary[np.isfinite(summary["mean_abs_diff"])].sort_values("round")
+    schema.SUMMARY.require(summary.columns, "round", "num_samples", "mean")
+    finite = summary[np.isfinite(summary["mean"])].sort_values("round")
     many = finite[finite["num_samples"] >= FEW_SAMPLES]
     compared = finite if many.empty else many
     if compared.empty:
         return None
-    worst: pd.Series[Any] = compared.loc[compared["mean_abs_diff"].idxmax()]
+    worst: pd.Series[Any] = compared.loc[compared["mean"].abs().idxmax()]
     return worst

@@ -117,7 +117,7 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
         {
             "round": [3, 1, 2, 0],
             "num_samples": [20, 20, 20, 20],
-            "mean_abs_diff": [0.5, 0.5, np.nan, np.inf],
+            "mean": [0.5, 0.5, np.nan, np.inf],
         }
     )
     worst = worst_round(frame)
@@ -133,12 +133,21 @@ def test_a_round_of_few_samples_wins_only_among_its_like(
         {
             "round": [0, 1, 2],
             "num_samples": num_samples,
-            "mean_abs_diff": [0.1, 0.2, 0.9],
+            "mean": [0.1, 0.2, 0.9],
         }
     )
     worst = worst_round(frame)
     assert worst is not None
     assert worst["round"] == wanted
+
+
+def test_a_mean_below_zero_can_be_the_worst() -> None:
+    frame = pd.DataFrame(
+        {"round": [0, 1], "num_samples": [20, 20], "mean": [0.25, -0.5]}
+    )
+    worst = worst_round(frame)
+    assert worst is not None
+    assert worst["round"] == 1
 
 
 def test_a_frame_without_diff_is_refused() -> None:
