@@ -12,6 +12,7 @@ from rounddiag.checks import (
     log_probs,
     mrope,
     pictures,
+    prompts,
     rows,
     token_ids,
     turns,
@@ -22,7 +23,7 @@ from rounddiag.checks.report import Checks
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
-# What takes no tokenizer and no look at every token of a prompt.
+# What takes no tokenizer and no search in the prompts.
 _CHEAP = (
     token_ids.INPUT_IDS,
     log_probs.MEASURABLE,
@@ -34,6 +35,7 @@ _CHEAP = (
     rows.WRITTEN,
     rows.NOT_EMPTY,
     rows.COPIES,
+    prompts.NOT_REPEATED,
     versions.ONE_VERSION,
     holes.NO_HOLES,
     mrope.INTEGERS,
@@ -61,7 +63,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     ----------
     batch : Batch
     cheap : bool, optional
-        Only those that need neither a tokenizer nor prompts, as `rounddiag.load` does
+        Only those that need no tokenizer and search no prompt, as `rounddiag.load` does
         of every file.
 
     Returns

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from rounddiag.checks.contract import Contract, Fault, joined
-from rounddiag.checks.places import blocks_where, fault_at, generated_where, need_tokens
+from rounddiag.checks.places import (
+    blocks_where,
+    fault_at,
+    generated_where,
+    need_tokens,
+    samples_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from torch import Tensor
 
     from rounddiag.batch import Batch
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 _FAR = -1.0
 # A logit less the logarithm of a sum is this far above 0 at most by float32's rounding.
 _ROUNDING = 1e-4
+# Scores that weights were put on: they need not be log-probs of anything.
+_WEIGHTED = {"rollout_is"}
 _FIELDS = "rollout_log_probs, old_log_probs"
 
 
@@ -56,42 +63,68 @@ def _not_measurable(batch: Batch) -> Fault | None:
     return Fault(str(reason)) if reason else None
 
 
+def _log_probs(batch: Batch) -> dict[str, Tensor]:
+    """Return both engines' log-probs and the scores that are nothing else."""
+    pair = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
+    others = {k: v for k, v in batch.scores.items() if k not in _WEIGHTED}
+    return {**pair, **others}
+
+
 def _above_zero(batch: Batch) -> Fault | None:
-    return joined(
-        fault_at(batch, indices, f"whose {name} log-prob is above 0")
-        for name, _, indices in _where(batch, lambda own, _: own > _ROUNDING)
-    )
+    return joined(_above(batch, *known) for known in _log_probs(batch).items())
+
+
+def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
+    indices = generated_where(batch, lambda own: own > _ROUNDING, values)
+    fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
+    if fault is None or not (what := _instead(batch, values)):
+        return fault
+    hint = f"no {name} log-prob is below 0: {what}?"
+    return replace(fault, detail=f"{fault.detail}; {hint}")
+
+
+def _instead(batch: Batch, values: Tensor) -> str:
+    """Guess what values of which none is below 0 may be instead."""
+    written = values[batch.response_mask != 0]
+    finite = written[written.isfinite()]
+    if len(finite) == 0 or (finite < 0).any():
+        return ""
+    return "probabilities" if finite.max() <= 1 else "minus log-probs"
 
 
 def _zero_alone(batch: Batch) -> Fault | None:
     what = f"log-prob is exactly 0, the other engine's under {_FAR:g}"
+    rollout, old = batch.rollout_log_probs, batch.old_log_probs
     return joined(
-        fault_at(batch, indices, f"whose {name} {what}")
-        for name, _, indices in _where(
-            batch, lambda own, other: (own == 0) & (other < _FAR)
+        fault_at(batch, generated_where(batch, _is_zero_alone, *pair), f"{name} {what}")
+        for name, *pair in (
+            ("whose rollout", rollout, old),
+            ("whose old", old, rollout),
         )
     )
+
+
+def _is_zero_alone(own: Tensor, other: Tensor) -> Tensor:
+    return (own == 0) & (other < _FAR)
 
 
 def _not_finite(batch: Batch) -> Fault | None:
     return joined(
         fault_at(batch, indices[test(values[indices])], f"whose {name} log-prob {what}")
-        # What is not finite has no difference from itself; faster than `isfinite`.
-        for name, values, indices in _where(batch, lambda own, _: own - own != 0)
+        for name, values in _log_probs(batch).items()
+        for indices in (_nonfinite(batch, name, values),)
         for test, what in ((torch.isnan, "is NaN"), (torch.isinf, "is infinite"))
     )
 
 
-def _where(
-    batch: Batch, condition: Callable[[Tensor, Tensor], Tensor]
-) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Give each engine's name, log-probs and the tokens where a condition holds.
-
-    The condition gets its own log-probs and those of the other engine.
-    """
-    rollout, old = batch.rollout_log_probs, batch.old_log_probs
-    for name, own, other in (("rollout", rollout, old), ("old", old, rollout)):
-        yield name, own, generated_where(batch, condition, own, other)
+def _nonfinite(batch: Batch, name: str, values: Tensor) -> Tensor:
+    # What is not finite has no difference from itself; faster than `isfinite`.
+    indices = generated_where(batch, lambda own: own - own != 0, values)
+    if name not in batch.scores or len(indices) == 0:
+        return indices
+    # A score may be of some samples only.
+    known = samples_of(batch, generated_where(batch, torch.isfinite, values))
+    return indices[torch.isin(samples_of(batch, indices), known)]
 
 
 MEASURABLE = Contract("the mismatch can be measured", _FIELDS, _not_measurable)

@@ -64,7 +64,7 @@ def test_a_file_of_verl_keeps_every_contract_that_it_can_break() -> None:
 def test_the_cheap_ones_are_part_of_all() -> None:
     few, every = check(hand_batch(), cheap=True), check(hand_batch())
     assert {one.name for one in few} < {one.name for one in every}
-    assert len({one.name for one in every}) == len(every) == 21
+    assert len({one.name for one in every}) == len(every) == 22
 
 
 @pytest.mark.parametrize("batch", ODD.values(), ids=ODD)
@@ -134,7 +134,7 @@ def test_a_checked_batch_carries_what_was_found() -> None:
             "name": "log-probs are not above 0",
             "status": "failed",
             "detail": "1 token whose old log-prob is above 0, in 1 sample: sample 0"
-            " round 0 position 0",
+            " round 0 position 0; no old log-prob is below 0: probabilities?",
         }
     ]
     assert batch.meta["checks"] == check(batch, cheap=True).as_plain()
@@ -152,6 +152,7 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
     left_out = "the token ids were left out of the file (redacted)"
     assert [one.name for one in check(redacted) if one.detail == left_out] == [
         "no row is a copy of another",
+        "responses do not begin with their prompt",
         "every round begins after a header",
         "every round ends with its turn",
         "no last round is cut off",

@@ -65,7 +65,7 @@ def test_only_the_first_places_are_named() -> None:
         "failed",
         "1,200 tokens whose rollout log-prob is above 0, in 1 sample: sample 0 round 0"
         " position 0, sample 0 round 0 position 1, sample 0 round 0 position 2 and"
-        " 1,197 more",
+        " 1,197 more; no rollout log-prob is below 0: probabilities?",
         (0,),
     )
 
@@ -132,3 +132,49 @@ def test_every_precision_is_understood(dtype: torch.dtype) -> None:
         old_log_probs=[torch.tensor([-1.0, -2.0], dtype=dtype)],
     )
     assert [came_to(one, batch)[0] for one in (FINITE, AT_MOST_ZERO)] == ["failed"] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "hint"),
+    [
+        ([0.5, 1.0, 0.0], "; no old log-prob is below 0: probabilities?"),
+        ([0.5, 1.5, NAN], "; no old log-prob is below 0: minus log-probs?"),
+        ([0.5, 1.5, -0.5], ""),
+        ([INF, NAN, NAN], ""),
+    ],
+)
+def test_what_values_above_0_may_be_is_asked(old: list[float], hint: str) -> None:
+    _, detail, _ = came_to(
+        AT_MOST_ZERO, scored([[-1.0] * 4], [[*old, -9.0]], masks=[[1, 1, 1, 0]])
+    )
+    before, _, after = detail.partition(";")
+    assert before.startswith(f"{sum(v > 0 for v in old)} token")
+    assert after == hint.removeprefix(";")
+
+
+def test_scores_that_were_attached_are_looked_at_too() -> None:
+    scores = {
+        "vllm": [torch.tensor([-1.0, NAN]), torch.tensor([NAN, NAN])],
+        "ref": [torch.tensor([-1.0, 0.5]), torch.tensor([-1.0, -INF])],
+    }
+    batch = scored([[-1.0, -2.0]] * 2, [[-1.5, -2.0]] * 2, scores=scores)
+    assert came_to(AT_MOST_ZERO, batch) == (
+        "failed",
+        "1 token whose ref log-prob is above 0, in 1 sample: sample 0 round 0"
+        " position 1",
+        (0,),
+    )
+    assert came_to(FINITE, batch) == (
+        "failed",
+        "1 token whose vllm log-prob is NaN, in 1 sample: sample 0 round 0 position 1;"
+        " 1 token whose ref log-prob is infinite, in 1 sample: sample 1 round 0"
+        " position 1",
+        (0, 1),
+    )
+
+
+def test_weighted_log_probs_may_be_anything() -> None:
+    scores = {"rollout_is": [torch.tensor([0.5, -INF])]}
+    batch = scored([[-1.0, -2.0]], [[-1.5, -2.0]], scores=scores)
+    assert came_to(AT_MOST_ZERO, batch) == PASSED
+    assert came_to(FINITE, batch) == PASSED

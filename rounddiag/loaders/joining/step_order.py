@@ -124,8 +124,9 @@ def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and float(value).is_integer()
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
