@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.files.asked import check_kinds, check_used
 from rounddiag.loaders.files.content import looks_like, names_of, read_root
 from rounddiag.loaders.files.known import find_useless
+from rounddiag.loaders.files.renaming import renamed
 from rounddiag.loaders.registry import closest, find_format
 from rounddiag.loaders.source import Source
+from rounddiag.loaders.tables.arrays import read_tensors, table_of
 from rounddiag.loaders.tables.in_memory import in_memory
-from rounddiag.loaders.tables.renaming import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +79,19 @@ def _batch(
     form = find_format(names_of(root))
     if form is None:
         raise _unknown(source, root)
-    return form, form.read(root, source)
+    asked = columns or _ids(root, form)
+    if asked:
+        check_kinds(table_of(root, source), asked, source)
+    batch = form.read(root, source)
+    check_used(batch, asked, source)
+    return form, batch
+
+
+def _ids(root: object, form: Format) -> dict[str, str]:
+    """Return the name of the responses, which are often saved as text."""
+    names = names_of(root) if form.read is read_tensors else []
+    found = [name for name in ("responses", "response_ids") if name in names]
+    return {name: name for name in found[:1]}
 
 
 def _unknown(source: Source, root: object) -> LoadError:

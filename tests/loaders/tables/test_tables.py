@@ -152,8 +152,8 @@ def test_a_field_that_nobody_knows_is_an_error() -> None:
         "dict: `columns`: expected names of fields: response_ids, response_mask,"
         " rollout_log_probs, old_log_probs, prompt_ids, attention_mask, loss_mask,"
         " round_ids, position_ids, entropy, advantages, rewards, group_ids,"
-        " sample_ids, images, or a score's as `ref_log_probs`; found 'old_logprob'."
-        " Write `columns={our_name: name_in_the_file}`."
+        " sample_ids, images, a score's as `ref_log_probs`, or verl's for one of them;"
+        " found 'old_logprob'. Write `columns={our_name: name_in_the_file}`."
     )
     with says(message):
         load(COLUMNS, columns={"old_logprob": "old_log_probs"})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.files.content import looks_like
+from rounddiag.loaders.files.content import looks_like, names_of
 from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.tables.table import Renamed, Table
 from rounddiag.loaders.tables.table_values import table_of_lines
@@ -23,8 +23,33 @@ FIELDS = (
     *("entropy", "advantages", "rewards", "group_ids", "sample_ids", "images"),
 )
 # What verl calls some of them: a column of that name must not hide what is meant.
-_VERL = {"response_ids": "responses", "prompt_ids": "prompts", "group_ids": "uid"}
-_SCORE = re.compile(r"\w+_log_probs")
+_VERL = {
+    "response_ids": "responses",
+    "prompt_ids": "prompts",
+    "group_ids": "uid",
+    "entropy": "entropys",
+}
+_OURS = {theirs: ours for ours, theirs in _VERL.items()}
+_KNOWN = {*FIELDS, *_OURS, "token_level_scores", "rm_scores"}
+_SCORE = re.compile(r"\w+_log_probs?")
+
+
+def our_name(name: str) -> str:
+    """Return our name of a field, of which `columns` may use verl's.
+
+    Examples
+    --------
+    >>> our_name("uid"), our_name("ref_log_prob"), our_name("rewards")
+    ('group_ids', 'ref_log_probs', 'rewards')
+    """
+    plural = f"{name}s" if name.endswith("_log_prob") else name
+    return _OURS.get(name, plural)
+
+
+def key_of(name: str) -> str:
+    """Return the key that a field is looked up by, before any other."""
+    ours = our_name(name)
+    return _VERL.get(ours, ours)
 
 
 def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
@@ -35,7 +60,7 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
     root : object
         What the file holds, in any form that is a table.
     columns : mapping of str to str
-        Our name of a field, and the name that the file has for it.
+        Our name of a field or verl's, and the name that the file has for it.
     source : Source
 
     Raises
@@ -45,10 +70,12 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
         or if the file is no table.
     """
     root = table_of_lines(root) if isinstance(root, JsonLines) else root
-    if not isinstance(root, Table | Mapping):
+    is_own = "rounddiag" in names_of(root)
+    if is_own or not isinstance(root, Table | Mapping):
+        what = "rounddiag's own Parquet" if is_own else looks_like(root)
         raise source.error(
             expected="a table, whose columns have names",
-            found=f"{looks_like(root)}, which `columns` cannot rename",
+            found=f"{what}, which `columns` cannot rename",
             advice="Leave `columns` out: the format says what each field is.",
         )
     held = root.names if isinstance(root, Table) else [str(key) for key in root]
@@ -62,21 +89,30 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
                 found=f"{theirs!r}, where the columns are {shown(held)}",
                 advice="Name a column that the file has.",
             )
-    names = {_VERL.get(ours, ours): theirs for ours, theirs in columns.items()}
+    names = {key_of(ours): theirs for ours, theirs in columns.items()}
     return root.renamed(names) if isinstance(root, Table) else Renamed(root, names)
 
 
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:
     for ours in columns:
-        if ours not in FIELDS and not _SCORE.fullmatch(ours):
+        if ours not in _KNOWN and not _SCORE.fullmatch(ours):
             raise _misnamed(
                 source,
                 "columns",
-                expected=f"names of fields: {', '.join(FIELDS)}, or a score's as"
-                " `ref_log_probs`",
+                expected=f"names of fields: {', '.join(FIELDS)}, a score's as"
+                " `ref_log_probs`, or verl's for one of them",
                 found=repr(ours),
                 advice="Write `columns={our_name: name_in_the_file}`.",
             )
+    field, count = Counter(map(our_name, columns)).most_common(1)[0]
+    if count > 1:
+        raise _misnamed(
+            source,
+            "columns",
+            expected="one name of each field",
+            found=f"`{field}` under {count} names",
+            advice="Use our name or verl's.",
+        )
     theirs, count = Counter(columns.values()).most_common(1)[0]
     if count > 1:
         raise _misnamed(
