@@ -119,7 +119,9 @@ def _rows(before: Side, after: Side) -> Iterator[dict[str, Any]]:
         found = (np.nan,) * 3
         if used.all():
             total, count = (match.by_cluster(x[:, index]) for x in (totals, counts))
-            found = difference_interval(total, count, match.weights)
+            found = difference_interval(
+                total, count, match.weights, is_symmetric=not match.num_pairs
+            )
         yield {
             "round": index,
             "num_pairs": match.num_pairs,

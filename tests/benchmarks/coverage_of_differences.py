@@ -47,7 +47,7 @@ def covered(generator: np.random.Generator, case: Round) -> list[bool]:
     truth = (FACTOR - 1) * case.truth(by_sample=False)
     found = (
         difference_interval(pairs[0], pairs[1], draws[0]),
-        difference_interval(apart[0], apart[1], np.hstack(draws)),
+        difference_interval(apart[0], apart[1], np.hstack(draws), is_symmetric=True),
     )
     return [low <= truth <= high for _, low, high in found]
 

@@ -71,6 +71,15 @@ def test_clusters_of_one_batch_each_are_compared_too() -> None:
     assert found == pytest.approx(by_loops(totals, counts, weights), rel=1e-9)
 
 
+def test_a_symmetric_interval_reaches_as_far_to_either_side() -> None:
+    weights = Resampling(10).weights
+    found, low, high = difference_interval(TOTALS, COUNTS, weights, is_symmetric=True)
+    assert high - found == pytest.approx(found - low)
+    _, lower, higher = difference_interval(TOTALS, COUNTS, weights)
+    assert min(found - lower, higher - found) < high - found
+    assert high - found < max(found - lower, higher - found)
+
+
 def test_exchanging_the_batches_mirrors_the_interval() -> None:
     weights = Resampling(10).weights
     found, low, high = difference_interval(TOTALS, COUNTS, weights)
