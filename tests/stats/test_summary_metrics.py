@@ -247,3 +247,32 @@ def test_padding_and_empty_samples_change_nothing(
         round_summary(padded(*some), metric="chi2") for some in (fields, wide)
     )
     pd.testing.assert_frame_equal(left, right)
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_a_sample_without_a_finite_diff_counts_for_nothing(metric: str) -> None:
+    batch, _ = one_round(12)
+    old = batch.old_log_probs.reshape(12, 3).clone()
+    old[[3, 7]] = torch.nan
+    mask = batch.response_mask.reshape(12, 3)
+    rollout = batch.rollout_log_probs.reshape(12, 3)
+    others = [sample for sample in range(12) if sample not in (3, 7)]
+    for weight in ("token", "sample"):
+        found = round_summary(padded(mask, old, rollout), metric=metric, weight=weight)
+        part = padded(mask[others], old[others], rollout[others])
+        wanted = round_summary(part, metric=metric, weight=weight)
+        columns = ["mean", "p50", "max", "share_zero"]
+        pd.testing.assert_frame_equal(found[columns], wanted[columns])
+        assert found["num_nonfinite"].tolist() == [3]
+
+
+def test_rows_of_a_frame_can_stand_in_any_order() -> None:
+    tokens = token_frame(random_batch(8), ["prob_diff"])
+    tokens["group_id"] = tokens["sample"] % 7
+    shuffled = tokens.sample(frac=1, random_state=2)
+    for weight in ("token", "sample"):
+        left, right = (
+            round_summary(data, metric="k2", weight=weight)
+            for data in (shuffled, tokens)
+        )
+        pd.testing.assert_frame_equal(left, right)
