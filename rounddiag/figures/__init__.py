@@ -9,6 +9,7 @@ from rounddiag.figures.probabilities import plot_probabilities
 from rounddiag.figures.reading import TokenText, token_text
 from rounddiag.figures.roles import plot_roles
 from rounddiag.figures.rounds import plot_rounds
+from rounddiag.figures.static import png
 from rounddiag.figures.tail import plot_tail
 from rounddiag.figures.theme import use_theme
 from rounddiag.figures.trajectory import plot_trajectory
@@ -25,6 +26,7 @@ __all__ = [
     "plot_rounds",
     "plot_tail",
     "plot_trajectory",
+    "png",
     "token_text",
     "use_theme",
 ]

@@ -2,43 +2,87 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rounddiag.figures.canvas import cross, empty_figure, new_figure
+from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.labels import tick_step
-from rounddiag.figures.round_words import HOVER, explanation, hover_data
-from rounddiag.figures.sources import summary_of
+from rounddiag.figures.round_axis import RoundAxis
+from rounddiag.figures.round_layers import (
+    RoundScene,
+    add_counts,
+    add_floor,
+    add_guide,
+    add_means,
+    add_ribbons,
+    add_survivors,
+    count_ends,
+)
+from rounddiag.figures.round_lines import key_lines, lines_of
+from rounddiag.figures.round_options import RoundOptions
+from rounddiag.figures.round_words import (
+    FROM_END,
+    about_quantiles,
+    about_survivors,
+    about_worst,
+    estimand,
+    notes,
+    unit_of,
+)
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import NUM_SAMPLES, NUM_TOKENS, ROUND, SUMMARY
-from rounddiag.stats import FEW_SAMPLES, worst_round
+from rounddiag.schema import ROUND
+from rounddiag.stats import survivors, worst_round
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures.theme import ThemeName
 
-# Bottom and top of the three panels, as shares of the plot.
+# Bottom and top of the three panels, as shares of the plot; with counts, without.
 _MEAN, _SAMPLES, _TOKENS = (0.46, 1.0), (0.23, 0.34), (0.0, 0.11)
-
-# Points of 60 rounds must not touch in a figure of 400 pixels.
-_PLOT_WIDTH = 300
-
-_MEASURE = SUMMARY["mean_abs_diff"]
+_HEIGHT, _HEIGHT_WITHOUT = 460, 340
+# How much more room a negative round takes on the x axis.
+_MINUS = 1.5
 
 
 def plot_rounds(
-    data: Batch | pd.DataFrame, *, theme: ThemeName | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    metric: str = "abs_diff",
+    weight: str = "token",
+    by: str | None = None,
+    last_aligned: bool = False,
+    layers: Mapping[str, bool] | None = None,
+    theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot mean |old - rollout| log-prob per round, with intervals and counts.
+    """Plot a metric's mean per round, with intervals and counts.
 
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, its token frame (sample, round, diff), or its round summary.
+        A batch, its token frame (sample, round, diff), or its round summary, made with
+        the same options.
+    metric : str
+        What is averaged, as in `round_summary`.
+    weight : {"token", "sample"}
+        What counts alike in the mean.
+    by : str, optional
+        A column of samples or rounds, `status` or `group_id` say: one line for each of
+        its values, at most 8.
+    last_aligned : bool
+        Count rounds from the end of each sample: the last one is -1.
+    layers : mapping, optional
+        Which parts are drawn:
+
+        - `mean` and `ci`, the points and their intervals;
+        - `quantiles`, off unless asked for: median to 90 %, to 99 % and to the largest
+          of the tokens, on a logarithmic axis with a band for what is at most 1e-6;
+        - `survivors`, the samples that reach each round, measured at round 0; on for a
+          batch or a token frame, where the other options are the default;
+        - `counts`, of samples and tokens.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -49,7 +93,8 @@ def plot_rounds(
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, there is no such metric, layer or column, `by` has
+        more than 8 values, or a layer was asked for that the options exclude.
 
     Notes
     -----
@@ -60,145 +105,110 @@ def plot_rounds(
     there are groups; where two of them do not overlap, the rounds differ by more than
     the choice of samples explains. Look at the bars before you believe a rise at the
     end: few samples get that far, and they may differ from the others in all rounds.
+    The dashed line says whether they do: where it rises as the points do, the rise is
+    who is left and no effect of the round; where it stays level, the rise is real.
     A hollow point stands on fewer than 10 samples, and is the worst round only where
     no round has more.
+
+    Quantiles tell what the mean is made of. Where all bars rise together, every token
+    is a little off (noise, another precision or temperature); where the median stays
+    and the largest rise, a few tokens are far off (another context, a template).
+    Aligned at the end, a fault of the last action stands out that is smeared over all
+    rounds otherwise. With `by`, a fault of one rank, replica or kind of sample is a
+    line that leaves the others.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> rd.plot_rounds(batch).layout.yaxis.title.text
-    'mean |old - rollout| log-prob [nat]'
+    'mean |old - rollout| log-prob [nat],<br>token-weighted'
+    >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
+    'log'
     """
-    look = theme_of(theme)
-    summary = summary_of(data).sort_values("round")
-    title = "Mismatch per round"
+    options = RoundOptions(
+        metric=metric, weight=weight, by=by, last_aligned=last_aligned
+    )
+    look, drawn = theme_of(theme), options.layers(layers, data)
+    summary = options.summary(data)
+    title = "Mismatch per round" + (", from the end" if last_aligned else "")
     if summary.empty:
         return empty_figure(title, "no generated tokens, so no rounds", look)
-    worst = worst_round(summary)
-    lines = explanation(summary, worst, look)
-    figure = new_figure(title, lines, look, height=460)
-    _add_guide(figure, worst, look)
-    _add_means(figure, summary, worst, look)
-    _add_undefined(figure, summary, look)
-    _add_counts(figure, summary, worst, look)
-    _set_axes(figure, summary)
+    scene = RoundScene(
+        lines=lines_of(summary, by, look),
+        num_rounds=int(summary["round"].max() - min(summary["round"].min(), 0)) + 1,
+        worst=_worst(summary) if by is None else None,
+        axis=RoundAxis.of_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
+        unit=unit_of(metric),
+        look=look,
+    )
+    left = survivors(data) if drawn["survivors"] and scene.num_rounds > 1 else None
+    words = _explanation(summary, scene, by, has_survivors=left is not None)
+    height = _HEIGHT if drawn["counts"] else _HEIGHT_WITHOUT
+    figure = new_figure(title, words, look, height=height)
+    _set_axes(figure, summary, scene, has_counts=drawn["counts"])
+    figure.layout.yaxis.title.text = estimand(
+        metric, options.weighting, is_mean=drawn["mean"] or drawn["ci"]
+    )
+    _add_layers(figure, scene, left, drawn)
     return figure
 
 
-def _add_guide(figure: go.Figure, worst: pd.Series | None, look: Theme) -> None:
-    """Lead the eye from the worst round's mean down to its counts."""
-    if worst is not None:
-        figure.add_shape(
-            type="line",
-            layer="below",
-            x0=worst["round"],
-            x1=worst["round"],
-            y0=0,
-            y1=1,
-            yref="paper",
-            line={"color": look.less, "width": 1, "dash": "dot"},
-        )
+def _worst(summary: pd.DataFrame) -> pd.Series[Any] | None:
+    """Return the row of the worst round, whatever the metric is."""
+    size = summary.assign(mean_abs_diff=summary["mean"].abs())
+    return worst_round(size)
 
 
-def _add_means(
-    figure: go.Figure, summary: pd.DataFrame, worst: pd.Series | None, look: Theme
-) -> None:
-    means = summary["mean_abs_diff"]
-    color = _highlighted(summary, worst, look.text, look.less)
-    hollow = summary["num_samples"] < FEW_SAMPLES
-    figure.add_scatter(
-        x=summary["round"],
-        y=means,
-        mode="lines+markers",
-        line={"color": look.muted, "width": 1},
-        marker={
-            "size": min(8, max(4, _PLOT_WIDTH / len(summary))),
-            "color": np.where(hollow, look.paper, color),
-            "line": {"color": color, "width": 1.5},
-        },
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": summary["ci_high"] - means,
-            "arrayminus": means - summary["ci_low"],
-            "color": look.muted,
-            "thickness": 2,
-            "width": 0,
-        },
-        customdata=hover_data(summary),
-        hovertemplate=HOVER,
-        cliponaxis=False,
-    )
-
-
-def _add_undefined(figure: go.Figure, summary: pd.DataFrame, look: Theme) -> None:
-    """Put a cross where a round has no mean: a gap alone would look like no round."""
-    without = summary[summary["mean_abs_diff"].isna()]
-    figure.add_scatter(
-        x=without["round"],
-        y=np.zeros(len(without)),
-        mode="markers",
-        marker=cross(look),
-        cliponaxis=False,
-        customdata=hover_data(without),
-        hovertemplate=HOVER,
-    )
-
-
-def _highlighted(
-    summary: pd.DataFrame, worst: pd.Series | None, usual: str, special: str
+def _explanation(
+    summary: pd.DataFrame, scene: RoundScene, by: str | None, *, has_survivors: bool
 ) -> list[str]:
-    marked = None if worst is None else worst["round"]
-    return [special if index == marked else usual for index in summary["round"]]
+    """Name what is marked and how, a line each."""
+    lines = key_lines(by, scene.lines) if by else []
+    lines += about_worst(scene.worst, scene.unit, scene.look)
+    if has_survivors:
+        lines.append(about_survivors(scene.look))
+    if scene.axis.log:
+        lines += about_quantiles(summary, scene.look)
+    return lines + notes(summary, scene.worst)
 
 
-def _add_counts(
-    figure: go.Figure, summary: pd.DataFrame, worst: pd.Series | None, look: Theme
+def _add_layers(
+    figure: go.Figure,
+    scene: RoundScene,
+    left: pd.DataFrame | None,
+    drawn: Mapping[str, bool],
 ) -> None:
-    for axis, column in (("y2", NUM_SAMPLES), ("y3", NUM_TOKENS)):
-        figure.add_bar(
-            x=summary["round"],
-            y=summary[column.name],
-            yaxis=axis,
-            width=0.6 * min(1, len(summary) / 15),  # thin also when they are few
-            marker={"color": _highlighted(summary, worst, look.quiet, look.less)},
-            customdata=hover_data(summary),
-            hovertemplate=HOVER,
-        )
-        figure.add_annotation(
-            text=column.label,
-            x=0,
-            y=1,
-            xref="x domain",
-            yref=f"{axis} domain",
-            yanchor="bottom",
-            showarrow=False,
-            font={"color": look.muted},
-            bgcolor=look.paper,
-        )
+    add_guide(figure, scene)
+    if scene.axis.has_floor:
+        add_floor(figure, scene)
+    if drawn["quantiles"]:
+        add_ribbons(figure, scene)
+    if left is not None:
+        add_survivors(figure, left, scene)
+    add_means(figure, scene, has_means=drawn["mean"], has_intervals=drawn["ci"])
+    if drawn["counts"]:
+        add_counts(figure, scene)
 
 
-def _set_axes(figure: go.Figure, summary: pd.DataFrame) -> None:
-    last = int(summary["round"].max())
+def _set_axes(
+    figure: go.Figure, summary: pd.DataFrame, scene: RoundScene, *, has_counts: bool
+) -> None:
+    is_aligned = bool((summary["round"] < 0).any())
+    first, last = int(min(summary["round"].min(), 0)), int(summary["round"].max())
     figure.update_layout(
+        barmode="stack",
         xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.6, last + 0.6],
-            "dtick": tick_step(last + 1),
-            "anchor": "y3",
+            "title": {"text": FROM_END if is_aligned else ROUND.label},
+            "range": [first - 0.6, last + 0.6],
+            "dtick": tick_step(round(scene.num_rounds * (_MINUS if is_aligned else 1))),
+            "tick0": -1 if is_aligned else 0,
+            "tickangle": 0,
+            "anchor": "y3" if has_counts else "y",
         },
-        yaxis={
-            "title": {"text": _MEASURE.label},
-            "domain": _MEAN,
-            "rangemode": "tozero",
-        },
-        yaxis2={"domain": _SAMPLES, **_ends(summary["num_samples"])},
-        yaxis3={"domain": _TOKENS, **_ends(summary["num_tokens"])},
+        yaxis={"domain": _MEAN if has_counts else (0, 1), **scene.axis.layout()},
     )
-
-
-def _ends(counts: pd.Series) -> dict[str, object]:
-    """Mark nothing but zero and the highest count on an axis."""
-    highest = int(counts.max())
-    return {"range": [0, highest], "tickvals": [0, highest], "tickformat": ",d"}
+    if has_counts:
+        axes = zip(("yaxis2", "yaxis3"), (_SAMPLES, _TOKENS), strict=True)
+        for (name, domain), ends in zip(axes, count_ends(summary), strict=True):
+            figure.layout[name] = {"domain": domain, **ends}

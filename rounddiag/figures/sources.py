@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 
 
 _SUMMARY = (
-    "round",
-    "num_samples",
-    "num_tokens",
-    "num_nonfinite",
-    "mean_abs_diff",
-    "ci_low",
-    "ci_high",
-    "p50",
-    "p99",
-    "max",
+    *("round", "num_samples", "num_tokens", "num_nonfinite", "share_zero"),
+    *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 _PAIR = ("rollout_log_prob", "old_log_prob")
 _TRAJECTORY = ("position", *_PAIR)
 
 
-def summary_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def summary_of(
+    data: Batch | pd.DataFrame,
+    *,
+    metric: str,
+    weight: str,
+    by: str | None,
+    last_aligned: bool,
+) -> pd.DataFrame:
     """Return the summary per round of a batch, a token frame or a summary."""
-    if not isinstance(data, pd.DataFrame):
-        return round_summary(_batch(data))
-    if "diff" in data:
-        return round_summary(data)
-    SUMMARY.require(data.columns, *_SUMMARY)
-    return data
+    if isinstance(data, pd.DataFrame) and "diff" not in data:
+        SUMMARY.require(data.columns, *([by] if by else []), *_SUMMARY)
+        return data
+    known = data if isinstance(data, pd.DataFrame) else _batch(data)
+    return round_summary(
+        known, metric=metric, weight=weight, by=by, last_aligned=last_aligned
+    )
 
 
 def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, int]:
@@ -64,7 +64,7 @@ def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, 
 def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
     """Return the tokens of one sample, with `position`, both log-probs and `text`.
 
-    A frame without the column `text` gives one without.
+    A frame without the column `text` gives one without, and so does a redacted batch.
 
     Raises
     ------
@@ -76,7 +76,8 @@ def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
         _check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
         return data[data["sample"] == sample].reset_index(drop=True)
     _check_sample(sample, _batch(data).num_samples)
-    return token_frame(data[sample], columns=(*_TRAJECTORY, "text"))
+    text = () if data.is_redacted else ("text",)
+    return token_frame(data[sample], columns=(*_TRAJECTORY, *text))
 
 
 def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
@@ -84,7 +85,8 @@ def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
     if isinstance(data, pd.DataFrame):
         TOKENS.require(data.columns, *TOKENS.keys, *_PAIR)
         return data
-    return token_frame(_batch(data), (*_PAIR, "token_id"))
+    token_id = () if _batch(data).is_redacted else ("token_id",)
+    return token_frame(data, (*_PAIR, *token_id))
 
 
 def perplexities_of(data: Batch | pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
+from rounddiag.stats.captured import fair_part
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
@@ -121,7 +122,10 @@ class _Grid:
     """
 
     def __init__(self, data: Batch | pd.DataFrame) -> None:
-        frame = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
+        if isinstance(data, Batch):
+            frame = round_frame(fair_part(data))
+        else:
+            frame = rounds_of_tokens(data)
         index = frame["round"].to_numpy()
         samples, sample = np.unique(frame["sample"].to_numpy(), return_inverse=True)
         last = np.full(len(samples), -1, dtype=np.int64)

@@ -24,17 +24,18 @@ def summary(**columns: list[Any]) -> pd.DataFrame:
         "num_samples": [64] * size,
         "num_tokens": [1000] * size,
         "num_nonfinite": [0] * size,
-        "mean_abs_diff": [0.01] * size,
+        "share_zero": [0.0] * size,
+        "mean": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
-        **{name: [0.5] * size for name in ("p50", "p99", "max")},
+        **{name: [0.5] * size for name in ("p50", "p90", "p99", "max")},
     }
     return pd.DataFrame(known | columns)
 
 
 def test_the_points_the_intervals_and_the_bars_are_the_summary() -> None:
     frame = summary(
-        mean_abs_diff=[0.01, 0.02],
+        mean=[0.01, 0.02],
         ci_low=[0.008, 0.01],
         ci_high=[0.015, 0.05],
         num_samples=[64, 32],
@@ -52,14 +53,16 @@ def test_the_points_the_intervals_and_the_bars_are_the_summary() -> None:
 def test_a_batch_its_tokens_and_its_summary_give_the_same_figure() -> None:
     batch = hand_batch()
     figure = plot_rounds(batch)
-    assert list(figure.data[0].y) == list(round_summary(batch)["mean_abs_diff"])
-    assert list(figure.data[0].y) == pytest.approx([2.5 / 6, 1.5])
+    means = figure.data[1]
+    assert list(means.y) == list(round_summary(batch)["mean_abs_diff"])
+    assert list(means.y) == pytest.approx([2.5 / 6, 1.5])
     assert plot_rounds(token_frame(batch)) == figure
-    assert plot_rounds(round_summary(batch)) == figure
+    without = plot_rounds(batch, layers={"survivors": False})
+    assert plot_rounds(round_summary(batch)) == without
 
 
 def test_a_summary_in_any_order_is_drawn_from_the_first_round_on() -> None:
-    frame = summary(mean_abs_diff=[0.01, 0.02, 0.03]).iloc[[2, 0, 1]]
+    frame = summary(mean=[0.01, 0.02, 0.03]).iloc[[2, 0, 1]]
     means = plot_rounds(frame).data[0]
     assert (list(means.x), list(means.y)) == ([0, 1, 2], [0.01, 0.02, 0.03])
 
@@ -67,7 +70,8 @@ def test_a_summary_in_any_order_is_drawn_from_the_first_round_on() -> None:
 def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     layout = plot_rounds(hand_batch()).layout
     assert layout.xaxis.title.text == "round"
-    assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    estimand = "mean |old - rollout| log-prob [nat],<br>token-weighted"
+    assert layout.yaxis.title.text == estimand
     assert [note.text for note in layout.annotations] == [
         "samples that reach the round",
         "generated tokens",
@@ -75,7 +79,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
 
 
 def test_the_worst_round_is_named_with_its_interval_and_counts() -> None:
-    figure = plot_rounds(summary(mean_abs_diff=[0.01, 0.0123, 0.002]))
+    figure = plot_rounds(summary(mean=[0.01, 0.0123, 0.002]))
     text = without_tags(figure.layout.title.text)
     assert text == (
         "Mismatch per round | ● worst: round 1, mean 0.0123 nat"
@@ -94,11 +98,11 @@ def test_a_round_of_few_samples_is_hollow_and_says_so() -> None:
     assert "○ fewer than 10 samples" in figure.layout.title.text
     assert "fewer than 10 samples" not in "".join(means.customdata[0])
     assert "fewer than 10 samples: do not lean on it" in "".join(means.customdata[1])
-    assert means.customdata[1][1] == "too few independent samples for an interval"
+    assert "too few independent samples for an interval" in means.customdata[1][1]
 
 
 def test_a_round_without_a_finite_value_is_a_cross_and_not_a_zero() -> None:
-    figure = plot_rounds(summary(mean_abs_diff=[0.01, NAN], num_nonfinite=[0, 7]))
+    figure = plot_rounds(summary(mean=[0.01, NAN], num_nonfinite=[0, 7]))
     means, crosses = figure.data[:2]
     assert np.isnan(means.y[1])
     assert list(crosses.x) == [1]
@@ -121,14 +125,14 @@ def test_no_round_is_said_instead_of_drawn() -> None:
 def test_a_frame_without_the_columns_is_told() -> None:
     message = (
         "expected a frame with one row per round and the columns ['round',"
-        " 'num_samples', 'num_tokens', 'num_nonfinite', 'mean_abs_diff', 'ci_low',"
-        " 'ci_high', 'p50', 'p99', 'max']; found ['round', 'mean_abs_diff'],"
-        " without ['num_samples', 'num_tokens', 'num_nonfinite', 'ci_low', 'ci_high',"
-        " 'p50', 'p99', 'max']. Build it with"
+        " 'num_samples', 'num_tokens', 'num_nonfinite', 'share_zero', 'mean', 'ci_low',"
+        " 'ci_high', 'p50', 'p90', 'p99', 'max']; found ['round', 'mean'],"
+        " without ['num_samples', 'num_tokens', 'num_nonfinite', 'share_zero',"
+        " 'ci_low', 'ci_high', 'p50', 'p90', 'p99', 'max']. Build it with"
         " `rounddiag.round_summary(batch)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_rounds(pd.DataFrame({"round": [0], "mean_abs_diff": [0.1]}))
+        plot_rounds(pd.DataFrame({"round": [0], "mean": [0.1]}))
 
 
 def test_what_is_no_batch_is_told() -> None:

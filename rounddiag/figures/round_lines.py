@@ -1,0 +1,133 @@
+"""The lines of a figure per round: one of all samples, or one for each value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import FrameError
+from rounddiag.figures.canvas import colored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from rounddiag.figures.theme import Theme
+
+# Plotly's markers, how they look in text, and the dashes that go with them: grey
+# pictures tell lines apart by both.
+_SIGNS = (
+    ("circle", "●", "solid"),
+    ("square", "■", "dash"),
+    ("diamond", "◆", "dot"),
+    ("triangle-up", "▲", "dashdot"),
+    ("triangle-down", "▼", "solid"),
+    ("star", "★", "dash"),
+    ("cross", "✚", "dot"),
+    ("x", "✖", "dashdot"),
+)
+# From Okabe and Ito's palette, darker and brighter ones for the contrast on paper.
+_COLORS = {
+    "light": (
+        *("#0072b2", "#b34d00", "#00805c", "#a8447f"),
+        *("#1b1f23", "#2f8fc7", "#8a6d00", "#6a3d9a"),
+    ),
+    "dark": (
+        *("#56b4e9", "#f29b4b", "#2fc79a", "#e59cc8"),
+        *("#e8eaed", "#4f94d4", "#e6d44a", "#b49ae6"),
+    ),
+}
+MAX_LINES = len(_SIGNS)
+# Intervals of one round stand beside each other, in this share of its place.
+_SPREAD = 0.5
+# Characters of a name, and of a line of the key in a figure of 400 pixels.
+_NAME, _KEY = 24, 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundLine:
+    """One line of means.
+
+    Attributes
+    ----------
+    name : str
+        Safe to be shown; empty where there is one line of all samples.
+    rows : DataFrame
+        Its rounds, as `stats.round_summary` gives them.
+    color, symbol, sign, dash : str
+        Its looks; the sign is the symbol in text.
+    shift : float
+        How far right of the round it is drawn.
+    """
+
+    name: str
+    rows: pd.DataFrame
+    color: str
+    symbol: str = "circle"
+    sign: str = "●"
+    dash: str = "solid"
+    shift: float = 0.0
+
+
+def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
+    """Divide a summary into lines.
+
+    Raises
+    ------
+    FrameError
+        If there are more than 8 values.
+    """
+    if by is None:
+        return [RoundLine(name="", rows=summary, color=look.text)]
+    groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
+    if len(groups) > MAX_LINES:
+        raise FrameError.build(
+            key="by",
+            expected=f"a column of at most {MAX_LINES} values, a line each",
+            found=f"{by!r} with {len(groups)} values",
+            advice="Put values into bins in a column of your own, and name that one.",
+        )
+    return [_line(i, len(groups), *group, look) for i, group in enumerate(groups)]
+
+
+def _line(
+    index: int, num_lines: int, value: object, rows: pd.DataFrame, look: Theme
+) -> RoundLine:
+    symbol, sign, dash = _SIGNS[index]
+    return RoundLine(
+        name=shortened(value),
+        rows=rows,
+        color=_COLORS[look.name][index],
+        symbol=symbol,
+        sign=sign,
+        dash=dash,
+        shift=_SPREAD * ((index + 0.5) / num_lines - 0.5),
+    )
+
+
+def shortened(value: object) -> str:
+    """Write a value, which may be untrusted text, in up to 24 characters.
+
+    Examples
+    --------
+    >>> shortened("<b>"), shortened("a name that goes on and on")
+    ('&lt;b&gt;', 'a name that goes on and…')
+    """
+    text = " ".join(str(value).split())
+    short = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
+    return escape(short, quote=False)  # plotly shows &quot; as it is
+
+
+def key_lines(by: str, lines: Sequence[RoundLine]) -> list[str]:
+    """Name the lines, as many in a line of text as fit."""
+    parts, room = [shortened(by)], _KEY - len(by)
+    for line in lines:
+        size = len(line.name) + 3
+        if size > room:
+            parts.append("")
+            room = _KEY
+        parts[-1] += f"  {colored(line.sign, line.color)} {line.name}"
+        room -= size
+    return [part.strip() for part in parts]
