@@ -68,3 +68,11 @@ def test_a_bomb_is_not_decoded(side: int) -> None:
     for read in (lambda: shot.size, shot.image, shot.png):
         with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
             read()
+
+
+def test_a_small_jpeg_keeps_its_shape_and_needs_no_colours_of_png() -> None:
+    buffer = io.BytesIO()
+    Image.new("RGBA", (1536, 40)).save(buffer, format="PNG")
+    small = EncodedScreenshot(data=buffer.getvalue()).small_jpeg()
+    picture = Image.open(io.BytesIO(small))
+    assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (768, 20))
