@@ -19,7 +19,7 @@ _PIECES = 64
 # Over more, noise would look as strong as what stands out.
 _DECADES = 2
 # A tick closer than this share of either half to its ends would touch their labels.
-_CLEAR = 0.3
+_CLEAR = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)

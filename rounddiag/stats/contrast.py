@@ -33,9 +33,9 @@ def difference_interval(
 
     Measured by `tests/benchmarks/coverage_of_differences.py` on heavy-tailed tokens
     with a lognormal effect of the sample: where intervals should cover 95 %, those of
-    pairs cover 88 % with 16 samples, 92 % with 32 and 95 % with 64 or 256; symmetric
-    ones of batches drawn apart cover 94 to 96 % of any size. Exchanged, they would
-    cover 2 to 6 points less.
+    pairs cover 88 % with 16 samples, 92 % with 32 and 95 % with 64 or 256, but 90 % in
+    a round that a quarter of 256 reach; symmetric ones of batches drawn apart cover 94
+    to 96 % in all of these.
 
     Parameters
     ----------
