@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rounddiag.batch.html import as_html, failed_checks
 from rounddiag.batch.layout import PER_TOKEN, from_padded, from_rows
-from rounddiag.batch.selection import marked, moved, select
+from rounddiag.batch.selection import chosen, marked, moved, select
 from rounddiag.batch.validation import check_fields, check_rounds
 from rounddiag.errors import BatchError
 from rounddiag.segmentation import Rounds, find_rounds
@@ -19,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+    import torch
     from torch import Tensor
     from typing_extensions import Self
 
+    from rounddiag.batch.selection import Index
     from rounddiag.vision import Screenshot
 
 
@@ -85,6 +85,7 @@ class Batch:
 
     Examples
     --------
+    >>> import torch
     >>> batch = Batch.from_padded(
     ...     response_ids=torch.tensor([[5, 6, 7]]),
     ...     response_mask=torch.tensor([[1, 0, 1]]),
@@ -223,9 +224,8 @@ class Batch:
     def __len__(self) -> int:
         return self.num_samples
 
-    def __getitem__(self, index: int | slice) -> Self:
-        rows = torch.arange(self.num_samples)[index]
-        return select(self, rows.reshape(-1))
+    def __getitem__(self, index: Index) -> Self:
+        return select(self, chosen(index, self.num_samples))
 
     def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Self:
         """Return the samples that `keep` marks, renumbered from 0.

@@ -22,6 +22,31 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
     AnyBatch = TypeVar("AnyBatch", bound=Batch)
+    Index = int | slice | Sequence[int] | Array | Tensor
+
+
+def chosen(index: Index, num_samples: int) -> Tensor:
+    """Return which samples a number, a slice or a list of numbers names.
+
+    Raises
+    ------
+    BatchError
+        If a list holds anything else.
+    IndexError
+        If one number is of no sample.
+    """
+    rows = torch.arange(num_samples)
+    if isinstance(index, int | slice):
+        return rows[index].reshape(-1)
+    try:
+        wanted = torch.as_tensor(index).cpu()
+        return rows[wanted if len(wanted) else wanted.long()]
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise BatchError.build(
+            expected=f"numbers of samples below {num_samples}",
+            found=f"{index!r:.80}",
+            advice="Pass a number, a slice or a list of numbers.",
+        ) from error
 
 
 def marked(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rounddiag.batch import Batch
 from rounddiag.checks import (
     fills,
     headers,
@@ -19,9 +19,7 @@ from rounddiag.checks import (
     versions,
 )
 from rounddiag.checks.report import Checks
-
-if TYPE_CHECKING:
-    from rounddiag.batch import Batch
+from rounddiag.errors import BatchError
 
 # What takes no tokenizer and no search in the prompts.
 _CHEAP = (
@@ -70,6 +68,11 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     -------
     Checks
 
+    Raises
+    ------
+    BatchError
+        If it is no Batch, but the path of one, say.
+
     Examples
     --------
     >>> import rounddiag as rd
@@ -77,6 +80,12 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     >>> [one.name for one in check(batch).failed]
     []
     """
+    if not isinstance(batch, Batch):
+        raise BatchError.build(
+            expected="a Batch",
+            found=f"a {type(batch).__name__}",
+            advice="Open a file with `rounddiag.load(path)` first.",
+        )
     contracts = (*_CHEAP, token_ids.IDS) if cheap else (*_CHEAP, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 

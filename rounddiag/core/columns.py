@@ -37,6 +37,13 @@ _ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
     """Raise a FrameError for a column that is unknown or that the batch cannot give."""
+    if isinstance(columns, str):
+        raise FrameError.build(
+            key="columns",
+            expected="a list of columns",
+            found=f"the text {columns!r}",
+            advice=f"Pass {[columns]}.",
+        )
     known = [*_ON_REQUEST, *open_names(batch)]
     for name in columns:
         if name not in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ def load(
         )
     else:
         batch = with_hint(batch)
-    if len(stop_tokens):
+    if not isinstance(stop_tokens, Sized) or len(stop_tokens):
         batch = divide_after(batch, stop_tokens)
     if tokenizer is not None:
         batch = replace(batch, tokenizer=tokenizer)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.frames import round_frame_and_diffs
@@ -14,8 +15,6 @@ from rounddiag.errors import FrameError
 from rounddiag.stats.by import check_few, numbered, values_of_batch, values_of_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
@@ -114,6 +113,12 @@ def runs_of_batch(batch: Batch, *, a: str, b: str, by: str | None) -> Runs:
 
 def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
     """Take the rounds of a token frame, which has one pair of scores."""
+    if not isinstance(tokens, pd.DataFrame):
+        raise FrameError.build(
+            expected="a Batch or a token frame",
+            found=f"a {type(tokens).__name__}",
+            advice="Open a file with `rounddiag.load(path)` first.",
+        )
     if (a, b) != ("old", "rollout"):
         raise FrameError.build(
             expected="a Batch, to choose `a` and `b`",

@@ -266,3 +266,25 @@ def test_a_redacted_batch_says_so() -> None:
     assert repr(batch) == (
         "Batch(num_samples=3, num_rounds=5, num_tokens=8, redacted=True)"
     )
+
+
+@pytest.mark.parametrize("index", [[2, 0], np.array([2, 0]), torch.tensor([2, 0])])
+def test_numbers_of_samples_give_those_in_their_order(index: Any) -> None:
+    assert hand_batch()[index].sample_columns["original_sample"].tolist() == [2, 0]
+    assert len(hand_batch()[[]]) == 0
+
+
+@pytest.mark.parametrize(
+    ("index", "found"), [([0, 3], "[0, 3]"), ([0.5], "[0.5]"), (["a"], "['a']")]
+)
+def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> None:
+    message = (
+        f"expected numbers of samples below 3; found {found}. Pass a number, a slice or"
+        " a list of numbers."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch()[index]
+
+
+def test_samples_can_be_gone_through() -> None:
+    assert [batch.num_tokens for batch in hand_batch()] == [3, 4, 1]

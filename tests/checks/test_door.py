@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.checks import check, checked
+from rounddiag.errors import BatchError
 from rounddiag.loaders import load
 from tests.batches import hand_batch, masks, padded
 from tests.checks.chats import EMPTY, Broken, Chat, chat, picture, prompts, scored
@@ -159,3 +161,11 @@ def test_token_ids_that_were_left_out_cannot_be_checked() -> None:
         "the model wrote no vision token",
     ]
     assert left_out not in {one.detail for one in check(batch)}
+
+
+def test_a_path_is_no_batch() -> None:
+    message = (
+        "expected a Batch; found a str. Open a file with `rounddiag.load(path)` first."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        check("step_40.parquet")  # type: ignore[arg-type]

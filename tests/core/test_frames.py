@@ -307,3 +307,12 @@ def test_a_frame_without_diff_says_how_to_build_one() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         rounds_of_tokens(pd.DataFrame({"sample": [0]}))
+
+
+def test_columns_are_a_list() -> None:
+    message = (
+        "`columns`: expected a list of columns; found the text 'position'."
+        " Pass ['position']."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        token_frame(hand_batch(), "position")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -58,12 +59,12 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     >>> divide_after(batch, [2]).rounds.num_tokens.tolist()
     [2, 2]
     """
-    ids = list(stop_tokens)
+    ids = [*stop_tokens] if isinstance(stop_tokens, Iterable) else [None]
     if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
         raise LoadError.build(
             key="stop_tokens",
-            expected="token ids",
-            found=f"{ids}"[:80],
+            expected="a list of token ids",
+            found=f"{stop_tokens}"[:80],
             advice="Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`.",
         )
     is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,14 +10,11 @@ from rounddiag.vision.actions.action import Action
 from rounddiag.vision.actions.arguments import POINTS
 from rounddiag.vision.actions.calls import Call, find_calls
 from rounddiag.vision.actions.reading import NAMES, read_call
+from rounddiag.vision.actions.tagged_calls import json_calls, xml_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rounddiag.vision.actions.action import Coordinates, Kind
 
-_MAX_JSON = 100_000  # characters of one tool call
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
@@ -31,7 +27,7 @@ _UI_TARS = NAMES.keys() - {
 
 
 def tool_calls(text: str) -> list[Action]:
-    """Return Qwen's `computer_use` and `mobile_use` calls: JSON in `<tool_call>` tags.
+    """Return Qwen's `computer_use` and `mobile_use` calls: JSON in tags, or XML.
 
     Points count in pixels of the picture that the model saw, as for Qwen2.5-VL. Those
     of Qwen3-VL count in thousandths, which the text does not say: pass
@@ -46,26 +42,9 @@ def tool_calls(text: str) -> list[Action]:
     >>> action.kind, action.point, action.coordinates
     ('click', (12, 34), 'resized')
     """
-    found = [read_call(call, "resized") for call in _tool_calls(text)]
+    calls = (*json_calls(text), *xml_calls(text))
+    found = [read_call(call, "resized") for call in calls]
     return [action for action in found if action is not None]
-
-
-def _tool_calls(text: str) -> Iterator[Call]:
-    """Give the calls in tags; where there is no tag, the text may be one call."""
-    for part in text.split(_OPEN)[1:] or [text]:
-        inside = part.partition(_CLOSE)[0]
-        source = inside[inside.find("{") : inside.rfind("}") + 1]
-        match _parsed(source):
-            case {"arguments": {"action": str(name), **arguments}}:
-                kwargs = {str(key): value for key, value in arguments.items()}
-                yield Call(name, kwargs=kwargs, source_text=source)
-
-
-def _parsed(source: str) -> object:
-    try:
-        return json.loads(source) if len(source) <= _MAX_JSON else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def pyautogui_calls(text: str) -> list[Action]:

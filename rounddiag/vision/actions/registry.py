@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, get_args
 
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions.action import Action
+from rounddiag.vision.actions.action import Action, Coordinates
 from rounddiag.vision.actions.grammars import named_calls, pyautogui_calls, tool_calls
-
-if TYPE_CHECKING:
-    from rounddiag.vision.actions.action import Coordinates
 
 Parser: TypeAlias = Callable[[str], Sequence[Action]]
 
@@ -23,6 +20,7 @@ _OURS: dict[str, Parser] = {
 _REGISTERED: dict[str, Parser] = {}
 # Characters, from the end: far more than a round has, so that no text takes long.
 _MAX_TEXT = 100_000
+_THINK = "<think>"
 
 
 def register_parser(name: str, parser: Parser | None) -> None:
@@ -65,11 +63,12 @@ def parse_actions(
     ----------
     text : str
         What the model wrote in a round. Nothing of it is evaluated; of more than
-        100,000 characters the last ones are read.
+        100,000 characters the last ones are read. What follows a `<think>` that is not
+        closed is a thought, and no action.
     parsers : sequence of str, optional
         Which grammars to try, in this order. When left out: the registered ones, then
-        `qwen` (tool calls in JSON), `pyautogui` and `ui_tars` (also plain calls such as
-        `click(3, 4)`).
+        `qwen` (tool calls in JSON or XML), `pyautogui` and `ui_tars` (also plain calls
+        such as `click(3, 4)`).
     coordinates : str, optional
         What pixel coordinates count in, where the grammar's own answer is wrong for the
         model: `original`, `resized`, `unit` or `thousand`.
@@ -82,13 +81,15 @@ def parse_actions(
     Raises
     ------
     FrameError
-        If there is no parser of a name.
+        If the text is none, there is no parser of a name, or no such coordinates.
 
     Examples
     --------
     >>> [action.kind for action in parse_actions("click(3, 4) then wait()")]
     ['click', 'wait']
     """
+    _check(text, coordinates)
+    spoken = _without_open_thought(text[-_MAX_TEXT:])
     # The registered ones come first, and take the place of ours of the same name.
     known = _REGISTERED | _OURS | _REGISTERED
     for name in known if parsers is None else parsers:
@@ -99,7 +100,7 @@ def parse_actions(
                 found=repr(name),
                 advice="Register it with `register_parser`.",
             )
-        found = list(known[name](text[-_MAX_TEXT:]))
+        found = list(known[name](spoken))
         if found:
             return [_recounted(action, coordinates) for action in found]
     return []
@@ -128,7 +129,7 @@ def parse_action(
     Raises
     ------
     FrameError
-        If there is no parser of a name.
+        If the text is none, there is no parser of a name, or no such coordinates.
 
     Examples
     --------
@@ -144,3 +145,25 @@ def parse_action(
 def _recounted(action: Action, coordinates: Coordinates | None) -> Action:
     is_other = coordinates is not None and action.coordinates is not None
     return replace(action, coordinates=coordinates) if is_other else action
+
+
+def _check(text: object, coordinates: object) -> None:
+    if not isinstance(text, str):
+        raise FrameError.build(
+            key="text",
+            expected="the text of a round",
+            found=f"{text!r:.80}",
+            advice="Join its pieces, the column `text` of `rounddiag.token_frame`.",
+        )
+    if coordinates not in (None, *get_args(Coordinates)):
+        raise FrameError.build(
+            key="coordinates",
+            expected=f"one of {[*get_args(Coordinates)]}",
+            found=repr(coordinates),
+            advice="Leave it out for what the grammar says.",
+        )
+
+
+def _without_open_thought(text: str) -> str:
+    before, _, thought = text.rpartition(_THINK)
+    return text if "</think>" in thought or _THINK not in text else before

@@ -71,7 +71,7 @@ def test_round_ids_of_the_file_go_on_dividing() -> None:
 @pytest.mark.parametrize("token", ["<|im_end|>", -1, 1 << 70, None, 2.0])
 def test_what_is_no_token_id_is_an_error(token: Any) -> None:
     message = (
-        f"`stop_tokens`: expected token ids; found {[token]}."
+        f"`stop_tokens`: expected a list of token ids; found {[token]}."
         " Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
@@ -211,3 +211,13 @@ def test_dividing_moves_no_token(
         assert before[name].tolist() == after[name].tolist()
     ends = after.groupby(["sample", "round"])["token_id"].agg(list)
     assert all({*found[:-1]}.isdisjoint(stops) for found in ends)
+
+
+def test_one_stop_token_alone_is_no_list(tmp_path: Path) -> None:
+    path = write(tmp_path / "batch.pkl", small_batch())
+    message = (
+        "`stop_tokens`: expected a list of token ids; found 99."
+        " Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        load(path, stop_tokens=99)  # type: ignore[arg-type]

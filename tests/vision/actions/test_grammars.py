@@ -279,3 +279,60 @@ def test_what_is_no_action_is_unknown_and_stays_text(text: str) -> None:
 def test_what_is_typed_is_no_action() -> None:
     found = parse_actions("type(content='click(1, 2)')")
     assert [action.kind for action in found] == ["type"]
+
+
+XML = """<tool_call>
+<function=computer_use>
+<parameter=action>
+left_click
+</parameter>
+<parameter=coordinate>
+[120, 48]
+</parameter>
+</function>
+</tool_call>"""
+
+
+def test_calls_in_xml_are_read() -> None:
+    found = parse_action(XML)
+    assert (found.kind, found.point, found.coordinates) == (
+        "click",
+        (120, 48),
+        "resized",
+    )
+    assert found.source_text == XML[len("<tool_call>\n") : -len("\n</tool_call>")]
+
+
+def xml(**arguments: str) -> str:
+    inside = (f"<parameter={k}>{v}</parameter>" for k, v in arguments.items())
+    return f"<function=computer_use>{''.join(inside)}</function>"
+
+
+def test_what_xml_types_stays_text_and_numbers_are_numbers() -> None:
+    assert parse_action(xml(action="type", text="42")).text == "42"
+    assert parse_action(xml(action="key", keys='["ctrl", "c"]')).keys == ("ctrl", "c")
+    scroll = parse_action(xml(action="scroll", pixels="-3"))
+    assert (scroll.direction, scroll.amount) == ("down", 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        XML.partition("</function>")[0],
+        xml(coordinate="[1, 2]"),
+        xml(action="explode"),
+        xml(action="left_click", coordinate="here"),
+        "<function=" * 1000,
+    ],
+)
+def test_xml_that_is_no_action_is_unknown(text: str) -> None:
+    assert parse_action(text) == Action(kind="unknown", source_text=text)
+
+
+def test_arguments_may_be_json_in_a_string() -> None:
+    text = (
+        '<tool_call>{"name": "computer_use", "arguments":'
+        ' "{\\"action\\": \\"left_click\\", \\"coordinate\\": [3, 4]}"}</tool_call>'
+    )
+    found = parse_action(text)
+    assert (found.kind, found.point) == ("click", (3, 4))

@@ -84,3 +84,28 @@ def test_the_actions_of_the_sample_data_are_read() -> None:
         [True] * 260
     )
     assert (found.count(True), len(found)) == (262, 264)
+
+
+def test_only_text_has_actions() -> None:
+    message = (
+        "`text`: expected the text of a round; found None. Join its pieces, the column"
+        " `text` of `rounddiag.token_frame`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        parse_action(None)  # type: ignore[arg-type]
+
+
+def test_coordinates_that_are_none_are_told() -> None:
+    message = (
+        "`coordinates`: expected one of ['original', 'resized', 'unit', 'thousand'];"
+        " found 'abs'. Leave it out for what the grammar says."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        parse_action("wait()", coordinates="abs")  # type: ignore[arg-type]
+
+
+def test_an_action_in_a_thought_that_is_not_closed_is_none() -> None:
+    text = "<think>I could click(1, 2)"
+    assert parse_action(text) == Action(kind="unknown", source_text=text)
+    after = "<think>no</think> click(3, 4) <think>or click(5, 6)"
+    assert parse_action(after).point == (3, 4)
