@@ -109,7 +109,7 @@ def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
         (gzip.compress(b"a"), "a gzip file"),
         (b"\x93NUMPY\x01\x00", "a single numpy array"),
         (b"hello, world", "bytes that start with b'hello, w'"),
-        (b"\x80\x04]\x94.", "a pickle of list"),
+        (b"\x80\x04]\x94.", "a pickle of a list"),
     ],
 )
 def test_a_file_of_another_kind_is_told(

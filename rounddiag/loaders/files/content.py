@@ -11,11 +11,12 @@ from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.tables.arrays import npz_root
+from rounddiag.loaders.tables.plain_rows import columns_of_records
 from rounddiag.loaders.tables.safetensors_file import safetensors_root
 from rounddiag.loaders.tables.table import Table
 from rounddiag.loaders.tensors.tensordict import read_tensordict
 from rounddiag.loaders.tensors.torch_file import LEGACY_MAGIC, read_torch, zip_entries
-from rounddiag.loaders.words import shown
+from rounddiag.loaders.words import kind_of, shown
 
 if TYPE_CHECKING:
     from rounddiag.loaders.source import Source
@@ -75,7 +76,7 @@ def looks_like(root: object) -> str:
             return f"a dictionary of {shown(root)}"
         case Node(name):
             return f"a pickle of {name:.80}"
-    return f"a pickle of {type(root).__name__}"
+    return f"a pickle of {kind_of(root)}"
 
 
 def _parquet(source: Source) -> object:
@@ -103,9 +104,9 @@ def _arrow(source: Source) -> object:
 
 
 def _opened(root: object, source: Source) -> object:
-    """Return the fields of a TensorDict; anything else as it is."""
+    """Return the fields of a TensorDict, records as columns; others as they are."""
     fields = read_tensordict(root, source)
-    return root if fields is None else fields
+    return columns_of_records(root, source) if fields is None else fields
 
 
 def _pickle(source: Source) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.files.asked import check_kinds, check_used
@@ -72,7 +72,9 @@ def _guarded(
 
 
 def _batch(
-    root: object, source: Source, columns: Columns | None
+    root: Any,  # noqa: ANN401 whatever a file holds
+    source: Source,
+    columns: Columns | None,
 ) -> tuple[Format, Batch]:
     if columns:
         root = renamed(root, columns, source)

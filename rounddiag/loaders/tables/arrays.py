@@ -10,6 +10,7 @@ import numpy as np
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
+from rounddiag.loaders.tables.plain_rows import rows_of_numbers
 from rounddiag.loaders.tables.stored_fields import stored_table
 from rounddiag.loaders.tables.table import Table, batch_from_table
 from rounddiag.loaders.tables.table_values import table_of_lines
@@ -66,7 +67,8 @@ def _field(value: object, source: Source) -> Value | None:
     array = stored_array(value, source)
     rows = array if isinstance(array, list) else value
     if isinstance(rows, list):
-        return [stored(row, source) or row for row in rows]
+        numbers = rows_of_numbers(rows, source)
+        return numbers or [stored(row, source) or row for row in rows]
     return stored(value, source) or _array(array)
 
 

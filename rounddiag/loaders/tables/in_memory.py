@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tables.table_values import table_of_values
+from rounddiag.loaders.tables.table_values import columns_of, table_of_values
+from rounddiag.loaders.words import kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rounddiag.loaders.tables.table import Table
 
 
@@ -19,9 +22,9 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
 
     Parameters
     ----------
-    data : mapping, frame or data set
-        A mapping of names to tensors, arrays and lists; a frame of pandas, polars or
-        Arrow, with a list a cell; a Hugging Face data set.
+    data : mapping, list of mappings, frame or data set
+        A mapping of names to tensors, arrays and lists, or one such a row; a frame of
+        pandas, polars or Arrow, with a list a cell; a Hugging Face data set.
 
     Raises
     ------
@@ -29,6 +32,8 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
         If it is none of them.
     """
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
+    if isinstance(data, list | tuple) and _are_rows(data):
+        data = columns_of(data)
     if isinstance(data, Mapping):
         return table_of_values(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
@@ -37,8 +42,9 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):
         raise LoadError.build(
-            expected="a path, a mapping of columns, a frame or a data set",
-            found=f"a {type(data).__name__}",
+            expected="a path, a mapping of columns, a list of rows, a frame or a data"
+            " set",
+            found=kind_of(data),
             advice="Pass what `rounddiag.load` can take apart by name.",
         )
     import pyarrow as pa
@@ -46,6 +52,10 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     from rounddiag.loaders.tables.arrow import table_of_arrow
 
     return table_of_arrow(pa.table(data), source), source
+
+
+def _are_rows(data: Sequence[object]) -> bool:
+    return len(data) > 0 and all(isinstance(row, Mapping) for row in data)
 
 
 def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:

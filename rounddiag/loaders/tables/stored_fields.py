@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from torch import Tensor
+
 from rounddiag.loaders.tables.table import Table
 from rounddiag.loaders.tensors.numpy_nodes import (
     StoredArray,
@@ -16,10 +18,10 @@ from rounddiag.loaders.tensors.stored import StoredTensor
 from rounddiag.loaders.tensors.tensor_nodes import StoredJagged
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rounddiag.loaders.source import Source
     from rounddiag.loaders.tensors.tensordict import Value
+
+_TENSORS = (StoredTensor, Tensor)  # in the file, or made of a list in it
 
 
 class StoredFields(Mapping[str, Any]):
@@ -38,7 +40,7 @@ class StoredFields(Mapping[str, Any]):
                     nested.values.read(), nested.offsets.read(), lengths, nested.dim
                 )
             case rows:
-                return [row.read() for row in rows if isinstance(row, StoredTensor)]
+                return [_tensor(row) for row in rows if isinstance(row, _TENSORS)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -73,8 +75,12 @@ def _is_column(value: Value) -> bool:
     if isinstance(value, StoredTensor):
         return len(value.shape) == 1
     return isinstance(value, list) and not all(
-        isinstance(row, StoredTensor) for row in value
+        isinstance(row, _TENSORS) for row in value
     )
+
+
+def _tensor(row: StoredTensor | Tensor) -> Tensor:
+    return row.read() if isinstance(row, StoredTensor) else row
 
 
 def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or list

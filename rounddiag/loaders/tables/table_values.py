@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from rounddiag.loaders.tables.table import Table
+from rounddiag.loaders.words import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import Tensor
 
@@ -45,14 +46,29 @@ def table_of_lines(lines: JsonLines) -> Table:
 
     A key that a record lacks is null there.
     """
+    return table_of_values(columns_of(lines, _numbers_of_list))
+
+
+def columns_of(
+    rows: Iterable[Mapping[Any, Any]], cell: Callable[[Any], Any] = lambda value: value
+) -> dict[str, list[Any]]:
+    """Return rows with names as columns; a key that a row lacks is None there.
+
+    Examples
+    --------
+    >>> columns_of([{"ids": [5, 6]}, {"ids": [7], "turns": 2}])
+    {'ids': [[5, 6], [7]], 'turns': [None, 2]}
+    """
     values: dict[str, list[Any]] = {}
-    for index, record in enumerate(lines):
-        for key in {**record, **values}:
-            value = record.get(key)
-            if key not in values:
-                values[key] = [None] * index
-            values[key].append(_numbers(value) if isinstance(value, list) else value)
-    return table_of_values(values)
+    for index, row in enumerate(rows):
+        named = {str(key): value for key, value in row.items()}
+        for key in {**named, **values}:
+            values.setdefault(key, [None] * index).append(cell(named.get(key)))
+    return values
+
+
+def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
+    return _numbers(value) if isinstance(value, list) else value
 
 
 class _Rows(Mapping[str, Any]):
@@ -113,7 +129,7 @@ def _tensor(value: Any) -> Tensor:  # noqa: ANN401 tensor, array or neither
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if not isinstance(value, np.ndarray) or value.dtype == object:
-        msg = f"{type(value).__name__} in the place of a row"
+        msg = f"{kind_of(value)} in the place of a row"
         raise TypeError(msg)
     wide = value.astype(np.int64) if value.dtype.kind == "u" else value
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy())

@@ -64,6 +64,15 @@ def test_what_is_in_memory_is_a_batch(data: object) -> None:
     assert batch.meta["source"] == type(data).__name__
 
 
+def test_rows_with_names_are_a_batch() -> None:
+    rows = [
+        dict(zip(COLUMNS, row, strict=True))
+        for row in zip(*COLUMNS.values(), strict=True)
+    ]
+
+    check(load(rows))
+
+
 def test_padded_tensors_and_facts_of_all_are_known() -> None:
     batch = load(
         {
@@ -125,9 +134,9 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        ([["a"], ["b"]], "list in the place of a row"),
-        ([[1, 2], None], "NoneType in the place of a row"),
-        ([[[1], [2, 3]], [1]], "list in the place of a row"),
+        ([["a"], ["b"]], "a list in the place of a row"),
+        ([[1, 2], None], "nothing in the place of a row"),
+        ([[[1], [2, 3]], [1]], "a list in the place of a row"),
     ],
 )
 def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
@@ -141,11 +150,29 @@ def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
 
 def test_what_is_no_table_is_told() -> None:
     message = (
-        "expected a path, a mapping of columns, a frame or a data set; found a list."
-        " Pass what `rounddiag.load` can take apart by name."
+        "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
+        " found a list. Pass what `rounddiag.load` can take apart by name."
     )
     with says(message):
         load([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (None, "nothing"),
+        (3, "a number"),
+        (torch.zeros(2), "a single tensor"),
+        (np.zeros(2), "a single numpy array"),
+    ],
+)
+def test_what_is_no_table_is_told_in_words(data: object, found: str) -> None:
+    message = (
+        "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
+        f" found {found}. Pass what `rounddiag.load` can take apart by name."
+    )
+    with says(message):
+        load(data)
 
 
 def test_two_columns_of_one_name_are_told() -> None:
