@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.figures.canvas import cross
@@ -12,53 +11,15 @@ from rounddiag.figures.round_words import RIBBONS, hover_texts, tint
 from rounddiag.schema import NUM_SAMPLES, NUM_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.figures.round_axis import RoundAxis
     from rounddiag.figures.round_lines import RoundLine
-    from rounddiag.figures.theme import Theme
+    from rounddiag.figures.round_scene import RoundScene
 
 # Points of 60 rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
 _COUNTED = "<b>round %{{x}}%{{meta}}</b><br>{}: %{{y:,}}<extra></extra>"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundScene:
-    """What all layers of one figure share.
-
-    Attributes
-    ----------
-    lines : sequence of RoundLine
-    num_rounds : int
-        How many rounds the x axis has room for.
-    worst : Series, optional
-        The row of the round that is marked.
-    axis : RoundAxis
-    unit : str
-    look : Theme
-    """
-
-    lines: Sequence[RoundLine]
-    num_rounds: int
-    worst: pd.Series[Any] | None
-    axis: RoundAxis
-    unit: str
-    look: Theme
-
-    def marked(self, line: RoundLine, usual: str) -> list[str]:
-        """Return the colour of each round: the worst one's differs."""
-        marked = None if self.worst is None else self.worst["round"]
-        special = self.look.less
-        return [special if index == marked else usual for index in line.rows["round"]]
-
-    @property
-    def bar(self) -> float:
-        """Width of a bar, thin also where there are few."""
-        return 0.6 * min(1, self.num_rounds / 15)
 
 
 def add_guide(figure: go.Figure, scene: RoundScene) -> None:

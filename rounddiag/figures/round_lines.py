@@ -44,6 +44,7 @@ MAX_LINES = len(_SIGNS)
 _SPREAD = 0.5
 # Characters of a name, and of a line of the key in a figure of 400 pixels.
 _NAME, _KEY = 24, 44
+_START = 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +114,13 @@ def shortened(value: object) -> str:
     Examples
     --------
     >>> shortened("<b>"), shortened("a name that goes on and on")
-    ('&lt;b&gt;', 'a name that goes on and…')
+    ('&lt;b&gt;', 'a name that go…on and on')
     """
     text = " ".join(str(value).split())
-    short = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
+    # What tells names apart is often at their end.
+    short = (
+        text if len(text) <= _NAME else f"{text[:_START]}…{text[_START + 1 - _NAME :]}"
+    )
     return escape(short, quote=False)  # plotly shows &quot; as it is
 
 

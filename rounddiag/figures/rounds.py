@@ -8,7 +8,6 @@ from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.labels import tick_step
 from rounddiag.figures.round_axis import RoundAxis
 from rounddiag.figures.round_layers import (
-    RoundScene,
     add_counts,
     add_floor,
     add_guide,
@@ -19,6 +18,7 @@ from rounddiag.figures.round_layers import (
 )
 from rounddiag.figures.round_lines import key_lines, lines_of
 from rounddiag.figures.round_options import RoundOptions
+from rounddiag.figures.round_scene import RoundScene
 from rounddiag.figures.round_words import (
     FROM_END,
     about_quantiles,

@@ -73,13 +73,13 @@ def many_rounds() -> rd.Batch:
 
 
 def clashes(page: FigurePage, name: str, data: rd.Batch, **options: Any) -> list[str]:
+    draw = getattr(figures, name)
     return [
         f"{theme}, {width}: {clash}"
         for theme in THEMES
+        for figure in [draw(data, theme=theme, **options)]
         for width in WIDTHS
-        for clash in page.clashes(
-            getattr(figures, name)(data, theme=theme, **options), width
-        )
+        for clash in page.clashes(figure, width)
     ]
 
 
@@ -94,8 +94,12 @@ def test_no_words_of_a_figure_touch(
 def test_no_words_of_the_rounds_touch(
     name: str, page: FigurePage, many_rounds: rd.Batch
 ) -> None:
-    for data in (many_rounds, many_rounds[59:60]):
-        assert clashes(page, "plot_rounds", data, **OPTIONS[name]) == []
+    assert clashes(page, "plot_rounds", many_rounds, **OPTIONS[name]) == []
+
+
+def test_no_words_of_one_sample_touch(page: FigurePage, many_rounds: rd.Batch) -> None:
+    layers = {"quantiles": True}
+    assert clashes(page, "plot_rounds", many_rounds[59:60], layers=layers) == []
 
 
 def test_words_that_touch_or_are_cut_are_seen(page: FigurePage) -> None:
