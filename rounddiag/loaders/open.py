@@ -43,10 +43,16 @@ def load(
     ----------
     path : path-like, or mapping, frame or data set
         A file, a folder or a glob that holds one step, whose files are joined end to
-        end; or the columns themselves, with a row a sample.
+        end; or the columns themselves, with a row a sample; or a list of such rows.
     columns : mapping of str to str, optional
-        Our name of a field, and the name that a table has for it: `{"old_log_probs":
-        "my_name"}`.
+        Our name of a field or verl's, and the name that a table has for it:
+        `{"old_log_probs": "my_name"}`. Required are `response_ids`, `response_mask`,
+        `rollout_log_probs` and `old_log_probs`. Optional, with one value a token, are
+        `entropy`, `advantages`, `loss_mask`, `attention_mask` (of prompt and
+        response), `round_ids`, `position_ids`, `prompt_ids`, a score as
+        `ref_log_probs`, and rewards as `token_level_scores`; with one value a sample
+        `rewards`, `group_ids`, `sample_ids` and `images`. A column that cannot be what
+        it is named is an error.
     sample_by : str or sequence of str, optional
         Columns that name a trajectory, where each step of one is a row: its rows are
         joined into one sample. The whole prompt of a later row becomes an observation,

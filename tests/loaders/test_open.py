@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = " `rounddiag.formats()` lists what can be opened."
+NAMES = (
+    ' Say what is what: `columns={"response_ids": "...", "response_mask": "...",'
+    ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
+)
+LINES = " JSON lines have a row a line; or pass what `json.load` makes of the file."
+TABLES = (
+    " Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt`"
+    " or `.pkl`."
+)
 
 
 def says(message: str) -> str:
@@ -104,9 +113,14 @@ def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
     ("content", "found"),
     [
         (b"", "an empty file"),
-        (b'{"input": "a"}\n', "JSON lines of input"),
         (b"<html>", "HTML or XML text"),
-        (gzip.compress(b"a"), "a gzip file"),
+        (gzip.compress(b"a"), "a gzip file. Unpack it first"),
+        (b"ids,mask\n1,2\n", f"text with commas, as of a CSV file.{TABLES[:-1]}"),
+        (b'[{"a": 1}]', f"one JSON list.{LINES[:-1]}"),
+        (
+            b'{"ids": [[5], [6]], "mask": [[1], [1]], "lp": [[-1.5], [-2.5]]}',
+            f"one JSON object of ids, mask, lp.{LINES[:-1]}",
+        ),
         (b"\x93NUMPY\x01\x00", "a single numpy array"),
         (b"hello, world", "bytes that start with b'hello, w'"),
         (b"\x80\x04]\x94.", "a pickle of a list"),
@@ -145,6 +159,7 @@ def test_a_dictionary_of_other_things_is_told(tmp_path: Path) -> None:
 
     message = (
         f"{path}: expected a saved batch; found a dictionary of weight, bias.{KINDS}"
+        f"{NAMES}"
     )
     with pytest.raises(LoadError, match=says(message)):
         load(path)
@@ -158,9 +173,81 @@ def test_formats_that_come_close_are_named(tmp_path: Path) -> None:
         f"{path}: expected a saved batch; found a dictionary of old_log_probs."
         " It comes close to: tensors under verl's names (any), which also has"
         f" rollout_log_probs.{KINDS}"
+        ' Say what is what: `columns={"response_ids": "...", "response_mask": "...",'
+        ' "rollout_log_probs": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
         load(path)
+
+
+def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"ids": [5], "mask": [1], "vllm_lp": [-1.5], "train_lp": [-2.5]}')
+
+    message = (
+        f"{path}: expected a saved batch; found JSON lines of ids, mask, vllm_lp,"
+        f" train_lp.{KINDS} Say what is what:"
+        ' `columns={"response_ids": "ids", "response_mask": "mask",'
+        ' "rollout_log_probs": "vllm_lp", "old_log_probs": "train_lp"}`.'
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(path)
+
+
+def test_what_is_missing_after_renaming_is_told_in_the_user_s_names() -> None:
+    columns = {"response_ids": "ids", "response_mask": "m", "rollout_log_probs": "lp"}
+    message = (
+        "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
+        " old_log_probs; found that `old_log_probs` is missing, where the columns are"
+        ' ids, m, lp, new_lp. Say what is what: `columns={"old_log_probs": "..."}`.'
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(
+            {"ids": [[5]], "m": [[1]], "lp": [[-1.0]], "new_lp": [[-2.0]]},
+            columns=columns,
+        )
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (torch.zeros(2), "a single tensor"),
+        (None, "a pickle of nothing"),
+        (3, "a pickle of a number"),
+        (
+            {"layer.weight": torch.zeros(2, 2), "layer.bias": torch.zeros(2)},
+            "weights of a model, no batch",
+        ),
+    ],
+)
+def test_what_is_no_batch_is_told_in_words(
+    data: object, found: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.pt"
+    torch.save(data, path)
+
+    message = f"{path}: expected a saved batch; found {found}.{KINDS}"
+    with pytest.raises(LoadError, match=says(message)):
+        load(path)
+
+
+def test_a_home_folder_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pt(tmp_path / "a.pt")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert load("~/a.pt").num_samples == 2
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a.pt", "https://host/a.pt"])
+def test_a_url_is_told(url: str) -> None:
+    message = (
+        f"{url}: expected a path of this machine; found a URL. Copy it here first, or"
+        " open it with fsspec."
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(url)
 
 
 def test_a_data_proto_in_a_torch_file_opens(tmp_path: Path) -> None:

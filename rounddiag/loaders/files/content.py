@@ -6,7 +6,14 @@ import codecs
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.files.unknown import Unknown, json_document, unknown
+from rounddiag.loaders.files.unknown import (
+    Unknown,
+    is_weights,
+    json_document,
+    node_looks_like,
+    one_object,
+    unknown,
+)
 from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.pickles.machine import PickleMachine
 from rounddiag.loaders.records.json_lines import JsonLines
@@ -43,8 +50,8 @@ def read_root(source: Source) -> object:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return json_document(source) or JsonLines(source)
-    return unknown(head)
+        return json_document(source) or _lines(source)
+    return unknown(source)
 
 
 def names_of(root: object) -> list[str]:
@@ -73,10 +80,16 @@ def looks_like(root: object) -> str:
         case Table():
             return f"a table of {shown(root.names)}"
         case Mapping():
-            return f"a dictionary of {shown(root)}"
+            named = f"a dictionary of {shown(root)}"
+            return "weights of a model, no batch" if is_weights(root) else named
         case Node(name):
-            return f"a pickle of {name:.80}"
+            return node_looks_like(name)
     return f"a pickle of {kind_of(root)}"
+
+
+def _lines(source: Source) -> JsonLines | Unknown:
+    lines = JsonLines(source)
+    return one_object(lines) or lines
 
 
 def _parquet(source: Source) -> object:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from glob import glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rounddiag.checks.words import listed
 from rounddiag.errors import LoadError
 from rounddiag.loaders.natural_order import by_numbers
 from rounddiag.loaders.registry import FORMATS
 
-if TYPE_CHECKING:
-    import os
-
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
 _SHOWN = 4  # names of files in a message
 
 
@@ -29,7 +28,15 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     LoadError
         If there is no such file, or a folder holds several batches.
     """
-    place = Path(path).absolute()
+    if _URL.match(os.fspath(path)):
+        raise LoadError.build(
+            file=path,
+            expected="a path of this machine",
+            found="a URL",
+            advice="Copy it here first, or open it with fsspec.",
+        )
+    place = Path(path)
+    place = (place.expanduser() if str(place).startswith("~") else place).absolute()
     if place.is_dir():
         return _of_folder(place)
     if not place.is_file() and has_magic(str(place)):

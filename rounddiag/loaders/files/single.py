@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.files.asked import check_kinds, check_used
 from rounddiag.loaders.files.content import looks_like, names_of, read_root
+from rounddiag.loaders.files.example import REQUIRED, example
 from rounddiag.loaders.files.known import find_useless
-from rounddiag.loaders.files.renaming import renamed
+from rounddiag.loaders.files.renaming import our_name, renamed
+from rounddiag.loaders.files.unknown import Unknown, is_weights
+from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.registry import closest, find_format
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tables.arrays import read_tensors, table_of
 from rounddiag.loaders.tables.in_memory import in_memory
+from rounddiag.loaders.tables.table import Table
+from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from rounddiag.batch import Batch
@@ -76,11 +82,12 @@ def _batch(
     source: Source,
     columns: Columns | None,
 ) -> tuple[Format, Batch]:
+    held = root
     if columns:
         root = renamed(root, columns, source)
     form = find_format(names_of(root))
     if form is None:
-        raise _unknown(source, root)
+        raise _missing(source, held, columns) if columns else _unknown(source, root)
     asked = columns or _ids(root, form)
     if asked:
         check_kinds(table_of(root, source), asked, source)
@@ -105,8 +112,30 @@ def _unknown(source: Source, root: object) -> LoadError:
         for form, missing in closest(names_of(root))
     ]
     close = f"It comes close to: {'; '.join(near)}. " if near else ""
+    names = names_of(root)
+    more = f" {example(names, map(our_name, names))}" if _has_columns(root) else ""
+    advice = root.advice if isinstance(root, Unknown) else ""
     return source.error(
         expected="a saved batch",
         found=looks_like(root),
-        advice=f"{close}`rounddiag.formats()` lists what can be opened.",
+        advice=f"{close}{advice}`rounddiag.formats()` lists what can be opened.{more}",
+    )
+
+
+def _has_columns(root: object) -> bool:
+    if isinstance(root, Mapping) and is_weights(root):
+        return False
+    return isinstance(root, Table | JsonLines | Mapping) and len(names_of(root)) > 0
+
+
+def _missing(source: Source, held: object, columns: Columns) -> LoadError:
+    """Say, in the user's names, what is not there after renaming."""
+    names = names_of(held)
+    known = {*map(our_name, columns), *map(our_name, names)}
+    gone = [f"`{name}`" for name in REQUIRED if name not in known]
+    return source.error(
+        expected=f"a table with {', '.join(REQUIRED)}",
+        found=f"that {' and '.join(gone)} is missing, where the columns are"
+        f" {shown(names)}",
+        advice=example(names, known),
     )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from rounddiag.loaders.pickles.inert import Node
 from rounddiag.loaders.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from rounddiag.loaders.records.json_lines import JsonLines
     from rounddiag.loaders.source import Source
 
+TENSOR = "torch._utils._rebuild_tensor"
+_ARRAYS = ("multiarray._reconstruct", "numeric._frombuffer")
 _START = 1 << 16  # bytes of a document, which have its first keys
+_ENOUGH = 3  # columns: a record has a list of lists here and there
 _FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
 _OTHERS = (
     (b"<", "HTML or XML text"),
@@ -25,18 +32,57 @@ _OTHERS = (
 )
 
 
+_ROWS_OF_TEXT = re.compile(rb"[\x20-\x5a\x5c-\x7e]+,[^\r\n\0]*\r?\n[^\r\n\0]*,")
+_NO_CSV = (
+    "Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt` or"
+    " `.pkl`. "
+)
+_LINES = "JSON lines have a row a line; or pass what `json.load` makes of the file. "
+
+
 class Unknown:
-    """Content that no loader reads, what it looks like, and its keys."""
+    """Content that no loader reads: what it looks like, its keys, and what helps."""
 
-    def __init__(self, looks_like: str, keys: Iterable[str] = ()) -> None:
-        self.looks_like, self.keys = looks_like, list(keys)
+    def __init__(
+        self, looks_like: str, keys: Iterable[str] = (), advice: str = ""
+    ) -> None:
+        self.looks_like, self.keys, self.advice = looks_like, list(keys), advice
 
 
-def unknown(head: bytes) -> Unknown:
-    """Say what content looks like by its first bytes."""
-    known = [what for start, what in _OTHERS if head.startswith(start)]
-    other = f"bytes that start with {head[:8]!r}" if head else "an empty file"
-    return Unknown(known[0] if known else other)
+def unknown(source: Source) -> Unknown:
+    """Say what content looks like by its start."""
+    start = source.whole().part(0, min(_START, source.size)).read()
+    known = [what for first, what in _OTHERS if start.startswith(first)]
+    if known:
+        packed = known[0] in {"a gzip file", "a zstd file"}
+        return Unknown(known[0], advice="Unpack it first. " * packed)
+    if _ROWS_OF_TEXT.match(start):
+        return Unknown("text with commas, as of a CSV file", advice=_NO_CSV)
+    if start.lstrip().startswith(b"["):
+        return Unknown("one JSON list", advice=_LINES)
+    other = f"bytes that start with {start[:8]!r}" if start else "an empty file"
+    return Unknown(other)
+
+
+def is_weights(root: Mapping[Any, object]) -> bool:
+    """Whether all values are tensors of fractions, under names with dots."""
+    named = len(root) > 0 and all("." in str(key) for key in root)
+    return named and all(_is_fractions(value) for value in root.values())
+
+
+def _is_fractions(value: object) -> bool:
+    if isinstance(value, Node) and value.name.startswith(TENSOR) and value.args:
+        value = value.args[0]
+    return getattr(getattr(value, "dtype", None), "is_floating_point", False) is True
+
+
+def node_looks_like(name: str) -> str:
+    """Say what an object of a pickle is, by its name."""
+    if name.startswith(TENSOR):
+        return "a single tensor"
+    if name.endswith(_ARRAYS):
+        return "a single numpy array"
+    return f"a pickle of {name:.80}"
 
 
 def json_document(source: Source) -> Unknown | None:
@@ -49,4 +95,16 @@ def json_document(source: Source) -> Unknown | None:
     keys = [
         name.decode(errors="replace") for name in re.findall(key, start, re.MULTILINE)
     ]
-    return Unknown(f"a JSON document of {shown(keys)}", keys)
+    return Unknown(f"one JSON object of {shown(keys)}", keys, _LINES)
+
+
+def one_object(lines: JsonLines) -> Unknown | None:
+    """Tell a line that has all rows, column by column; else None."""
+    tables = [name for name, value in lines.first.items() if _is_table(value)]
+    if len(tables) < _ENOUGH:
+        return None
+    return Unknown(f"one JSON object of {shown(lines.first)}", lines.first, _LINES)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(row, np.ndarray) for row in value)
