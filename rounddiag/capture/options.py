@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
+from operator import index
 from pathlib import Path
 
 from rounddiag.errors import BatchError
@@ -35,6 +37,14 @@ class Options:
     rank: int | None = None
 
     def __post_init__(self) -> None:
+        if is_url(self.folder) and find_spec("fsspec") is None:
+            raise BatchError.build(
+                key="folder",
+                expected="a folder, or the package fsspec for a URL",
+                found=f"{self.folder!r} without fsspec",
+                advice="Install it with what the storage needs: `pip install fsspec"
+                " s3fs` for S3, gcsfs or adlfs for others.",
+            )
         for name, lowest in (
             ("every", 1),
             ("images", 0),
@@ -52,7 +62,15 @@ class Options:
 
     def is_due(self, step: int) -> bool:
         """Whether a step is one of those to record."""
-        return step % self.every == 0
+        try:
+            return index(step) % self.every == 0
+        except TypeError:
+            raise BatchError.build(
+                key="step",
+                expected="the trainer's global step, an integer",
+                found=f"{step!r:.80}",
+                advice="Pass the number first, then the batch.",
+            ) from None
 
     def file_name(self, step: int) -> str:
         """Return the name of a step's file."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.capture.fields import parts_of
 from rounddiag.capture.later import finished
+from rounddiag.capture.leftovers import remove_leftovers
 from rounddiag.capture.options import Options, absolute
 from rounddiag.capture.snapshot import Snapshot, take
 from rounddiag.capture.step_file import save_step
@@ -43,6 +44,9 @@ class Recorder:
     the largest mean |diff|; so are texts longer than 100 characters. The column
     `picked` of the samples says "random", "worst" or "".
 
+    What a killed training left half written, more than an hour ago, is removed from the
+    folder at the start.
+
     One process records. Several can where each gives its `rank`. A recorder that is
     pickled, as into a Ray actor, arrives as a new one with the same options; a forked
     child writes with a thread of its own.
@@ -69,7 +73,8 @@ class Recorder:
     Raises
     ------
     BatchError
-        If an option has no meaning. Nothing raises later.
+        If an option has no meaning, or `fsspec` is missing for a URL. Nothing raises
+        later.
 
     Examples
     --------
@@ -116,12 +121,13 @@ class Recorder:
 
     def __setstate__(self, options: Options) -> None:
         self._options = options
+        remove_leftovers(options.folder)
         self._writer = Writer()
         self._last: Snapshot | None = None
 
     @property
     def dropped(self) -> int:
-        """Number of writes left out because two others were waiting."""
+        """Number of steps not saved, or not finished, as two others were waiting."""
         return self._writer.dropped
 
     @property

@@ -30,19 +30,22 @@ class Writer:
 
     Attributes
     ----------
-    dropped : int
-        Jobs that were not taken because too many waited.
     errors : int
         Errors so far, of jobs and of what was `guarded`.
     """
 
     def __init__(self) -> None:
-        self.dropped = 0
         self.errors = 0
+        self._left_out: set[str] = set()
         self._told: set[type[Exception] | str] = set()
         self._process: int | None = None
         self._jobs = _Jobs()
         self._thread = threading.Thread()
+
+    @property
+    def dropped(self) -> int:
+        """Number of names whose last job was not taken because too many waited."""
+        return len(self._left_out)
 
     def put(self, name: str, job: Job) -> None:
         """Run a job later, instead of one of this name that waits.
@@ -55,8 +58,10 @@ class Writer:
         """
         if self._process != os.getpid():
             self._start()
-        if not self._jobs.put(name, job):
-            self.dropped += 1
+        if self._jobs.put(name, job):
+            self._left_out.discard(name)
+        else:
+            self._left_out.add(name)
             self._tell("full", f"{name} is not saved: {_MAX_JOBS} others wait")
 
     @contextmanager

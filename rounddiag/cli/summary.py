@@ -88,5 +88,6 @@ def _sources(batch: Batch, num_nonfinite: int) -> str:
 
 def _others(found: Checks) -> str:
     lines = [f"{count(len(found.passed), 'check')} passed, {len(found.failed)} failed"]
-    lines += [f"not testable: {one.name} ({one.detail})" for one in found.not_testable]
+    if num := len(found.not_testable):
+        lines.append(f"{num} not testable: `rd.check(batch)` names them")
     return "\n".join(lines)

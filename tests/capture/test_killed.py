@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from rounddiag.capture import Recorder
 from rounddiag.loaders import load
 from rounddiag.loaders.parquet import load_parquet
 
@@ -79,3 +81,14 @@ def test_a_training_that_fails_does_too(tmp_path: Path, end: str) -> None:
     failed = subprocess.run(command, check=False, timeout=120, capture_output=True)
     assert failed.returncode != 0
     assert load_parquet(tmp_path / "step_0.parquet").step == 0
+
+
+def test_what_was_left_half_written_an_hour_ago_is_removed(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".step_{i}.parquet.{'0' * 32}.partial" for i in (10, 20))
+    other = tmp_path / ".mine.partial"
+    for file in (old, new, other):
+        file.touch()
+    for file in (old, other):
+        os.utime(file, (0, 0))
+    Recorder(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [other, new]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 import fsspec  # type: ignore[import-untyped]
 import pytest
 
-from rounddiag.capture import Recorder
+from rounddiag.capture import Recorder, options
+from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
 
 if TYPE_CHECKING:
@@ -126,3 +128,14 @@ def test_a_storage_that_is_not_known(
 def test_fsspec_is_imported_for_object_storage_only() -> None:
     code = "import sys, rounddiag.capture; assert 'fsspec' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_url_needs_fsspec_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "find_spec", lambda _: None)
+    message = (
+        "`folder`: expected a folder, or the package fsspec for a URL; found 's3://x/y'"
+        " without fsspec. Install it with what the storage needs: `pip install fsspec"
+        " s3fs` for S3, gcsfs or adlfs for others."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        Recorder("s3://x/y")

@@ -232,12 +232,17 @@ def test_what_is_no_batch_does_not_reach_the_trainer(
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("step", [None, "a", 1.5])
 def test_a_step_that_is_no_number_does_not_reach_the_trainer(
-    proto: DataProto, tmp_path: Path
+    step: Any, proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Recorder(tmp_path) as recorder:
-        recorder.step(None, proto)  # type: ignore[arg-type]
+        recorder.step(step, proto)
     assert recorder.errors == 1
+    assert caplog.messages == [
+        f"step {step} is not saved: `step`: expected the trainer's global step, an"
+        f" integer; found {step!r}. Pass the number first, then the batch. (told once)"
+    ]
 
 
 def test_a_folder_that_is_a_file(proto: DataProto, tmp_path: Path) -> None:
@@ -265,3 +270,31 @@ def test_a_folder_that_nobody_may_write_to(proto: DataProto, tmp_path: Path) -> 
         recorder.step(0, proto)
     tmp_path.chmod(0o700)
     assert recorder.errors == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning", "advice"),
+    [
+        (
+            "rollout_log_probs",
+            "the log-probabilities of the sampling engine",
+            "Let the sampler return them, and pass them with the others.",
+        ),
+        (
+            "old_log_probs",
+            "the log-probabilities of the training engine",
+            "Pass them with the others, after the training engine computed them.",
+        ),
+    ],
+)
+def test_a_mapping_without_log_probs_is_told_nothing_of_verl(
+    name: str, meaning: str, advice: str, tmp_path: Path, caplog: Any
+) -> None:
+    fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
+    data = {field: torch.ones(1, 2) for field in fields if field != name}
+    with Recorder(tmp_path) as recorder:
+        recorder.step(0, data)
+    assert caplog.messages == [
+        f"step 0 is not saved: dict: `{name}`: expected {meaning};"
+        f" found only {', '.join(data)}. {advice} (told once)"
+    ]

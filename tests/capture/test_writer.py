@@ -130,3 +130,17 @@ def test_a_forked_child_has_a_thread_of_its_own(gate: Gate, tmp_path: Path) -> N
     writer.close()
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {f"child {process.pid}", f"parent {os.getpid()}"}
+
+
+def test_a_name_is_left_out_once_and_no_more_when_it_is_taken(gate: Gate) -> None:
+    writer = Writer()
+    writer.put("step 0", gate.wait)
+    gate.begun.wait(timeout=60)
+    for name in ("step 1", "step 2", "step 3", "step 3", "step 4"):
+        writer.put(name, lambda: None)
+    assert writer.dropped == 2
+    gate.opened.set()
+    writer.close()
+    writer.put("step 3", lambda: None)
+    writer.close()
+    assert writer.dropped == 1

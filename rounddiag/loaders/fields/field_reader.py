@@ -29,6 +29,11 @@ _ADVICE = {
     "response_mask": "Save `response_mask` too: without a mask nobody knows what the"
     " model wrote.",
 }
+_IN_MEMORY = {
+    "rollout_log_probs": "Let the sampler return them, and pass them with the others.",
+    "old_log_probs": "Pass them with the others, after the training engine computed"
+    " them.",
+}
 
 
 class FieldReader:
@@ -52,12 +57,14 @@ class FieldReader:
     def _required(self, name: str, key: str, meaning: str) -> Ragged:
         found = self.rows(name)
         if found is None:
+            # What is passed in memory need not be verl's.
+            advice = _ADVICE | (_IN_MEMORY if self.source == dict.__name__ else {})
             raise LoadError.build(
                 file=self.source,
                 key=key,
                 expected=meaning,
                 found=f"only {shown(self.names)}",
-                advice=_ADVICE[key],
+                advice=advice[key],
             )
         return found
 
