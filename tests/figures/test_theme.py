@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ Color = np.ndarray[Any, Any]
 def plot(name: str, data: Any, **options: Any) -> go.Figure:
     if name == "plot_compare":
         data = [data, data]
+    if name == "plot_roles":
+        data = replace(data, tokenizer=lambda ids: " ".join(map(str, ids)))
     return getattr(figures, name)(data, **OPTIONS.get(name, {}), **options)
 
 
