@@ -11,7 +11,6 @@ from rounddiag.loaders.files.unknown import (
     is_weights,
     json_document,
     node_looks_like,
-    one_object,
     unknown,
 )
 from rounddiag.loaders.pickles.inert import Node
@@ -50,7 +49,7 @@ def read_root(source: Source) -> object:
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-        return json_document(source) or _lines(source)
+        return json_document(source) or JsonLines(source)
     return unknown(source)
 
 
@@ -85,11 +84,6 @@ def looks_like(root: object) -> str:
         case Node(name):
             return node_looks_like(name)
     return f"a pickle of {kind_of(root)}"
-
-
-def _lines(source: Source) -> JsonLines | Unknown:
-    lines = JsonLines(source)
-    return one_object(lines) or lines
 
 
 def _parquet(source: Source) -> object:

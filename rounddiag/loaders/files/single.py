@@ -11,7 +11,7 @@ from rounddiag.loaders.files.content import looks_like, names_of, read_root
 from rounddiag.loaders.files.example import REQUIRED, example
 from rounddiag.loaders.files.known import find_useless
 from rounddiag.loaders.files.renaming import our_name, renamed
-from rounddiag.loaders.files.unknown import Unknown, is_weights
+from rounddiag.loaders.files.unknown import Unknown, is_weights, one_object
 from rounddiag.loaders.records.json_lines import JsonLines
 from rounddiag.loaders.registry import closest, find_format
 from rounddiag.loaders.source import Source
@@ -83,6 +83,8 @@ def _batch(
     columns: Columns | None,
 ) -> tuple[Format, Batch]:
     held = root
+    if isinstance(root, JsonLines):
+        _check_lines(root, source)
     if columns:
         root = renamed(root, columns, source)
     form = find_format(names_of(root))
@@ -94,6 +96,14 @@ def _batch(
     batch = form.read(root, source)
     check_used(batch, asked, source)
     return form, batch
+
+
+def _check_lines(lines: JsonLines, source: Source) -> None:
+    """Refuse columns in the place of rows; some frameworks have a batch a line."""
+    form = find_format(names_of(lines))
+    whole = one_object(lines)
+    if whole is not None and (form is None or form.read is read_tensors):
+        raise _unknown(source, whole)
 
 
 def _ids(root: object, form: Format) -> dict[str, str]:
