@@ -240,6 +240,20 @@ def test_a_home_folder_is_known(
     assert load("~/a.pt").num_samples == 2
 
 
+def test_ids_that_are_missing_after_renaming_are_told_so_too() -> None:
+    message = (
+        "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
+        " old_log_probs; found that `response_ids` and `response_mask` are missing,"
+        " where the columns are ids, a, b. Say what is what:"
+        ' `columns={"response_ids": "ids", "response_mask": "..."}`.'
+    )
+    with pytest.raises(LoadError, match=says(message)):
+        load(
+            {"ids": [[5]], "a": [[-1.0]], "b": [[-2.0]]},
+            columns={"rollout_log_probs": "a", "old_log_probs": "b"},
+        )
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/a.pt", "https://host/a.pt"])
 def test_a_url_is_told(url: str) -> None:
     message = (

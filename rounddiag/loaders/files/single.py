@@ -88,8 +88,12 @@ def _batch(
     if columns:
         root = renamed(root, columns, source)
     form = find_format(names_of(root))
+    if columns and (
+        form is None or (form.read is read_tensors and not _ids(root, form))
+    ):
+        raise _missing(source, held, columns)
     if form is None:
-        raise _missing(source, held, columns) if columns else _unknown(source, root)
+        raise _unknown(source, root)
     asked = columns or _ids(root, form)
     if asked:
         check_kinds(table_of(root, source), asked, source)
@@ -145,7 +149,8 @@ def _missing(source: Source, held: object, columns: Columns) -> LoadError:
     gone = [f"`{name}`" for name in REQUIRED if name not in known]
     return source.error(
         expected=f"a table with {', '.join(REQUIRED)}",
-        found=f"that {' and '.join(gone)} is missing, where the columns are"
+        found=f"that {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} missing,"
+        f" where the columns are"
         f" {shown(names)}",
         advice=example(names, known),
     )
