@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,8 +105,7 @@ def load(
         )
     else:
         batch = with_hint(batch)
-    if not isinstance(stop_tokens, Sized) or len(stop_tokens):
-        batch = divide_after(batch, stop_tokens)
+    batch = divide_after(batch, stop_tokens)
     if tokenizer is not None:
         batch = replace(batch, tokenizer=tokenizer)
     return checked(batch)

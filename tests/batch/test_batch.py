@@ -284,7 +284,3 @@ def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> No
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         hand_batch()[index]
-
-
-def test_samples_can_be_gone_through() -> None:
-    assert [batch.num_tokens for batch in hand_batch()] == [3, 4, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -59,7 +59,9 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     >>> divide_after(batch, [2]).rounds.num_tokens.tolist()
     [2, 2]
     """
-    ids = [*stop_tokens] if isinstance(stop_tokens, Iterable) else [None]
+    ids = _listed(stop_tokens)
+    if not ids:
+        return batch
     if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
         raise LoadError.build(
             key="stop_tokens",
@@ -73,6 +75,11 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     more = done.num_rounds - batch.num_rounds
     told = f"{more} runs divided after {', '.join(map(str, ids))}"
     return replace(done, meta={**done.meta, "stop_tokens": told})
+
+
+def _listed(given: Any) -> list[int]:  # noqa: ANN401 what should be a list
+    """Return what may be token ids; -1, which is none, where it is no list."""
+    return [*given] if isinstance(given, Iterable) else [-1]
 
 
 def with_holes(batch: Batch, *, fill: bool) -> Batch:
