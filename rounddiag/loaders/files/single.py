@@ -88,12 +88,10 @@ def _batch(
     if columns:
         root = renamed(root, columns, source)
     form = find_format(names_of(root))
-    if columns and (
-        form is None or (form.read is read_tensors and not _ids(root, form))
-    ):
-        raise _missing(source, held, columns)
-    if form is None:
+    if form is None and not columns:
         raise _unknown(source, root)
+    if form is None or (form.read is read_tensors and not _ids(root, form)):
+        raise _missing(source, held, columns or {})
     asked = columns or _ids(root, form)
     if asked:
         check_kinds(table_of(root, source), asked, source)
@@ -150,7 +148,6 @@ def _missing(source: Source, held: object, columns: Columns) -> LoadError:
     return source.error(
         expected=f"a table with {', '.join(REQUIRED)}",
         found=f"that {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} missing,"
-        f" where the columns are"
-        f" {shown(names)}",
+        f" where the columns are {shown(names)}",
         advice=example(names, known),
     )

@@ -72,7 +72,7 @@ def test_records_of_tensors_stay_in_the_file_until_read(tmp_path: Path) -> None:
 
 def test_one_list_in_many_places_is_no_way_to_fill_the_memory(tmp_path: Path) -> None:
     row = list(range(2000))
-    content = pickle.dumps({"old_log_probs": [row] * 20000, "rollout_log_probs": []})
+    content = pickle.dumps({name: [row] * 20000 for name in COLUMNS})
 
     assert refused(tmp_path / "a.pkl", content) == (
         "expected a whole file of its kind; found lists that need 305 MB of memory. It"
