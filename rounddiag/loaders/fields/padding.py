@@ -40,6 +40,12 @@ def real_positions(reader: FieldReader) -> list[Tensor] | None:
             expected=f"{reader.num_samples} rows of positions",
             found=shape_of(found),
         )
+    if bool((found.lengths < reader.responses.lengths).any()):
+        raise reader.misfit(
+            key="attention_mask",
+            expected=f"at least {shape_of(reader.responses)}",
+            found=shape_of(found),
+        )
     return [row != 0 for row in found.rows()]
 
 

@@ -97,6 +97,15 @@ def test_an_attention_mask_of_another_width_is_told() -> None:
     )
 
 
+def test_an_attention_mask_narrower_than_the_responses_is_told() -> None:
+    refuses(
+        "`attention_mask`: expected at least 2 rows of 4 positions; found 2 rows of 3"
+        f" positions. {SAME}",
+        attention_mask=torch.ones(2, 3),
+        prompts=None,
+    )
+
+
 def test_prompts_of_other_samples_are_told() -> None:
     refuses(
         f"`prompts`: expected 2 rows of positions; found 3 rows of 2 positions. {SAME}",
