@@ -1,4 +1,4 @@
-"""Counts, lists and untrusted text in the sentences that checks and loaders say."""
+"""Counts, lists and untrusted text in the sentences of checks, loaders and figures."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def count(number: int, noun: str) -> str:
-    """Write a count with its noun, which takes an s unless there is one.
+def count(number: float, noun: str) -> str:
+    """Write a count, which a frame may hold as a float, with its noun.
+
+    The noun takes an s unless there is one of it.
 
     Examples
     --------
     >>> count(1, "token"), count(1210, "token")
     ('1 token', '1,210 tokens')
     """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{int(number):,} {noun}" + ("" if number == 1 else "s")
 
 
 def listed(first: Sequence[object], total: int, *, most: int = 3) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import ThemeName
+    from rounddiag.figures.theme import Theme, ThemeName
 
 _MEASURE = SUMMARY["mean_abs_diff"]
 # As many as have a sign of their own.
@@ -84,22 +84,7 @@ def plot_compare(
     'difference of means [nat]'
     """
     look, drawn = theme_of(theme), layers_of(layers, *_LAYERS)
-    found = named(batches)
-    if len(found) > _MOST:
-        raise FrameError.build(
-            key="batches",
-            expected=f"2 to {_MOST} batches",
-            found=str(len(found)),
-            advice="Compare the ones that matter most.",
-        )
-    compared = Compared(
-        names=[*found],
-        summaries=[round_summary(data).sort_values("round") for data in found.values()],
-        differences=differences(found),
-        styles=batch_styles([*found], look),
-        layers=drawn,
-        look=look,
-    )
+    compared = _compared(named(batches), drawn, look)
     means = pd.concat(compared.summaries)
     title = "Mismatch per round, compared"
     if means.empty:
@@ -119,3 +104,24 @@ def plot_compare(
         add_color_bar(figure, scale, values, _MEASURE.label)
     set_axes(figure, compared, axis, domains)
     return figure
+
+
+def _compared(
+    found: Mapping[str, Batch | pd.DataFrame], drawn: Mapping[str, bool], look: Theme
+) -> Compared:
+    """Summarise the batches and their differences; not too many for one figure."""
+    if len(found) > _MOST:
+        raise FrameError.build(
+            key="batches",
+            expected=f"2 to {_MOST} batches",
+            found=str(len(found)),
+            advice="Compare the ones that matter most.",
+        )
+    return Compared(
+        names=[*found],
+        summaries=[round_summary(data).sort_values("round") for data in found.values()],
+        differences=differences(found),
+        styles=batch_styles([*found], look),
+        layers=drawn,
+        look=look,
+    )

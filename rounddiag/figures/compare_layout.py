@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.figures.labels import count, tick_step
+from rounddiag.checks.words import count
+from rounddiag.figures.labels import tick_step
 from rounddiag.figures.means import notes
 from rounddiag.schema import DIFFERENCE, ROUND, SUMMARY
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures.canvas import cross
 from rounddiag.figures.gaps import add_hatching, outlines
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.labels import number
 from rounddiag.figures.means import (
     HOVER,
     add_undefined,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
-from rounddiag.figures.labels import CROSS, count, tick_step
+from rounddiag.figures.labels import CROSS, tick_step
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.round_groups import group_styles, key_lines

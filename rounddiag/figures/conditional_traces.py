@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures import means
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.labels import number
 from rounddiag.stats import FEW_SAMPLES
 from rounddiag.stats.conditional import PROB_EDGES
 

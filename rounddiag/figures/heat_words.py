@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.figures.labels import CROSS, count
+from rounddiag.checks.words import count
+from rounddiag.figures.labels import CROSS
 
 if TYPE_CHECKING:
     from rounddiag.figures.heat import Heat

@@ -8,6 +8,8 @@ from rounddiag.text import visible
 
 # The sign for a value that is not finite, in words.
 CROSS = "\N{MULTIPLICATION SIGN}"
+# Values between are read more easily in full than with an exponent.
+_GROUPED = (1e3, 1e6)
 
 
 def number(value: float) -> str:
@@ -15,21 +17,12 @@ def number(value: float) -> str:
 
     Examples
     --------
-    >>> number(0.0123456), number(123456.0)
-    ('0.0123', '1.23e+05')
+    >>> number(0.0123456), number(123456.0), number(1234567.0)
+    ('0.0123', '123,000', '1.23e+06')
     """
-    return f"{value:.3g}"
-
-
-def count(value: float, noun: str) -> str:
-    """Write a count with its noun, which takes an s unless there is one.
-
-    Examples
-    --------
-    >>> count(1, "token"), count(1210, "token")
-    ('1 token', '1,210 tokens')
-    """
-    return f"{int(value):,} {noun}" + ("" if value == 1 else "s")
+    short = f"{value:.3g}"
+    is_plain = _GROUPED[0] <= abs(float(short)) < _GROUPED[1]
+    return f"{float(short):,.0f}" if is_plain else short
 
 
 def hover_text(text: str) -> str:

@@ -28,6 +28,8 @@ _MANY = 64
 _WHOLE = 100
 # Shares of the width.
 _CELLS, _STRIP = (0.0, 0.82), (0.86, 1.0)
+# Room for the right half of the last tick, up to "12,345", in pixels.
+_RIGHT = 30
 
 
 def add_marginals(
@@ -44,6 +46,7 @@ def add_marginals(
     look : Theme
     """
     margin = figure.layout.margin
+    margin.r = _RIGHT
     plot = figure.layout.height - margin.t - margin.b
     figure.update_layout(
         xaxis={"domain": _CELLS},
@@ -80,6 +83,7 @@ def _add_rounds(
         yref="paper",
         xanchor="left",
         yanchor="bottom",
+        yshift=2,  # clear of the line at zero, which is on top of negative bars
         showarrow=False,
         font={"color": look.muted},
     )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures.canvas import cross
-from rounddiag.figures.labels import CROSS, count, number
+from rounddiag.figures.labels import CROSS, number
 from rounddiag.stats import FEW_SAMPLES
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.figures.labels import CROSS, count, number
+from rounddiag.checks.words import count
+from rounddiag.figures.labels import CROSS, number
 
 if TYPE_CHECKING:
     import pandas as pd

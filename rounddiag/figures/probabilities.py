@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.clouds import NUM_WORST, Clouds
 from rounddiag.figures.color_bar import BOTTOM
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.labels import number
 from rounddiag.figures.panel_words import cautions, heads, why_empty
 from rounddiag.figures.panels import add_guide, add_heads, set_panels
 from rounddiag.figures.sources import num_picked_of, pairs_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rounddiag.checks.words import count
 from rounddiag.errors import FrameError
 from rounddiag.figures.coloring import (
     LEVELS,
@@ -13,7 +14,7 @@ from rounddiag.figures.coloring import (
     style_name,
     style_sheet,
 )
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.labels import number
 from rounddiag.figures.sources import trajectory_of
 from rounddiag.figures.spans import chip, spans
 from rounddiag.figures.thinning import MAX_TOKENS

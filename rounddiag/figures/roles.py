@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.labels import count, hover_text
+from rounddiag.figures.labels import hover_text
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.sources import role_means_of

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plotly.colors import hex_to_rgb
 
+from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored
-from rounddiag.figures.labels import CROSS, count, number
+from rounddiag.figures.labels import CROSS, number
 from rounddiag.figures.means import interval
 from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES

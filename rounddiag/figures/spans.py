@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures.coloring import token_class
-from rounddiag.figures.labels import count, number
+from rounddiag.figures.labels import number
 from rounddiag.text import visible
 
 if TYPE_CHECKING:

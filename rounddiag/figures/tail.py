@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.labels import CROSS, count, number
+from rounddiag.figures.labels import CROSS, number
+from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.sources import num_picked_of, tails_of
 from rounddiag.figures.tail_lines import PLOT_HEIGHT, add_lines, add_ratios
 from rounddiag.figures.theme import theme_of
@@ -26,8 +28,10 @@ _BOTTOM = 52
 _RIGHT = 84
 # The axis begins where this share of a line's tokens is left at least.
 _NEARLY_ALL = 0.9
-# The axis ends this far beyond the largest, in decades.
-_BEYOND = 0.3
+# The axes end this far beyond the largest diff and share, in decades.
+_BEYOND, _ABOVE = 0.3, 0.05
+# As many decades of x and of y have a tick each.
+_DECADES = (6, 8)
 
 
 def plot_tail(
@@ -132,15 +136,11 @@ def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
     figure.update_layout(
         xaxis={
             "title": {"text": ABS_DIFF.label},
-            "type": "log",
-            "range": [low, high],
-            "dtick": np.ceil((high - low) / 6),
             "tickangle": 0,
+            **LogAxis(low=10**low, high=10**high).layout(_DECADES[0]),
         },
         yaxis={
             "title": {"text": SHARE.label},
-            "type": "log",
-            "range": [bottom, 0.05],
-            "dtick": np.ceil(-bottom / 8),
+            **LogAxis(low=10**bottom, high=10**_ABOVE).layout(_DECADES[1]),
         },
     )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored, empty_figure, new_figure
-from rounddiag.figures.labels import CROSS, count
+from rounddiag.figures.labels import CROSS
 from rounddiag.figures.sources import trajectory_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.figures.thinning import thinned
