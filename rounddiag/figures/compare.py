@@ -107,7 +107,7 @@ def plot_compare(
 
 
 def _compared(
-    found: Mapping[str, Batch | pd.DataFrame], drawn: Mapping[str, bool], look: Theme
+    found: Mapping[str, Batch | pd.DataFrame], drawn: dict[str, bool], look: Theme
 ) -> Compared:
     """Summarise the batches and their differences; not too many for one figure."""
     if len(found) > _MOST:

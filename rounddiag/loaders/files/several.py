@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def read_files(
-    files: Sequence[Path], place: object, columns: Mapping[str, str] | None
+    files: Sequence[Path],
+    place: str | os.PathLike[str],
+    columns: Mapping[str, str] | None,
 ) -> Batch:
     """Return what files of one format hold of one step.
 
@@ -32,7 +34,7 @@ def read_files(
     files : sequence of Path
         At least one.
     place : path-like
-        The folder or glob that means them.
+        The file, folder or glob that means them.
     columns : mapping of str to str, optional
         See `rounddiag.load`.
 
@@ -42,9 +44,13 @@ def read_files(
         If a file cannot be read, or they are of several formats or steps.
     """
     if len(files) == 1:
-        return read_file(files[0], columns)[1]
-    batch = concatenate(_read_each(files, columns))
-    source = f"{place} ({len(files)} files)"
+        batch = read_file(files[0], columns)[1]
+        # As it was given: a notebook need not show where its folder lies.
+        is_given = Path(place).expanduser().absolute() == files[0]
+        source = str(place) if is_given else str(files[0])
+    else:
+        batch = concatenate(_read_each(files, columns))
+        source = f"{place} ({len(files)} files)"
     return replace(batch, meta={**batch.meta, "source": source})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +13,6 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import formats, load, save
 from tests.batches import hand_batch
 from tests.loaders.verl_writer import small_batch, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -127,3 +124,14 @@ def test_a_column_called_file_is_kept(tmp_path: Path) -> None:
         save(batch, tmp_path / f"a_rank_{rank}.parquet")
 
     assert load(tmp_path).sample_columns["file"].tolist() == [7, 8, 9] * 2
+
+
+def test_a_file_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(load("sample_data/healthy.parquet")[:2], tmp_path / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+
+    assert load("a.parquet").meta["source"] == "a.parquet"
+    assert load(Path("a.parquet")).meta["source"] == "a.parquet"
+    assert load(str(tmp_path)).meta["source"] == str(tmp_path / "a.parquet")
