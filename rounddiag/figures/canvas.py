@@ -17,6 +17,8 @@ TOP = 60
 _TITLE_SIZE, _TEXT_SIZE = 16, 12
 # Plotly spaces all lines of a title by the size of its font.
 _LINE_HEIGHT = 1.3 * _TITLE_SIZE
+# Plotly lifts a title of several lines: room over one of a single line, and over those.
+_OVER_ONE, _OVER_MORE = 13, 24
 
 
 def new_figure(
@@ -47,7 +49,10 @@ def new_figure(
     return go.Figure(
         layout={
             "template": _template(theme),
-            "title": {"text": f"<b>{title}</b>{text}"},
+            "title": {
+                "text": f"<b>{title}</b>{text}",
+                "pad": {"t": _OVER_MORE if lines else _OVER_ONE},
+            },
             "height": height + above,
             "margin": {"t": TOP + above, "b": bottom, "l": 64, "r": 20},
             "modebar": {"remove": ["sendChartToCloud"]},
@@ -102,7 +107,7 @@ def _template(theme: Theme) -> go.layout.Template:
                 "y": 1,
                 "yanchor": "top",
                 "yref": "container",
-                "pad": {"t": 24, "l": 14},
+                "pad": {"l": 14},
             },
             "xaxis": {**axis, "showgrid": False},
             "yaxis": {**axis, "automargin": True},
