@@ -24,7 +24,8 @@ def rows_of_numbers(items: list[object], source: Source) -> list[object]:
     if not all(isinstance(row, StoredArray) or _are_numbers(row) for row in rows):
         return []
     held = [row.read() if isinstance(row, StoredArray) else row for row in rows]
-    return list(table_of_values({"rows": held}).fields["rows"])
+    # Nothing at all, and arrays of no dimension, are no rows.
+    return list(table_of_values({"rows": held}).fields.get("rows", ()))
 
 
 def columns_of_records(root: object, source: Source) -> object:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.refusal import refused
 from tests.loaders.table_cases import COLUMNS, check
@@ -87,3 +88,14 @@ def test_one_record_in_many_places_is_no_way_either(tmp_path: Path) -> None:
         "expected a whole file of its kind; found lists that need 305 MB of memory. It"
         " is cut off, damaged or forged: copy or save it again."
     )
+
+
+@pytest.mark.parametrize("ids", [[], [np.array(5), np.array(6)]])
+def test_no_rows_at_all_are_told(ids: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    write_pickle({**COLUMNS, "response_ids": ids}, path)
+
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    assert "did not foresee" not in str(caught.value)
+    assert "`response" in str(caught.value)
