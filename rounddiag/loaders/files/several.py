@@ -45,9 +45,10 @@ def read_files(
     """
     if len(files) == 1:
         batch = read_file(files[0], columns)[1]
+        source = batch.meta["source"]
         # As it was given: a notebook need not show where its folder lies.
-        is_given = Path(place).expanduser().absolute() == files[0]
-        source = str(place) if is_given else str(files[0])
+        if source == str(files[0]) == str(Path(place).expanduser().absolute()):
+            source = str(place)
     else:
         batch = concatenate(_read_each(files, columns))
         source = f"{place} ({len(files)} files)"
