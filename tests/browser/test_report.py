@@ -58,6 +58,8 @@ PAINTED = """all => all.map(box => ({
   width: box.querySelector('.main-svg').getBoundingClientRect().width,
   room: box.getBoundingClientRect().width,
 }))"""
+ALL_ON = """paper => [...document.querySelectorAll('.plot')].every(box =>
+  getComputedStyle(box.querySelector('.main-svg')).backgroundColor === paper)"""
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
 
 
@@ -139,6 +141,8 @@ def test_colours_and_width_follow_the_reader_and_the_paper(
     expect(opened.page.locator(".main-svg[width='660']")).to_have_count(0)
     assert opened.painted() == wide
     opened.page.emulate_media(color_scheme="light")
+    # The browser tells the page of it when it likes to.
+    opened.page.wait_for_function(ALL_ON, arg=PAPERS["light"])
     assert {one["paper"] for one in opened.painted()} == {PAPERS["light"]}
     opened.page.close()
 
