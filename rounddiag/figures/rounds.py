@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.labels import tick_step
@@ -137,7 +137,7 @@ def plot_rounds(
     scene = RoundScene(
         lines=lines_of(summary, by, look),
         num_rounds=int(summary["round"].max() - min(summary["round"].min(), 0)) + 1,
-        worst=_worst(summary) if by is None else None,
+        worst=worst_round(summary) if by is None else None,
         axis=RoundAxis.of_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
         unit=unit_of(metric),
         look=look,
@@ -152,12 +152,6 @@ def plot_rounds(
     )
     _add_layers(figure, scene, left, drawn)
     return figure
-
-
-def _worst(summary: pd.DataFrame) -> pd.Series[Any] | None:
-    """Return the row of the worst round, whatever the metric is."""
-    size = summary.assign(mean_abs_diff=summary["mean"].abs())
-    return worst_round(size)
 
 
 def _explanation(
