@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Locator
+
     from tests.browser.lab import LabNotebook
 
+# How long a figure may take to follow its box, which JupyterLab's renderer observes.
+_PATIENCE_SECONDS = 5
 _DRAWN = """figure => {
   const box = figure.closest('.jp-OutputArea-output').getBoundingClientRect();
   const svg = figure.querySelector('svg.main-svg')?.getBoundingClientRect();
@@ -33,19 +40,33 @@ class Drawn:
 
 
 def drawn_figures(lab: LabNotebook) -> list[Drawn]:
-    """Look at every figure: JupyterLab draws what is scrolled to."""
+    """Measure every figure, as soon as it fits its box or has had the time to."""
+    return [_settled(figure) for figure in _scrolled_to(lab)]
+
+
+def _settled(figure: Locator) -> Drawn:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        drawn = Drawn(**figure.evaluate(_DRAWN))
+        if (drawn.fits and drawn.marks) or time.monotonic() > deadline:
+            return drawn
+        figure.page.wait_for_timeout(50)
+
+
+def _scrolled_to(lab: LabNotebook) -> Iterator[Locator]:
+    """Give every figure while it is on the screen: JupyterLab draws it only then."""
     figures = lab.outputs.locator(".js-plotly-plot")
-    drawn = []
     for index in range(lab.num_figures):
         figure = figures.nth(index)
         figure.scroll_into_view_if_needed()
         figure.locator("svg.main-svg").first.wait_for()
         lab.settle()
-        drawn.append(Drawn(**figure.evaluate(_DRAWN)))
-    return drawn
+        yield figure
 
 
 def buttons(lab: LabNotebook) -> set[str]:
     """Titles of every button over every figure."""
+    for figure in _scrolled_to(lab):
+        figure.locator(".modebar-btn").first.wait_for(state="attached")
     found = lab.outputs.locator(".modebar-btn")
     return set(found.evaluate_all("all => all.map(one => one.dataset.title)"))

@@ -30,6 +30,12 @@ _ERRORS = f"""() => {_OUTPUTS}
   .map(error => `${{error.ename}}: ${{error.evalue}}`)"""
 _COUNT_FIGURES = f"""() => {_OUTPUTS}
   .filter(output => 'application/vnd.plotly.v1+json' in (output.data ?? {{}})).length"""
+# The notebook leaves room for a side bar only.
+_LAID_OUT = """pixels => {
+  const right = document.querySelector('.jp-NotebookPanel')
+    .getBoundingClientRect().right;
+  return innerWidth === pixels && pixels - 60 < right && right <= pixels;
+}"""
 _EVALUATE = """async ([kernel, expression]) => {
   const code = 'import json as _json';
   const user_expressions = {value: `_json.dumps(${expression})`};
@@ -94,9 +100,9 @@ class LabNotebook:
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
     def set_width(self, pixels: int) -> None:
-        """Make the window so wide; a resize reaches the page one frame later."""
+        """Make the window so wide, and wait until JupyterLab has laid itself out."""
         self.page.set_viewport_size({"width": pixels, "height": 900})
-        self.page.wait_for_function(f"() => innerWidth === {pixels}")
+        self.page.wait_for_function(_LAID_OUT, arg=pixels)
 
     def settle(self) -> None:
         """Wait two frames: what was asked of the page is on the screen then."""

@@ -55,7 +55,6 @@ def test_a_narrow_window_makes_the_box_narrow(lab: LabNotebook) -> None:
 
 
 def test_the_upload_button_of_plotly_is_seen(lab: LabNotebook) -> None:
-    drawn_figures(lab)
     assert "Share chart..." in buttons(lab)
 
 

@@ -52,7 +52,6 @@ def test_it_has_figures(executed: LabNotebook) -> None:
 
 
 def test_no_button_uploads_a_figure(executed: LabNotebook) -> None:
-    drawn_figures(executed)
     titles = buttons(executed)
     assert [title for title in titles if "Share" in title or "Studio" in title] == []
 
