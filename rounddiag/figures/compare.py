@@ -16,7 +16,7 @@ from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.scale import LogScale
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import SUMMARY
+from rounddiag.schema import METRICS
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import Theme, ThemeName
 
-_MEASURE = SUMMARY["mean_abs_diff"]
+_MEASURE = METRICS["abs_diff"]
 # As many as have a sign of their own.
 _MOST = 8
 _LAYERS = ("ci", "difference", "strip")
@@ -94,7 +94,7 @@ def plot_compare(
     lines = explanation(compared, means)
     height = plot + TOP + bottom
     figure = new_figure(title, lines, look, height=height, bottom=bottom)
-    values = means["mean_abs_diff"].to_numpy()
+    values = means["mean"].to_numpy()
     axis, scale = LogAxis.around(means), LogScale.around(values)
     add_means(figure, compared, axis)
     if drawn["difference"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rounddiag.checks.words import count
 from rounddiag.figures.labels import tick_step
 from rounddiag.figures.means import notes
-from rounddiag.schema import DIFFERENCE, ROUND, SUMMARY
+from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ def explanation(compared: Compared, means: pd.DataFrame) -> list[str]:
         num = found.loc[found["name"] == name, "num_pairs"].max()
         how = f"paired, {count(num, 'sample')}" if num > 0 else "not paired by ids"
         lines.append(f"{line}: {how}")
-    if (means["mean_abs_diff"] == 0).any():
+    if (means["mean"] == 0).any():
         lines.append("means of exactly 0 are at the lower edge")
     return lines + notes(means, int(means["num_nonfinite"].sum()))
 
@@ -41,7 +41,7 @@ def set_axes(
 ) -> None:
     """Put the panels where `domains` says, and name what they show."""
     names = {"means": "y", "difference": "y2", "strip": "y3"}
-    titles = {"text": SUMMARY["mean_abs_diff"].label}
+    titles = {"text": METRICS["abs_diff"].label}
     figure.update_layout(
         xaxis={
             "title": {"text": ROUND.label},

@@ -35,7 +35,7 @@ def add_means(figure: go.Figure, compared: Compared, axis: LogAxis) -> None:
     """Draw the mean of each batch and round, with its interval."""
     look = compared.look
     for place, summary in enumerate(compared.summaries):
-        style, means = compared.styles[place], summary["mean_abs_diff"]
+        style, means = compared.styles[place], summary["mean"]
         x = summary["round"].to_numpy() + compared.shift(place)
         names = [f"{style.name}, round {index}" for index in summary["round"]]
         hover = hover_texts(summary, names)
@@ -99,7 +99,7 @@ def add_strip(figure: go.Figure, compared: Compared, scale: LogScale) -> None:
     means = np.full((num, compared.num_rounds), np.nan, dtype=np.float32)
     there = np.zeros(means.shape, dtype=bool)
     for row, summary in enumerate(compared.summaries):
-        means[row, summary["round"]] = summary["mean_abs_diff"]
+        means[row, summary["round"]] = summary["mean"]
         there[row, summary["round"]] = True
     names = np.array([style.name for style in compared.styles], dtype=object)
     figure.add_heatmap(

@@ -14,7 +14,7 @@ from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.round_groups import group_styles, key_lines
 from rounddiag.figures.sources import conditional_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import NUM_TOKENS, ROLLOUT_PROB, ROUND, ROUNDS
+from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
 from rounddiag.stats.conditional import PROB_EDGES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _MEANS, _COUNTS, _ROUNDS = (0.47, 1.0), (0.34, 0.43), (0.0, 0.17)
 _PLOT_HEIGHT, _BOTTOM = 560, 48
 # So many labels have room over each other.
 _MAX_DECADES = 10
-_MEASURE = ROUNDS["mean_abs_diff"]
+_MEASURE = METRICS["abs_diff"]
 
 
 def plot_conditional(
@@ -86,7 +86,7 @@ def plot_conditional(
     found, rounds = conditional_of(data)
     known = found[found["prob_low"].notna()]
     title = "Mismatch by rollout probability"
-    if not known["mean_abs_diff"].notna().any():
+    if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(found), look)
     groups = group_styles(known["rounds"].unique().tolist(), look)
     envelope = ["···· what rounding errors do, (1 - p), scaled to the first round"]
@@ -118,7 +118,7 @@ def _why_empty(found: pd.DataFrame) -> str:
 
 def _notes(found: pd.DataFrame, known: pd.DataFrame) -> list[str]:
     lines = means.notes(known, int(known["num_nonfinite"].sum()))
-    zeros = int((known["mean_abs_diff"] == 0).sum())
+    zeros = int((known["mean"] == 0).sum())
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the lower edge")
     without = int(found["num_tokens"].sum() - known["num_tokens"].sum())

@@ -63,7 +63,7 @@ def add_groups(
         x = _bins(part) + shift
         line = _line(part, group, axis, look)
         figure.add_scatter(x=x, customdata=hover, **line)
-        without = np.flatnonzero(part["mean_abs_diff"].isna())
+        without = np.flatnonzero(part["mean"].isna())
         texts = [hover[place] for place in without]
         floor = np.full(len(without), axis.low)
         means.add_undefined(figure, x[without], floor, texts, look)
@@ -82,7 +82,7 @@ def _line(
     part: pd.DataFrame, group: RoundGroup, axis: LogAxis, look: Theme
 ) -> dict[str, Any]:
     return {
-        "y": axis.raised(part["mean_abs_diff"]),
+        "y": axis.raised(part["mean"]),
         "mode": "lines+markers",
         "line": {"color": group.color, "width": 1},
         "marker": {
@@ -109,7 +109,7 @@ def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
     is_few = rounds["num_samples"] < FEW_SAMPLES
     hover = [[_round_text(row)] for row in rounds.itertuples()]
     for name, symbol, dash, color, hollow in (
-        ("mean_abs_diff", "diamond", "dot", look.quiet, is_few | True),
+        ("mean", "diamond", "dot", look.quiet, is_few | True),
         ("standardised", "circle", "solid", look.text, is_few),
     ):
         figure.add_scatter(
@@ -134,7 +134,7 @@ def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
 def _round_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     lines = (
         f"<b>round {row.round}</b>",
-        f"as it is {number(row.mean_abs_diff)} nat",
+        f"as it is {number(row.mean)} nat",
         f"as if alike {number(row.standardised)} nat",
         f"which {row.covered:.0%} of the tokens say",
         f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",

@@ -41,16 +41,16 @@ class LogAxis:
 
     @classmethod
     def around(cls, means: pd.DataFrame) -> LogAxis:
-        """Show the positive ones of `mean_abs_diff`, and their intervals.
+        """Show the positive ones of `mean`, and their intervals.
 
         Examples
         --------
         >>> import pandas as pd
-        >>> names = ["mean_abs_diff", "ci_low", "ci_high"]
+        >>> names = ["mean", "ci_low", "ci_high"]
         >>> LogAxis.around(pd.DataFrame([[0.0, 0.0, 0.0]], columns=names))
         LogAxis(low=0.0001, high=1.0)
         """
-        mean = means["mean_abs_diff"].to_numpy()
+        mean = means["mean"].to_numpy()
         mean = mean[mean > 0]
         if len(mean) == 0:
             return cls(low=1e-4, high=1.0)

@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("num_samples", "num_tokens", "num_nonfinite"),
-    *("mean_abs_diff", "ci_low", "ci_high"),
+    *("mean", "ci_low", "ci_high"),
 )
 HOVER = "<b>%{customdata[0]}</b><br>%{customdata[1]}<extra></extra>"
 
 
-def intervals(
-    means: pd.DataFrame, color: str, column: str = "mean_abs_diff"
-) -> dict[str, Any]:
-    """Return the error bars of a column, for either direction."""
-    middle = means[column]
+def intervals(means: pd.DataFrame, color: str) -> dict[str, Any]:
+    """Return the error bars of means, for either direction."""
+    middle = means["mean"]
     return {
         "type": "data",
         "symmetric": False,
@@ -68,7 +66,7 @@ def hover_texts(means: pd.DataFrame, names: Iterable[str]) -> list[list[str]]:
 
 def _hover_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     lines = [
-        f"mean {number(row.mean_abs_diff)} nat",
+        f"mean {number(row.mean)} nat",
         interval(row.ci_low, row.ci_high),
         f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
     ]
@@ -91,7 +89,7 @@ def notes(means: pd.DataFrame, num_nonfinite: int) -> list[str]:
     lines = []
     if (means["num_samples"] < FEW_SAMPLES).any():
         lines.append(f"○ hollow: fewer than {FEW_SAMPLES} samples")
-    if means["mean_abs_diff"].isna().any():
+    if means["mean"].isna().any():
         lines.append(f"{CROSS} no finite value")
     if num_nonfinite:
         left_out = count(num_nonfinite, "token")

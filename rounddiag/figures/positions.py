@@ -12,7 +12,7 @@ from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.sources import positions_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import PLACE_MEANS, PLACES
+from rounddiag.schema import METRICS, PLACE_MEANS, PLACES
 from rounddiag.stats.places import check_by
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _TITLES = {
     "context": "Mismatch by length of context",
 }
 _BEFORE_ANY = "no screenshot yet"
-_MEASURE = PLACE_MEANS["mean_abs_diff"]
+_MEASURE = METRICS["abs_diff"]
 
 
 def plot_positions(
@@ -128,7 +128,7 @@ def _add_means(
     hover = means.hover_texts(found, names)
     figure.add_scatter(
         x=found.index,
-        y=found["mean_abs_diff"],
+        y=found["mean"],
         mode="lines+markers",
         line={"color": look.muted, "width": 1},
         marker={
@@ -141,7 +141,7 @@ def _add_means(
         hovertemplate=means.HOVER,
         cliponaxis=False,
     )
-    without = np.flatnonzero(found["mean_abs_diff"].isna())
+    without = np.flatnonzero(found["mean"].isna())
     texts = [hover[i] for i in without]
     means.add_undefined(figure, without, np.zeros(len(without)), texts, look)
 

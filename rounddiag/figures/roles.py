@@ -14,7 +14,7 @@ from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
 from rounddiag.figures.sources import role_means_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import ROLE_MEANS
+from rounddiag.schema import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ _ROW_HEIGHT, _BOTTOM = 30, 52
 _RIGHT = 76
 # Characters of a role's name in a figure of 400 pixels.
 _LONGEST = 18
-_MEASURE = ROLE_MEANS["mean_abs_diff"]
+_MEASURE = METRICS["abs_diff"]
 
 
 def plot_roles(
@@ -92,7 +92,7 @@ def plot_roles(
     lines = _explanation(found)
     figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
     figure.layout.margin.r = _RIGHT
-    found = found.sort_values("mean_abs_diff", na_position="first", ignore_index=True)
+    found = found.sort_values("mean", na_position="first", ignore_index=True)
     axis = LogAxis.around(found)
     _add_means(figure, found, axis, look)
     means.show_intervals(figure, visible=drawn["ci"])
@@ -106,7 +106,7 @@ def _explanation(found: pd.DataFrame) -> list[str]:
     lines = means.notes(found, int(of_roles.sum()))
     if found["overlaps"].any():
         lines.insert(0, "◆ counted among the roles too")
-    zeros = int((found["mean_abs_diff"] == 0).sum())
+    zeros = int((found["mean"] == 0).sum())
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the left edge")
     return lines
@@ -117,7 +117,7 @@ def _add_means(
 ) -> None:
     hover = means.hover_texts(found, map(_safe, found["role"]))
     figure.add_scatter(
-        x=axis.raised(found["mean_abs_diff"]),
+        x=axis.raised(found["mean"]),
         y=found.index,
         mode="markers",
         marker={
@@ -130,7 +130,7 @@ def _add_means(
         customdata=hover,
         hovertemplate=means.HOVER,
     )
-    without = np.flatnonzero(found["mean_abs_diff"].isna())
+    without = np.flatnonzero(found["mean"].isna())
     texts = [hover[i] for i in without]
     means.add_undefined(figure, np.full(len(without), axis.low), without, texts, look)
 

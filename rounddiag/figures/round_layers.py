@@ -111,7 +111,7 @@ def add_means(
                 "line": {"color": color, "width": 1.5},
                 "opacity": 1 if has_means else 0,
             },
-            error_y=intervals(line.rows, strokes, "mean") if has_intervals else None,
+            error_y=intervals(line.rows, strokes) if has_intervals else None,
             customdata=hover_texts(line, scene.unit),
             hovertemplate=HOVER,
             cliponaxis=False,

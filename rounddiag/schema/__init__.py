@@ -120,9 +120,9 @@ _CELLS = (
     count("num_samples", "samples with such tokens"),
     NUM_TOKENS,
     NUM_NONFINITE,
-    nat("mean_abs_diff", METRICS["abs_diff"].meaning, "float64"),
-    nat("ci_low", "lower end of the 95 % interval of the mean", "float64"),
-    nat("ci_high", "upper end of the 95 % interval of the mean", "float64"),
+    number("mean", "mean of the metric"),
+    number("ci_low", "lower end of the 95 % interval of the mean"),
+    number("ci_high", "upper end of the 95 % interval of the mean"),
 )
 PLACE_MEANS = Table(
     one_row_per="bin of places",

@@ -77,7 +77,7 @@ def conditional(
     DataFrame
         One row a group of rounds and bin that have tokens: `rounds`, `prob_low`,
         `prob_high`, `prob` (their mean), `num_samples`, `num_tokens`,
-        `num_nonfinite`, `mean_abs_diff`, `ci_low`, `ci_high`, `envelope`; in nats.
+        `num_nonfinite`, `mean`, `ci_low`, `ci_high`, `envelope`; in nats.
 
     Raises
     ------
@@ -101,7 +101,6 @@ def conditional(
     cell, num = group * len(edges) + place, len(edges)
     sample, size = tokens["sample"].to_numpy(), tokens["diff"].abs().to_numpy()
     means = cell_means(size, cell, sample, clusters)
-    means = means.rename(columns={"mean": "mean_abs_diff"})
     means["prob"] = cell_means(prob, cell, sample)["mean"]
     scale = _scale(size, prob, group)
     where = means.pop("cell").to_numpy()
@@ -131,7 +130,7 @@ def standardised(
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, num_tokens, mean_abs_diff` as it is,
+        One row a round: `round, num_samples, num_tokens, mean` as it is,
         `standardised` and `covered`, from 0 to 1.
 
     Raises
@@ -150,21 +149,21 @@ def standardised(
     ...         "rollout_log_prob": [-0.2, -3.0, -3.0, -3.0],
     ...     }
     ... )
-    >>> standardised(frame)[["mean_abs_diff", "standardised", "covered"]]
-       mean_abs_diff  standardised  covered
-    0           0.25         0.375     1.00
-    1           0.50         0.500     0.75
+    >>> standardised(frame)[["mean", "standardised", "covered"]]
+       mean  standardised  covered
+    0  0.25         0.375     1.00
+    1  0.50         0.500     0.75
     """
     tokens, _ = _tokens(data)
     place = _bin(np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64)), edges)
     index, size = tokens["round"].to_numpy(), tokens["diff"].abs().to_numpy()
     rounds = cell_means(size, index, tokens["sample"].to_numpy())
-    found = rounds.rename(columns={"cell": "round", "mean": "mean_abs_diff"})
+    found = rounds.rename(columns={"cell": "round"})
     used = np.isfinite(size) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     weighted, covered = _weighted(size[used], index[used], place[used], shape)
     kept = found["round"].to_numpy()
-    columns = ["round", "num_samples", "num_tokens", "mean_abs_diff"]
+    columns = ["round", "num_samples", "num_tokens", "mean"]
     return found[columns].assign(standardised=weighted[kept], covered=covered[kept])
 
 

@@ -43,7 +43,7 @@ def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
     -------
     DataFrame
         One row a bin that has tokens: `low` and `high`, its first and last place;
-        `num_samples`, `num_tokens`, `num_nonfinite`, `mean_abs_diff`, `ci_low`,
+        `num_samples`, `num_tokens`, `num_nonfinite`, `mean`, `ci_low`,
         `ci_high`, in nats. Tokens before the first screenshot, where they are counted
         from screenshots, are the last row; its `low` and `high` are NaN.
 
@@ -81,7 +81,7 @@ def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
     bins = found.pop("cell").to_numpy()
     found.insert(0, "low", np.append(low, np.nan)[bins])
     found.insert(1, "high", np.append(high, np.nan)[bins])
-    return found.rename(columns={"mean": "mean_abs_diff"})
+    return found
 
 
 def _ends(cell: Array, *, exact: bool) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
     DataFrame
         One row a role that a token has, and the first and the last token of all rounds
         as two more: `role`, `overlaps` (True for these two, which are counted among
-        the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean_abs_diff`,
+        the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
         `ci_low`, `ci_high`; in nats.
 
     Raises
@@ -73,4 +73,4 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
         parts.append(means(np.zeros_like(at), [name], at))
     found = pd.concat(parts, ignore_index=True)
     found.insert(1, "overlaps", np.arange(len(found)) >= len(parts[0]))
-    return found.rename(columns={"mean": "mean_abs_diff"})
+    return found

@@ -23,8 +23,8 @@ def test_the_points_are_the_summaries_and_the_differences() -> None:
     batches = {"one": hand_batch(), "two": hand_batch()[:2]}
     figure = plot_compare(batches)
     one, _, two, _, apart = figure.data[:5]
-    assert list(one.y) == list(round_summary(batches["one"])["mean_abs_diff"])
-    assert list(two.y) == list(round_summary(batches["two"])["mean_abs_diff"])
+    assert list(one.y) == list(round_summary(batches["one"])["mean"])
+    assert list(two.y) == list(round_summary(batches["two"])["mean"])
     assert list(apart.y) == list(differences(batches)["difference"])
     assert (one.yaxis, apart.yaxis) == (None, "y2")
     assert list(one.x) == [-0.2 / 2, 1 - 0.2 / 2]

@@ -77,7 +77,7 @@ def test_rounds_are_drawn_as_they_are_and_made_alike() -> None:
     as_is, alike = [t for t in plot_conditional(FRAME).data if t.yaxis == "y3"]
     found = standardised(FRAME)
     assert as_is.x.tolist() == alike.x.tolist() == [0, 1]
-    assert as_is.y.tolist() == found["mean_abs_diff"].tolist()
+    assert as_is.y.tolist() == found["mean"].tolist()
     assert alike.y.tolist() == found["standardised"].tolist()
     assert as_is.marker.symbol != alike.marker.symbol
 

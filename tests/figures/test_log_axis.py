@@ -16,7 +16,7 @@ POSITIVE = st.floats(1e-12, 1e6)
 
 
 def around(*means: float, low: float = NAN, high: float = NAN) -> LogAxis:
-    columns = {"mean_abs_diff": [*means], "ci_low": low, "ci_high": high}
+    columns = {"mean": [*means], "ci_low": low, "ci_high": high}
     return LogAxis.around(pd.DataFrame(columns))
 
 

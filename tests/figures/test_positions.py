@@ -30,7 +30,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
         "num_samples": [64] * size,
         "num_tokens": [1000] * size,
         "num_nonfinite": [0] * size,
-        "mean_abs_diff": [0.01] * size,
+        "mean": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
     }
@@ -39,7 +39,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
 
 def test_the_points_the_intervals_and_the_bars_are_the_means() -> None:
     frame = means(
-        mean_abs_diff=[0.01, 0.02],
+        mean=[0.01, 0.02],
         ci_low=[0.008, 0.01],
         ci_high=[0.015, 0.05],
         num_tokens=[1000, 400],
@@ -101,7 +101,7 @@ def test_tokens_before_the_first_screenshot_are_named() -> None:
 
 
 def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
-    frame = means(num_samples=[10, 9], num_nonfinite=[0, 7], mean_abs_diff=[0.01, NAN])
+    frame = means(num_samples=[10, 9], num_nonfinite=[0, 7], mean=[0.01, NAN])
     figure = plot_positions(frame)
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in figure.data[0].marker.color] == [False, True]
@@ -141,9 +141,9 @@ def test_an_unknown_place_is_told_for_a_frame_too() -> None:
 def test_a_frame_without_the_columns_is_told() -> None:
     message = (
         "expected a frame with one row per bin of places and the columns ['low',"
-        " 'high', 'num_samples', 'num_tokens', 'num_nonfinite', 'mean_abs_diff',"
+        " 'high', 'num_samples', 'num_tokens', 'num_nonfinite', 'mean',"
         " 'ci_low', 'ci_high']; found ['low'], without ['high', 'num_samples',"
-        " 'num_tokens', 'num_nonfinite', 'mean_abs_diff', 'ci_low', 'ci_high']."
+        " 'num_tokens', 'num_nonfinite', 'mean', 'ci_low', 'ci_high']."
         " Build it with `rounddiag.stats.positions(batch)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

@@ -26,7 +26,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
         "num_samples": [64] * size,
         "num_tokens": [1000] * size,
         "num_nonfinite": [0] * size,
-        "mean_abs_diff": [0.01] * size,
+        "mean": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
     }
@@ -34,7 +34,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
 
 
 def test_rows_are_sorted_and_the_largest_mean_is_on_top() -> None:
-    figure = plot_roles(means(mean_abs_diff=[0.02, 0.5, NAN, 0.1]))
+    figure = plot_roles(means(mean=[0.02, 0.5, NAN, 0.1]))
     assert figure.layout.yaxis.ticktext == (
         *("syntax", "thought", "first of a round", "action"),
     )
@@ -45,7 +45,7 @@ def test_rows_are_sorted_and_the_largest_mean_is_on_top() -> None:
 
 def test_intervals_and_counts_are_those_of_the_frame() -> None:
     frame = means(
-        mean_abs_diff=[0.01, 0.02],
+        mean=[0.01, 0.02],
         ci_low=[0.008, 0.01],
         ci_high=[0.015, 0.05],
         num_tokens=[12345, 4],
@@ -59,14 +59,14 @@ def test_intervals_and_counts_are_those_of_the_frame() -> None:
 
 
 def test_what_overlaps_is_a_diamond_and_said() -> None:
-    figure = plot_roles(means(mean_abs_diff=[0.01, 0.02, 0.03, 0.04]))
+    figure = plot_roles(means(mean=[0.01, 0.02, 0.03, 0.04]))
     assert list(figure.data[0].marker.symbol) == ["circle"] * 3 + ["diamond"]
     assert "◆ counted among the roles too" in figure.layout.title.text
-    assert "◆" not in plot_roles(means(mean_abs_diff=[0.01])).layout.title.text
+    assert "◆" not in plot_roles(means(mean=[0.01])).layout.title.text
 
 
 def test_the_axis_says_what_is_drawn_and_in_which_unit() -> None:
-    axis = plot_roles(means(mean_abs_diff=[0.01])).layout.xaxis
+    axis = plot_roles(means(mean=[0.01])).layout.xaxis
     assert axis.title.text == "mean |old - rollout| log-prob [nat]"
     assert axis.type == "log"
 
@@ -77,14 +77,14 @@ def test_what_is_left_out_is_not_counted_twice() -> None:
 
 
 def test_few_samples_are_hollow() -> None:
-    figure = plot_roles(means(num_samples=[9, 10], mean_abs_diff=[0.1, 0.2]))
+    figure = plot_roles(means(num_samples=[9, 10], mean=[0.1, 0.2]))
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in figure.data[0].marker.color] == [True, False]
     assert "○ hollow: fewer than 10 samples" in figure.layout.title.text
 
 
 def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
-    figure = plot_roles(means(mean_abs_diff=[0.0, 0.5], ci_low=[NAN] * 2))
+    figure = plot_roles(means(mean=[0.0, 0.5], ci_low=[NAN] * 2))
     low, _ = figure.layout.xaxis.range
     assert (np.log10(figure.data[0].x) > low).all()
     assert "1 mean exactly 0, drawn at the left edge" in figure.layout.title.text
@@ -125,5 +125,5 @@ def test_a_frame_without_the_columns_is_told() -> None:
 
 
 def test_intervals_can_be_left_out() -> None:
-    points = plot_roles(means(mean_abs_diff=[0.01]), layers={"ci": False}).data[0]
+    points = plot_roles(means(mean=[0.01]), layers={"ci": False}).data[0]
     assert points.error_x.visible is False

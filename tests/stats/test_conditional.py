@@ -35,7 +35,7 @@ def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
     assert found["num_tokens"].tolist() == [1, 2, 2, 1]
     assert found["num_samples"].tolist() == [1, 2, 2, 1]
     assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
-    assert found["mean_abs_diff"].tolist() == pytest.approx(
+    assert found["mean"].tolist() == pytest.approx(
         [0.5, 0.2, 0.8, np.nan], nan_ok=True
     )
 
@@ -53,7 +53,7 @@ def test_rounds_are_weighted_to_the_same_probabilities() -> None:
     found = standardised(FRAME)
 
     # Of the five finite tokens two are likely and three are rare.
-    assert found["mean_abs_diff"].tolist() == pytest.approx([0.3, 0.8])
+    assert found["mean"].tolist() == pytest.approx([0.3, 0.8])
     assert found["standardised"].tolist() == pytest.approx([0.4 * 0.2 + 0.6 * 0.5, 0.8])
     assert found["covered"].tolist() == pytest.approx([1.0, 0.6])
 
@@ -72,7 +72,7 @@ def test_a_difference_that_is_all_of_probability_is_gone() -> None:
     )
     found = standardised(frame)
 
-    assert found["mean_abs_diff"][1] > 2 * found["mean_abs_diff"][0]
+    assert found["mean"][1] > 2 * found["mean"][0]
     assert found["standardised"].tolist() == pytest.approx([0.3, 0.3], rel=0.05)
 
 

@@ -33,7 +33,7 @@ def shown(*places: tuple[int | None, int | None]) -> tuple[Screenshot, ...]:
 
 def rows(batch: Batch, by: str) -> list[tuple[float, float, int, float]]:
     found = positions(batch, by=by)  # type: ignore[arg-type]
-    names = ["low", "high", "num_tokens", "mean_abs_diff"]
+    names = ["low", "high", "num_tokens", "mean"]
     return list(found[names].itertuples(index=False, name=None))
 
 
@@ -103,7 +103,7 @@ def test_bins_double_in_size() -> None:
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     found = positions(padded([[1, 1]], [[np.nan, 1.0]], [[0.5, 0.5]]))
     assert found["num_nonfinite"].tolist() == [1, 0]
-    assert found["mean_abs_diff"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
+    assert found["mean"].tolist() == pytest.approx([np.nan, 0.5], nan_ok=True)
 
 
 def test_intervals_are_of_groups_where_there_are_groups() -> None:

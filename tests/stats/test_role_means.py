@@ -24,7 +24,7 @@ def spelled(ids: list[int]) -> str:
 
 def test_tokens_are_divided_by_role_and_the_ends_of_rounds_come_on_top() -> None:
     found = role_means(hand_batch(tokenizer=spelled))
-    names = ["role", "overlaps", "num_samples", "num_tokens", "mean_abs_diff"]
+    names = ["role", "overlaps", "num_samples", "num_tokens", "mean"]
     # |diff| of the tokens in order: 0.5 0.25 | 1 | 0 0.25 0.5 | 2 | 1
     assert list(found[names].itertuples(index=False, name=None)) == [
         ("thought", False, 3, 5, 4.75 / 5),
@@ -47,14 +47,14 @@ def test_another_tagger_can_be_given() -> None:
     batch = hand_batch(tokenizer=spelled)
     found = role_means(batch, tagger=lambda _: [(0, 1, "loud")])
     assert found["role"].tolist()[:2] == ["other", "loud"]
-    assert found["mean_abs_diff"].tolist()[:2] == [1.0 / 3, 4.5 / 5]
+    assert found["mean"].tolist()[:2] == [1.0 / 3, 4.5 / 5]
 
 
 def test_nothing_finite_has_a_row_without_a_mean() -> None:
     batch = padded([[1, 1]], [[np.nan] * 2], [[0.5] * 2], tokenizer=spelled)
     found = role_means(batch)
     assert found["num_nonfinite"].tolist() == [2, 1, 1]
-    assert found["mean_abs_diff"].isna().all()
+    assert found["mean"].isna().all()
 
 
 def test_no_tokens_have_no_rows() -> None:
