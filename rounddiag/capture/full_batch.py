@@ -36,7 +36,7 @@ def round_statistics(batch: Batch) -> list[dict[str, Any]]:
         group (of each sample without groups).
     """
     diff = np.empty(batch.num_tokens, dtype=np.float32)
-    totals = measure(batch, a="old", b="rollout", out=diff)
+    totals = measure(batch, out=diff)
     probs = token_column(batch, diff, "prob_diff")
     index = batch.rounds.round.numpy()
     means = _means(batch, totals, index)

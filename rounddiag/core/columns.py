@@ -78,15 +78,13 @@ def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
     return {**found, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
-def token_column(
-    batch: Batch, token: Array, name: str, *, a: str = "old", b: str = "rollout"
-) -> Any:  # noqa: ANN401 list, array or categories
+def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:
         values = packed(batch, getattr(batch, _FIELDS[name]))
         return values.astype(schema.TOKENS[name].dtype, copy=False)
     if name == "prob_diff":
-        return prob_diffs(batch, a=a, b=b)
+        return prob_diffs(batch)
     if name == "text":
         return token_texts(batch)
     if name == "role":

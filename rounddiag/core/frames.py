@@ -19,6 +19,7 @@ from rounddiag.core.columns import (
     token_column,
 )
 from rounddiag.core.open_columns import round_values
+from rounddiag.core.pairs import paired, told
 from rounddiag.core.totals import Totals, diffs, measure
 
 if TYPE_CHECKING:
@@ -50,12 +51,16 @@ def token_frame(
     Returns
     -------
     DataFrame
-        `diff` is `a - b` in nats, NaN or infinite where a log-probability is.
+        `diff` is `a - b` in nats, NaN or infinite where a log-probability is. Of
+        another pair than the standard one, `old_log_prob` is what `a` gave and
+        `rollout_log_prob` what `b` gave, and `attrs["pair"]` names both.
 
     Raises
     ------
     FrameError
         If a column is unknown, or the batch lacks what it needs.
+    BatchError
+        If the batch has no such score.
 
     Examples
     --------
@@ -72,7 +77,8 @@ def token_frame(
     1       0      1      0   0.0
     """
     check_columns(batch, columns)
-    return _tokens(batch, diffs(batch, a=a, b=b), columns, a=a, b=b)
+    batch = paired(batch, a, b)
+    return _tokens(batch, diffs(batch), columns)
 
 
 def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -104,24 +110,23 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     >>> len(rd.round_frame(batch)) == batch.num_rounds
     True
     """
-    return _rounds(batch, measure(batch, a=a, b=b))
+    batch = paired(batch, a, b)
+    return _rounds(batch, measure(batch))
 
 
 def round_and_token_frames(
-    batch: Batch, columns: Sequence[str] = (), *, a: str = "old", b: str = "rollout"
+    batch: Batch, columns: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `round_frame` and `token_frame` from one pass over the batch."""
     check_columns(batch, columns)
-    rounds, diff = round_frame_and_diffs(batch, a=a, b=b)
-    return rounds, _tokens(batch, diff, columns, a=a, b=b)
+    rounds, diff = round_frame_and_diffs(batch)
+    return rounds, _tokens(batch, diff, columns)
 
 
-def round_frame_and_diffs(
-    batch: Batch, *, a: str = "old", b: str = "rollout"
-) -> tuple[pd.DataFrame, Array]:
+def round_frame_and_diffs(batch: Batch) -> tuple[pd.DataFrame, Array]:
     """Return `round_frame`, and the diff of every generated token, from one pass."""
     diff = np.empty(batch.num_tokens, dtype=np.float32)
-    return _rounds(batch, measure(batch, a=a, b=b, out=diff)), diff
+    return _rounds(batch, measure(batch, out=diff)), diff
 
 
 def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
@@ -150,7 +155,8 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     num = np.diff(begins, append=len(tokens))
     totals = Totals(**on_cpu.totals_of(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
-    return pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
+    found = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
+    return told(found, tokens)
 
 
 def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -184,7 +190,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     import pandas as pd
 
     of_sample = batch.rounds.sample.cpu().numpy()
-    totals = measure(batch, a=a, b=b).grouped(of_sample, batch.num_samples)
+    batch = paired(batch, a, b)
+    totals = measure(batch).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
         of_sample, weights=host(batch.rounds.num_tokens), minlength=batch.num_samples
     )
@@ -198,12 +205,10 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     }
     columns = {name: values for name, values in known.items() if values is not None}
     others = {k: v for k, v in batch.sample_columns.items() if k not in columns}
-    return pd.DataFrame({**columns, **others})
+    return told(pd.DataFrame({**columns, **others}), batch)
 
 
-def _tokens(
-    batch: Batch, diff: Array, more: Sequence[str], *, a: str, b: str
-) -> pd.DataFrame:
+def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     rounds = batch.rounds
@@ -215,8 +220,8 @@ def _tokens(
         "diff": diff,
     }
     for name in more:
-        columns[name] = token_column(batch, columns["token"], name, a=a, b=b)
-    return pd.DataFrame(columns, copy=False)
+        columns[name] = token_column(batch, columns["token"], name)
+    return told(pd.DataFrame(columns, copy=False), batch)
 
 
 def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
@@ -232,4 +237,4 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     for name in batch.round_columns:
         if name not in columns:
             columns[name] = round_values(batch, name)
-    return pd.DataFrame(columns, copy=False)
+    return told(pd.DataFrame(columns, copy=False), batch)

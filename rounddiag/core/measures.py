@@ -117,9 +117,10 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
     return known[metric]
 
 
-def prob_diffs(batch: Batch, *, a: str, b: str) -> Array:
-    """Return |a - b| probability of every generated token, in order."""
-    return _prob_diff(*(packed(batch, batch.log_probs(score)) for score in (a, b)))
+def prob_diffs(batch: Batch) -> Array:
+    """Return |old - rollout| probability of every generated token, in order."""
+    scores = batch.old_log_probs, batch.rollout_log_probs
+    return _prob_diff(*(packed(batch, score) for score in scores))
 
 
 def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:

@@ -70,14 +70,12 @@ class Totals:
         )
 
 
-def measure(batch: Batch, *, a: str, b: str, out: Array | None = None) -> Totals:
+def measure(batch: Batch, *, out: Array | None = None) -> Totals:
     """Add up each round's tokens.
 
     Parameters
     ----------
     batch : Batch
-    a, b : str
-        The scores to compare.
     out : ndarray of float32, shape (num_tokens,), optional
         Filled with the diff of every generated token, in the same pass.
 
@@ -86,14 +84,15 @@ def measure(batch: Batch, *, a: str, b: str, out: Array | None = None) -> Totals
     Totals
     """
     engine = _engine(batch)
-    scores = batch.log_probs(a), batch.log_probs(b)
+    scores = batch.old_log_probs, batch.rollout_log_probs
     return Totals(**engine.totals(batch.rounds, *scores, out))
 
 
-def diffs(batch: Batch, *, a: str, b: str) -> Array:
+def diffs(batch: Batch) -> Array:
     """Return the diff of every generated token, in order, in float32 nats."""
     out = np.empty(batch.num_tokens, dtype=np.float32)
-    _engine(batch).diffs(batch.rounds, batch.log_probs(a), batch.log_probs(b), out)
+    scores = batch.old_log_probs, batch.rollout_log_probs
+    _engine(batch).diffs(batch.rounds, *scores, out)
     return out
 
 

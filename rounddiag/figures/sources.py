@@ -8,8 +8,10 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, token_frame
+from rounddiag.core.pairs import check_pair, pair_of, paired
 from rounddiag.errors import FrameError
-from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS
+from rounddiag.figures.labels import short_name
+from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS, Pair
 from rounddiag.stats import (
     conditional,
     perplexities,
@@ -33,6 +35,42 @@ _SUMMARY = (
 )
 _PAIR = ("rollout_log_prob", "old_log_prob")
 _TRAJECTORY = ("position", *_PAIR)
+# Characters of a score's name that the title of an axis has room for.
+_NAME = 16
+
+
+def of_pair(
+    data: Batch | pd.DataFrame, a: str, b: str
+) -> tuple[Batch | pd.DataFrame, Pair]:
+    """Return data of one pair of scores, and the pair as labels name it.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A frame keeps the pair that it was made with.
+    a, b : str
+        The scores that were asked for.
+
+    Returns
+    -------
+    data : Batch or DataFrame
+        Its `old_log_probs` and `rollout_log_probs`, or columns, are of the pair.
+    pair : Pair
+        With names that are short, and safe in plotly's pseudo HTML.
+
+    Raises
+    ------
+    BatchError
+        If the batch has no such score.
+    FrameError
+        If a frame was made with another pair, or it is neither.
+    """
+    if isinstance(data, pd.DataFrame):
+        check_pair(data, a, b)
+    else:
+        data = paired(_batch(data), a, b)
+    known = pair_of(data)
+    return data, Pair(short_name(known.a, _NAME), short_name(known.b, _NAME))
 
 
 def summary_of(

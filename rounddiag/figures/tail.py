@@ -10,7 +10,7 @@ from rounddiag.checks.words import count
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import CROSS, number
 from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.sources import num_picked_of, tails_of
+from rounddiag.figures.sources import num_picked_of, of_pair, tails_of
 from rounddiag.figures.tail_lines import PLOT_HEIGHT, add_lines, add_ratios
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ABS_DIFF, SHARE
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import ThemeName
+    from rounddiag.schema import Pair
 
 _BOTTOM = 52
 # Room for the names of the lines, right of the plot, in pixels.
@@ -35,7 +36,11 @@ _DECADES = (6, 8)
 
 
 def plot_tail(
-    data: Batch | pd.DataFrame, *, theme: ThemeName | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    a: str = "old",
+    b: str = "rollout",
+    theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the share of tokens whose |old - rollout| log-prob is at least x.
 
@@ -43,6 +48,8 @@ def plot_tail(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with the columns round and diff.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -53,7 +60,9 @@ def plot_tail(
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or has another pair.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -74,6 +83,7 @@ def plot_tail(
     '|old - rollout| log-prob [nat]'
     """
     look = theme_of(theme)
+    data, pair = of_pair(data, a, b)
     found = tails_of(data)
     drawn = found[(found["abs_diff"] > 0) & (found["num_tokens"] > 0)]
     title = "Tail of the mismatch"
@@ -83,7 +93,7 @@ def plot_tail(
     lines = _explanation(found, drawn, num_picked_of(data))
     figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
     figure.layout.margin.r = _RIGHT
-    _set_axes(figure, drawn)
+    _set_axes(figure, drawn, pair)
     add_ratios(figure, look)
     add_lines(figure, drawn, look)
     return figure
@@ -126,7 +136,7 @@ def _starts(drawn: pd.DataFrame) -> pd.DataFrame:
     return drawn.drop_duplicates("rounds")
 
 
-def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
+def _set_axes(figure: go.Figure, drawn: pd.DataFrame, pair: Pair) -> None:
     start = _starts(drawn).set_index("rounds")["share"]
     is_level = drawn["share"] >= _NEARLY_ALL * drawn["rounds"].map(start)
     left = drawn[is_level].groupby("rounds")["abs_diff"].max()
@@ -135,7 +145,7 @@ def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
     bottom = np.log10(drawn["share"].min()) - 0.1
     figure.update_layout(
         xaxis={
-            "title": {"text": ABS_DIFF.label},
+            "title": {"text": pair.label(ABS_DIFF)},
             "tickangle": 0,
             **LogAxis(low=10**low, high=10**high).layout(_DECADES[0]),
         },

@@ -6,6 +6,7 @@ from rounddiag.schema.column import Column as Column
 from rounddiag.schema.column import Table as Table
 from rounddiag.schema.column import count, nat, number
 from rounddiag.schema.metrics import METRICS as METRICS
+from rounddiag.schema.pair import Pair as Pair
 
 SAMPLE = count("sample", "sample", "int32")
 ROUND = count("round", "round", "int32")

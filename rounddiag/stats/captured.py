@@ -36,11 +36,12 @@ def rows_of_all(
     -------
     list of dict, or None
         None where every sample is there, for some of the file's samples only, and for
-        samples as clusters where there are groups.
+        samples as clusters where there are groups, and for another pair of scores.
     """
     facts = _facts(batch)
     known = "sample" if batch.group_ids is None else "group"
-    if facts.get("num_saved") != batch.num_samples or cluster not in (None, known):
+    is_whole = facts.get("num_saved") == batch.num_samples
+    if not is_whole or not facts.get("rounds") or cluster not in (None, known):
         return None
     try:
         return _with_intervals(facts["rounds"], ci)

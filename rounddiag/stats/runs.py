@@ -11,6 +11,7 @@ import pandas as pd
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import prob_diffs, prob_diffs_of
+from rounddiag.core.pairs import check_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.by import check_few, numbered, values_of_batch, values_of_frame
 
@@ -98,14 +99,14 @@ class Runs:
         return numbered("group_id", names)[0]
 
 
-def runs_of_batch(batch: Batch, *, a: str, b: str, by: str | None) -> Runs:
-    """Take the rounds of a batch for one pair of scores."""
-    rounds, diff = round_frame_and_diffs(batch, a=a, b=b)
+def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
+    """Take the rounds of a batch."""
+    rounds, diff = round_frame_and_diffs(batch)
     found = None if by is None else values_of_batch(batch, by)
     names = None if batch.group_ids is None else np.asarray(batch.group_ids)
     return Runs(
         rounds=rounds,
-        tokens={"diff": diff, "prob_diff": prob_diffs(batch, a=a, b=b)},
+        tokens={"diff": diff, "prob_diff": prob_diffs(batch)},
         names=None if names is None else names[rounds["sample"]],
         **_split(by, found, len(rounds)),
     )
@@ -119,12 +120,7 @@ def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Ru
             found=f"a {type(tokens).__name__}",
             advice="Open a file with `rounddiag.load(path)` first.",
         )
-    if (a, b) != ("old", "rollout"):
-        raise FrameError.build(
-            expected="a Batch, to choose `a` and `b`",
-            found="a frame",
-            advice="Choose them in `rounddiag.token_frame(batch, a=..., b=...)`.",
-        )
+    check_pair(tokens, a, b)
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()
     begins = np.cumsum(num) - num

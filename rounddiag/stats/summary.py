@@ -9,6 +9,7 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
+from rounddiag.core.pairs import paired, told
 from rounddiag.stats.captured import fair_part, rows_of_all
 from rounddiag.stats.estimator import Estimator
 from rounddiag.stats.resampling import Resampling
@@ -71,7 +72,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     a, b : str
-        The scores to compare; of a batch only.
+        The scores to compare; a frame has those that it was made with.
     by : str, optional
         A column of samples or rounds, `group_id` or `reward` say: one row per value and
         round, and the value comes first. At most 100 values.
@@ -84,12 +85,13 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         One row per round, ordered. `mean` and what follows up to `max` are in the unit
         of the metric (`schema.METRICS` names it). `is_few` marks rounds of fewer than
         10 samples, whose interval says little. `prob_diff` is there when the batch, or
-        the frame's `prob_diff` or `rollout_log_prob`, tells the probabilities.
+        the frame's `prob_diff` or `rollout_log_prob`, tells the probabilities. Of
+        another pair than the standard one, `attrs["pair"]` names both.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column, or an option is none.
+        If a frame lacks a column or has another pair, or an option is none.
     BatchError
         If the batch has no such score.
 
@@ -124,17 +126,19 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     1     -1   1.0
     """
     how = Estimator(measure=measure_of(metric, threshold), weight=weight, ci=ci)
-    usual = ("abs_diff", "token", False, "old", "rollout", None)
-    if (metric, weight, last_aligned, a, b, by) == usual and isinstance(batch, Batch):
-        rows = rows_of_all(batch, cluster=cluster, ci=ci)
+    usual = ("abs_diff", "token", False, None)
+    if isinstance(batch, Batch):
+        batch = paired(batch, a, b)
+        is_usual = (metric, weight, last_aligned, by) == usual
+        rows = rows_of_all(batch, cluster=cluster, ci=ci) if is_usual else None
         if rows is not None:
             return _frame(rows, [], has_prob=True)
-    if isinstance(batch, Batch):
-        runs = runs_of_batch(fair_part(batch), a=a, b=b, by=by)
+        runs = runs_of_batch(fair_part(batch), by=by)
     else:
         runs = runs_of_frame(batch, a=a, b=b, by=by)
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
-    return _frame(rows, [] if by is None else [by], has_prob="prob_diff" in runs.tokens)
+    columns = [] if by is None else [by]
+    return told(_frame(rows, columns, has_prob="prob_diff" in runs.tokens), batch)
 
 
 def _rows(

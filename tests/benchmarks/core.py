@@ -170,9 +170,7 @@ def stages(inputs: Inputs) -> dict[str, Callable[[], object]]:
     """What is timed, from the tensors to the result, each stage from the start."""
     return {
         "rounds of the mask": lambda: inputs.batch().rounds,
-        "+ per round |diff|, diff, k3, max": lambda: measure(
-            inputs.batch(), a="old", b="rollout"
-        ),
+        "+ per round |diff|, diff, k3, max": lambda: measure(inputs.batch()),
         "token frame alone": lambda: token_frame(inputs.batch()),
         "+ matrix and token frame": lambda: round_matrix(inputs),
         "+ p50, p95, p99 per round": lambda: with_quantiles(inputs),

@@ -12,6 +12,7 @@ import torch
 
 from rounddiag import token_frame
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from tests.batches import hand_batch
@@ -84,7 +85,7 @@ def test_values_can_be_read_only() -> None:
 def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) -> None:
     other = torch.full((3, 6), -1.0)
     batch = hand_batch(device, scores={"current": other})
-    found = prob_diffs(batch, a="current", b="rollout")
+    found = prob_diffs(paired(batch, "current", "rollout"))
     rollout = [-1, -1, -2, -1, -1, -1, -3, -2]
     wanted = [math.exp(-1) - math.exp(value) for value in rollout]
     assert found.tolist() == pytest.approx(wanted, abs=1e-7)
@@ -94,7 +95,7 @@ def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) ->
 
 def test_a_frame_tells_probabilities_by_either_column() -> None:
     batch = hand_batch()
-    wanted = prob_diffs(batch, a="old", b="rollout")
+    wanted = prob_diffs(batch)
     told = prob_diffs_of(token_frame(batch, ["prob_diff"]))
     made = prob_diffs_of(token_frame(batch, ["rollout_log_prob"]))
     assert told is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rounddiag import plot_tail, token_frame
 from rounddiag.errors import FrameError
@@ -50,6 +51,26 @@ def test_lines_are_named_where_they_end() -> None:
     assert texts(figure)[-3:] == ["round", "━ 0", "━ 2 to 3"]
     ends = [trace for trace in figure.data if trace.mode == "lines+markers"]
     assert [end.x[0] for end in ends] == [0.5, 0.9]
+
+
+def test_another_pair_is_named_on_the_axis() -> None:
+    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
+    figure = plot_tail(batch, a="current")
+    assert figure.layout.xaxis.title.text == "|current - rollout| log-prob [nat]"
+    # Rollouts -1, -1, -1, -1, -1, -2 in round 0; -2 and -3 in round 1.
+    assert [(line.x[0], line.x[-1]) for line in lines(figure)] == [
+        (0.5, 0.5),
+        (0.5, 1.5),
+    ]
+    assert plot_tail(token_frame(batch, a="current")) == figure
+    assert plot_tail(batch, a="old", b="rollout") == plot_tail(batch)
+
+
+def test_a_name_of_a_score_is_no_html() -> None:
+    scores = {"<script>alert(1)</script>": torch.full((3, 6), -1.5)}
+    figure = plot_tail(hand_batch(scores=scores), a="<script>alert(1)</script>")
+    title = figure.layout.xaxis.title.text
+    assert title == "|&lt;script&gt;alert(1 … - rollout| log-prob [nat]"
 
 
 def test_names_of_lines_that_end_together_do_not_touch() -> None:

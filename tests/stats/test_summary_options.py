@@ -245,8 +245,8 @@ def test_any_pair_of_scores() -> None:
         ),
         (
             {"a": "ref"},
-            "expected a Batch, to choose `a` and `b`; found a frame. Choose them in"
-            " `rounddiag.token_frame(batch, a=..., b=...)`.",
+            "expected a Batch, to choose `a` and `b`; found a frame of the pair 'old',"
+            " 'rollout'. Choose them in `rounddiag.token_frame(batch, a=..., b=...)`.",
         ),
     ],
 )
