@@ -70,7 +70,7 @@ def test_a_name_of_a_score_is_no_html() -> None:
     scores = {"<script>alert(1)</script>": torch.full((3, 6), -1.5)}
     figure = plot_tail(hand_batch(scores=scores), a="<script>alert(1)</script>")
     title = figure.layout.xaxis.title.text
-    assert title == "|&lt;script&gt;alert(1 … - rollout| log-prob [nat]"
+    assert title == "|&lt;script&gt;alert(1)… - rollout| log-prob [nat]"
 
 
 def test_names_of_lines_that_end_together_do_not_touch() -> None:
