@@ -68,6 +68,8 @@ def plot_heatmap(
     Returns
     -------
     plotly.graph_objects.Figure
+        `layout.meta` says which samples the rows are, from the top: `samples`, of
+        which `pool` share a row.
 
     Raises
     ------
@@ -121,6 +123,8 @@ def plot_heatmap(
         add_marginals(figure, heat, combined(rounds, "round"), look)
     add_color_bar(figure, heat.scale, heat.shown, ROUNDS[metric].label)
     set_axes(figure, heat)
+    shown = rows.samples["sample"].tolist()
+    figure.layout.meta = {"samples": shown, "pool": rows.pool}
     return figure
 
 

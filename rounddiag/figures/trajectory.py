@@ -51,6 +51,8 @@ def plot_trajectory(
     Returns
     -------
     plotly.graph_objects.Figure
+        `layout.meta` says where on the x axis the first token of each round stands:
+        `rounds` and `starts`; the others of the round follow, one apart.
 
     Raises
     ------
@@ -87,11 +89,13 @@ def plot_trajectory(
     add_bands(figure, place, starts, look)
     add_tokens(figure, kept, place[kept.index], look)
     _set_axes(figure, place, *_ticks(tokens, place, starts))
+    rounds = tokens["round"].iloc[starts].tolist()
+    figure.layout.meta = {"rounds": rounds, "starts": place[starts].tolist()}
     return figure
 
 
 def _explanation(tokens: pd.DataFrame, num_drawn: int, look: Theme) -> list[str]:
-    more, less = colored("▮", look.more), colored("▮", look.less)
+    more, less = colored("▲", look.more), colored("▼", look.less)
     lines = [
         f"{more} training likes the token more {less} less",
         f"{colored('▬', look.quiet)} {TOKENS['rollout_log_prob'].meaning}",

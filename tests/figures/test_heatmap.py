@@ -250,3 +250,8 @@ def test_a_frame_without_the_columns_is_told() -> None:
 def corners(path: Sequence[float | None]) -> tuple[float, float]:
     known = [place for place in path if place is not None]
     return min(known), max(known)
+
+
+def test_the_layout_says_which_samples_the_rows_are() -> None:
+    worst_first = plot_heatmap(hand_batch(), order="worst")
+    assert worst_first.layout.meta == {"samples": [2, 1, 0], "pool": 1}

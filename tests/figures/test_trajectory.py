@@ -160,3 +160,8 @@ def trajectory(diff: np.ndarray, rounds: np.ndarray) -> pd.DataFrame:
     log_probs = {"rollout_log_prob": 0 * diff, "old_log_prob": diff}
     keys = {"sample": 0, "round": rounds, "token": place}
     return pd.DataFrame({**keys, "diff": diff, "position": place, **log_probs})
+
+
+def test_the_layout_says_where_each_round_begins() -> None:
+    layout = plot_trajectory(hand_batch(), sample=1).layout
+    assert layout.meta == {"rounds": [0, 1], "starts": [0, 4]}
