@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rounddiag.figures.scale import LogScale
 from rounddiag.figures.theme import DARK, LIGHT, Theme, ThemeName, theme_of
 
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
 # Fixed, so that the texts of two samples, or two batches, can be compared.
 SCALE = LogScale(low=1e-3, high=1.0)
 # Beyond, a token's probability differs by more than a factor of 2.
 UNDERLINED = math.log(2)
 LEVELS = 8
+NOT_FINITE = 127  # in place of a level
 # Strongest background; text on it keeps a contrast of 4.5 in both themes.
 STRONGEST = 0.5
+
+
+def levels(diff: Array) -> Array:
+    """Say how strong each diff's background is, with its sign, as int8.
+
+    Returns
+    -------
+    ndarray of int8
+        From -`LEVELS` to `LEVELS`, 0 for none; `NOT_FINITE` where the diff is not.
+
+    Examples
+    --------
+    >>> levels(np.array([0.0001, 0.03, -5.0, np.nan])).tolist()
+    [0, 4, -8, 127]
+    """
+    finite = np.isfinite(diff)
+    size = np.rint(LEVELS * SCALE.share(np.abs(np.where(finite, diff, 0))))
+    return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
 
 
 def token_class(diff: float) -> str:
@@ -26,13 +49,13 @@ def token_class(diff: float) -> str:
     >>> token_class(0.0001), token_class(0.03), token_class(-5.0), token_class(math.nan)
     ('', 'p4', 'n8 u', 'x')
     """
-    if not math.isfinite(diff):
+    level = int(levels(np.array(diff)))
+    if level == NOT_FINITE:
         return "x"
-    level = round(LEVELS * float(SCALE.share(np.array(abs(diff)))))
     if level == 0:
         return ""
     strong = " u" if abs(diff) > UNDERLINED else ""
-    return f"{'p' if diff > 0 else 'n'}{level}{strong}"
+    return f"{'p' if level > 0 else 'n'}{abs(level)}{strong}"
 
 
 def style_name(theme: ThemeName | None) -> str:

@@ -111,9 +111,9 @@ def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
     """
     if isinstance(data, pd.DataFrame):
         TOKENS.require(data.columns, *TOKENS.keys, "diff", *_TRAJECTORY)
-        _check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
+        check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
         return data[data["sample"] == sample].reset_index(drop=True)
-    _check_sample(sample, _batch(data).num_samples)
+    check_sample(sample, _batch(data).num_samples)
     text = () if data.is_redacted else ("text",)
     return token_frame(data[sample], columns=(*_TRAJECTORY, *text))
 
@@ -179,7 +179,8 @@ def _batch(data: object) -> Batch:
     )
 
 
-def _check_sample(sample: int, num_samples: int) -> None:
+def check_sample(sample: int, num_samples: int) -> None:
+    """Raise a FrameError unless there is such a sample."""
     if not 0 <= sample < num_samples:
         raise FrameError.build(
             key="sample",
