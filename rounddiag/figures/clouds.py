@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+# What tells the sign of a difference in grey; in text they are ▲ and ▼.
+_UP, _DOWN = "triangle-up", "triangle-down"
 # Points that stand out, of each panel.
 NUM_WORST = 30
 # Where the colours begin: the darkest cannot be told from dark paper.
@@ -36,8 +38,8 @@ class Clouds:
     cells : DataFrame
         As `stats.densities` gives them; none where all points are drawn.
     marks : DataFrame
-        Points to be drawn one by one: `is_later`, `x`, `y`, `color`, and `text` if
-        there is any.
+        Points to be drawn one by one: `is_later`, `x`, `y`, `difference`, `color`, and
+        `text` if there is any.
     ends : (Bins, Bins)
         Of x and y; marks beyond are drawn at the edge.
     noun : str
@@ -100,7 +102,8 @@ class Clouds:
             xaxis=axis,
             mode="markers",
             marker={
-                "size": 7,
+                "symbol": np.where(marks["difference"] > 0, _UP, _DOWN),
+                "size": 8,
                 "color": marks["color"],
                 "line": {"color": look.paper, "width": 1},
             },

@@ -129,7 +129,7 @@ def _divided(
 
 
 def _explanation(cells: pd.DataFrame, look: Theme) -> list[str]:
-    less, more = colored("●", look.less), colored("●", look.more)
+    less, more = colored("▲", look.less), colored("▼", look.more)
     lines = [f"{less} training finds the sample more surprising {more} less"]
     if len(cells):
         lines.append(f"points: up to {NUM_WORST} samples that differ most")

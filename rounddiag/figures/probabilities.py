@@ -130,7 +130,7 @@ def plot_probabilities(
 def _explanation(
     pairs: pd.DataFrame, ends: tuple[Bins, Bins], look: Theme
 ) -> list[str]:
-    more, less = colored("●", look.more), colored("●", look.less)
+    more, less = colored("▲", look.more), colored("▼", look.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
         f"{more} training likes the token more {less} less",

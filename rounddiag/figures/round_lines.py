@@ -28,15 +28,16 @@ _SIGNS = (
     ("cross", "✚", "dot"),
     ("x", "✖", "dashdot"),
 )
-# From Okabe and Ito's palette, darker and brighter ones for the contrast on paper.
+# From Okabe and Ito's palette, with the contrast on paper that text needs. Lighter and
+# darker ones take turns: bars of neighbours touch.
 _COLORS = {
     "light": (
-        *("#0072b2", "#b34d00", "#00805c", "#a8447f"),
-        *("#1b1f23", "#2f8fc7", "#8a6d00", "#6a3d9a"),
+        *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
+        *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
     ),
     "dark": (
-        *("#56b4e9", "#f29b4b", "#2fc79a", "#e59cc8"),
-        *("#e8eaed", "#4f94d4", "#e6d44a", "#b49ae6"),
+        *("#56b4e9", "#c9742a", "#2fc79a", "#b8709a"),
+        *("#e8eaed", "#4f94d4", "#e6d44a", "#9880d0"),
     ),
 }
 MAX_LINES = len(_SIGNS)
