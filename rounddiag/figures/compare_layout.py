@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def explanation(compared: Compared, means: pd.DataFrame) -> list[str]:
     """Give a line for each batch, which says how it is compared with the first."""
     first, *others = (f"{style.sign} {style.name}" for style in compared.styles)
-    lines = [f"{first}: the others are compared with it"]
+    lines = [f"{first}: the baseline of the others"]
     found = compared.differences
     for name, line in zip(compared.names[1:], others, strict=True):
         num = found.loc[found["name"] == name, "num_pairs"].max()

@@ -45,7 +45,7 @@ def test_the_title_says_who_is_paired() -> None:
     named, nameless = hand_batch(sample_ids=IDS), hand_batch()
     batches = {"<b>first</b>": named, "same ids": named, "z" * 40: nameless}
     text = plot_compare(batches).layout.title.text
-    assert "&lt;b&gt;first&lt;/b&gt;: the others are compared with it" in text
+    assert "&lt;b&gt;first&lt;/b&gt;: the baseline of the others" in text
     assert "same ids: paired, 3 samples" in text
     assert f"{'z' * 28}…: not paired by ids" in text
 
