@@ -70,11 +70,7 @@ class Screenshot(ABC):
         LoadError
             As `image`.
         """
-        picture = self.image().convert("RGB")
-        picture.thumbnail((_SMALL, _SMALL))
-        buffer = io.BytesIO()
-        picture.save(buffer, format="JPEG", quality=_QUALITY)
-        return buffer.getvalue()
+        return as_jpeg(self.image(), (_SMALL, _SMALL))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +140,29 @@ class EncodedScreenshot(Screenshot):
                 found=f"{len(self.data)} bytes that start with {self.data[:8]!r}",
             ) from bad
         return picture
+
+
+def as_jpeg(picture: Image, most: tuple[int, int]) -> bytes:
+    """Encode a picture as JPEG, made smaller where it is wider or higher.
+
+    Parameters
+    ----------
+    picture : Image
+    most : tuple of int
+        Width and height in pixels.
+
+    Examples
+    --------
+    >>> from PIL import Image
+    >>> small = as_jpeg(Image.new("RGB", (400, 300)), (40, 40))
+    >>> Image.open(io.BytesIO(small)).size
+    (40, 30)
+    """
+    plain = picture.convert("RGB")
+    plain.thumbnail(most)
+    buffer = io.BytesIO()
+    plain.save(buffer, format="JPEG", quality=_QUALITY)
+    return buffer.getvalue()
 
 
 def unreadable(*, expected: str, found: str, key: str = "images") -> LoadError:

@@ -1,0 +1,149 @@
+"""A sample's screenshots: small ones for a strip, one in full, and whose they are."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.checks.words import printable
+from rounddiag.errors import FrameError
+from rounddiag.figures.sources import check_sample
+from rounddiag.vision.screenshots import as_jpeg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from PIL.Image import Image
+
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+_SMALL = 160  # pixels wide
+_WIDE = 2560
+_NUM_BYTES = 4 << 20  # what may travel as PNG
+
+
+def last_seen(shots: Sequence[Screenshot], num_rounds: int) -> list[int | None]:
+    """Return which picture the model saw last before it wrote each round.
+
+    Examples
+    --------
+    >>> from rounddiag.vision import EncodedScreenshot
+    >>> shots = [EncodedScreenshot(data=b"", round=at) for at in (0, 2, 2, None)]
+    >>> last_seen(shots, 4)
+    [0, 0, 2, 2]
+    """
+    found: list[int | None] = [None] * num_rounds
+    for index, shot in enumerate(shots):
+        if shot.round is not None and 0 <= shot.round < num_rounds:
+            found[shot.round] = index
+    return [*accumulate(found, _latest)]
+
+
+def _latest(before: int | None, new: int | None) -> int | None:
+    return before if new is None else new
+
+
+def thumbnails(batch: Batch, sample: int) -> list[dict[str, Any]]:
+    """Return small pictures of everything that a sample was shown.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+
+    Returns
+    -------
+    list of dict
+        One a screenshot: `index`; `round`, the first one after it; `position` of its
+        first image token; `width` and `height` of the original; `jpeg`, bytes, at most
+        160 pixels wide. One that cannot be shown has `error` in place of those three.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> (first, *_) = thumbnails(batch, sample=0)
+    >>> first["round"], first["width"], first["height"]
+    (0, 448, 336)
+    """
+    shots = _shots(batch, sample)
+    return [_thumbnail(index, shot) for index, shot in enumerate(shots)]
+
+
+def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
+    """Return one screenshot in full, at most 2560 pixels wide.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+    index : int
+        Which of the sample's screenshots, from 0.
+
+    Returns
+    -------
+    dict
+        `bytes` and their `mime` type: PNG where the picture is stored as such, or not
+        encoded, and has at most 4 MB, else JPEG; `width` and `height` of the original.
+        Of one that cannot be shown only `error`.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample or screenshot.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> picture(batch, sample=0, index=0)["mime"]
+    'image/png'
+    """
+    shots = _shots(batch, sample)
+    if not 0 <= index < len(shots):
+        raise FrameError.build(
+            key="index",
+            expected=f"a screenshot below {len(shots)} of sample {sample}",
+            found=str(index),
+            advice="Count the sample's screenshots from 0.",
+        )
+    return _unless_broken(shots[index], _full)
+
+
+def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:
+    check_sample(sample, batch.num_samples)
+    return () if batch.images is None else batch.images[sample]
+
+
+def _thumbnail(index: int, shot: Screenshot) -> dict[str, Any]:
+    known = {"index": index, "round": shot.round, "position": shot.position}
+    return known | _unless_broken(shot, _small)
+
+
+def _unless_broken(
+    shot: Screenshot, encoded: Callable[[Screenshot, Image], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a picture's size and what it is encoded to, or why there is none."""
+    try:
+        full = shot.image()
+        return {"width": full.width, "height": full.height, **encoded(shot, full)}
+    except Exception as error:  # noqa: BLE001 any kind of picture, broken in any way
+        return {"error": printable(error)}
+
+
+def _small(_: Screenshot, full: Image) -> dict[str, Any]:
+    return {"jpeg": as_jpeg(full, (_SMALL, full.height))}
+
+
+def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
+    is_lossless = full.format in (None, "PNG")
+    data = shot.png() if is_lossless and full.width <= _WIDE else b""
+    if 0 < len(data) <= _NUM_BYTES:
+        return {"mime": "image/png", "bytes": data}
+    return {"mime": "image/jpeg", "bytes": as_jpeg(full, (_WIDE, full.height))}
