@@ -1,0 +1,195 @@
+"""What is worst, by bounds that a few tokens cannot reach by accident."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag import token_frame
+from rounddiag.errors import FrameError
+from rounddiag.stats import worst_cells, worst_samples, worst_tokens
+from tests.batches import hand_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Ranking = Callable[[pd.DataFrame], pd.DataFrame]
+
+NAN = math.nan
+CELLS = ["sample", "round", "mean_abs_diff", "low", "num_tokens", "num_nonfinite"]
+
+
+def frame(*cells: tuple[int, int, list[float]]) -> pd.DataFrame:
+    """A token frame of (sample, round, diffs)."""
+    rows = [
+        (sample, index, token, diff)
+        for sample, index, diffs in cells
+        for token, diff in enumerate(diffs)
+    ]
+    columns = ["sample", "round", "token", "diff"]
+    return pd.DataFrame(rows, columns=columns).astype({"diff": "float32"})
+
+
+def finite(diffs: list[float]) -> list[float]:
+    return [abs(diff) for diff in diffs if math.isfinite(diff)]
+
+
+def cell_bound(diffs: list[float]) -> float:
+    values = finite(diffs)
+    if len(values) < 2:
+        return NAN
+    return fmean(values) - 1.96 * stdev(values) / math.sqrt(len(values))
+
+
+def sample_bound(cells: list[list[float]]) -> float:
+    """By loops, as the docstring has it."""
+    used = [values for values in map(finite, cells) if values]
+    if len(used) < 2:
+        return cell_bound(used[0]) if used else NAN
+    num = sum(map(len, used))
+    mean = sum(map(sum, used)) / num
+    squares = sum((sum(values) - mean * len(values)) ** 2 for values in used)
+    return mean - 1.96 * math.sqrt(len(used) / (len(used) - 1) * squares) / num
+
+
+def same(found: list[float], expected: list[float]) -> bool:
+    return bool(np.allclose(found, expected, rtol=1e-9, atol=1e-9, equal_nan=True))
+
+
+def test_a_cell_is_ranked_by_the_lower_bound_of_its_mean() -> None:
+    tokens = frame(
+        (0, 0, [1.0, 1.0, -1.0]), (0, 1, [0.0, 0.0, 9.0]), (2, 0, [0.5, 0.5])
+    )
+    found = worst_cells(tokens, min_tokens=2)
+
+    assert [*found.columns] == CELLS
+    assert found[["sample", "round"]].to_numpy().tolist() == [[0, 0], [2, 0], [0, 1]]
+    assert found["mean_abs_diff"].tolist() == [1.0, 0.5, 3.0]
+    # Of 0, 0, 9: s = sqrt(27), n = 3, so 3 - 1.96 * 3.
+    assert found["low"].tolist() == pytest.approx([1.0, 0.5, -2.88])
+
+
+def test_cells_of_few_tokens_are_left_out_where_others_have_twenty() -> None:
+    tokens = frame((0, 0, [5.0] * 19), (1, 0, [0.25] * 20), (1, 1, [9.0] * 19 + [NAN]))
+    assert worst_cells(tokens)["sample"].tolist() == [1]
+    assert worst_cells(tokens)["round"].tolist() == [0]
+    assert worst_samples(tokens)["sample"].tolist() == [1]
+
+
+def test_where_no_cell_has_twenty_tokens_all_are_ranked_one_token_last() -> None:
+    tokens = frame((0, 0, [9.0]), (1, 0, [0.25, 0.25]), (2, 0, [9.5]))
+    found = worst_cells(tokens)
+    assert found["sample"].tolist() == [1, 2, 0]
+    assert same(found["low"].tolist(), [0.25, NAN, NAN])
+
+
+def test_what_is_not_finite_is_counted_and_left_out() -> None:
+    tokens = frame((0, 0, [0.5, NAN, -0.5, math.inf]), (0, 1, [NAN, -math.inf]))
+    found = worst_cells(tokens)
+    assert found[CELLS[2:]].to_numpy().tolist() == [[0.5, 0.5, 4, 2]]
+
+    (sample,) = worst_samples(tokens).to_dict("records")
+    assert sample == {
+        "sample": 0,
+        "mean_abs_diff": 0.5,
+        "low": 0.5,
+        "num_tokens": 6,
+        "num_nonfinite": 4,
+        "num_rounds": 2,
+    }
+
+
+def test_a_sample_is_ranked_by_rounds_as_clusters() -> None:
+    # Sample 0 is bad in one round of three, sample 1 a little in all of them.
+    bad = [(0, 0, [3.0] * 10), (0, 1, [0.0] * 10), (0, 2, [0.0] * 10)]
+    little = [(1, index, [0.5] * 10) for index in range(3)]
+    found = worst_samples(frame(*bad, *little))
+
+    assert found["sample"].tolist() == [1, 0]
+    assert found["mean_abs_diff"].tolist() == [0.5, 1.0]
+    # Residuals 20, -10, -10: sqrt(3 / 2 * 600) / 30 = 1.
+    assert found["low"].tolist() == pytest.approx([0.5, 1 - 1.96])
+    assert found["num_rounds"].tolist() == [3, 3]
+
+
+def test_a_sample_of_one_round_has_the_bound_of_its_cell() -> None:
+    tokens = frame((7, 0, [1.0, 2.0, 3.0]))
+    assert worst_samples(tokens)["low"].tolist() == worst_cells(tokens)["low"].tolist()
+
+
+def test_tokens_are_ranked_by_size_equals_in_their_order() -> None:
+    tokens = frame((0, 0, [0.5, -2.0, NAN]), (1, 0, [2.0, math.inf, 0.25]))
+    found = worst_tokens(tokens.assign(text=[*"abcdef"]), num=3)
+    assert found["diff"].tolist() == [-2.0, 2.0, 0.5]
+    assert found["text"].tolist() == ["b", "d", "a"]
+    assert found.index.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("num", "expected"), [(0, 0), (2, 2), (3, 3), (9, 3)])
+def test_no_more_are_returned_than_asked_for(num: int, expected: int) -> None:
+    tokens = frame(*((sample, 0, [1.0] * 20) for sample in range(3)))
+    assert len(worst_cells(tokens, num)) == len(worst_samples(tokens, num)) == expected
+    assert len(worst_tokens(tokens.iloc[::20], num)) == expected
+
+
+@pytest.mark.parametrize("ranking", [worst_cells, worst_tokens, worst_samples])
+@pytest.mark.parametrize("diffs", [[], [NAN, math.inf]])
+def test_of_nothing_finite_nothing_is_worst(
+    ranking: Ranking, diffs: list[float]
+) -> None:
+    known = ranking(frame((0, 0, [1.0])))
+    found = ranking(frame((0, 0, diffs)))
+    assert len(found) == 0
+    assert [*found.columns] == [*known.columns]
+
+
+@pytest.mark.parametrize("ranking", [worst_cells, worst_tokens, worst_samples])
+def test_a_frame_without_diff_is_an_error(ranking: Ranking) -> None:
+    with pytest.raises(FrameError, match="without \\['diff'\\]"):
+        ranking(frame((0, 0, [1.0])).drop(columns="diff"))
+
+
+def test_a_batch_is_ranked_by_its_token_frame() -> None:
+    found = worst_cells(token_frame(hand_batch()), num=1, min_tokens=2)
+    assert found[["sample", "round"]].to_numpy().tolist() == [[0, 0]]
+    # |diff| 0.5 and 0.25: 0.375 - 1.96 * 0.125.
+    assert found["low"].tolist() == pytest.approx([0.13])
+
+
+DIFFS = st.lists(
+    st.floats(-4, 4, width=16) | st.sampled_from([NAN, math.inf]),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), DIFFS), min_size=1, max_size=12))
+def test_every_bound_is_that_of_a_loop(cells: list[tuple[int, list[float]]]) -> None:
+    ordered = sorted(cells, key=lambda cell: cell[0])
+    numbered = [(s, i, diffs) for i, (s, diffs) in enumerate(ordered)]
+    tokens = frame(*numbered)
+
+    found = worst_cells(tokens, num=99, min_tokens=1)
+    by_round = {index: diffs for _, index, diffs in numbered if finite(diffs)}
+    assert sorted(found["round"]) == sorted(by_round)
+    expected = [cell_bound(by_round[index]) for index in found["round"]]
+    assert same(found["low"].tolist(), expected)
+    known = found["low"].dropna().tolist()
+    assert known == sorted(known, reverse=True)
+
+    samples = worst_samples(tokens, num=99, min_tokens=1)
+    bounds = [
+        sample_bound([d for s, d in ordered if s == one]) for one in samples["sample"]
+    ]
+    assert same(samples["low"].tolist(), bounds)
+    sizes = sorted(
+        (x for diffs in by_round.values() for x in finite(diffs)), reverse=True
+    )
+    assert worst_tokens(tokens, num=4)["diff"].abs().tolist() == sizes[:4]
