@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 import rounddiag as rd
 from rounddiag import figures
-from tests.batches import padded, random_log_probs
+from tests.browser.hard_batches import NAMES, hard_batches, with_rounds
 from tests.browser.text_boxes import FigurePage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from playwright.sync_api import Browser
 
-WIDTHS = (400, 1600)
-THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+Theme = Literal["light", "dark"]
+EVERY: list[tuple[Theme, int]] = [
+    *(("light", 400), ("light", 1600)),
+    *(("dark", 400), ("dark", 1600)),
+]
+# Themes differ in colours only.
+EITHER: list[tuple[Theme, int]] = [("light", 400), ("dark", 1600)]
 
 
 def takes_a_batch_alone(name: str) -> bool:
@@ -30,13 +35,29 @@ def takes_a_batch_alone(name: str) -> bool:
 
 
 PLOTS = [name for name in figures.__all__ if takes_a_batch_alone(name)]
-OPTIONS: dict[str, dict[str, Any]] = {
-    "quantiles": {"layers": {"quantiles": True}},
-    "one panel": {"layers": {"counts": False, "quantiles": True, "mean": False}},
-    "from the end": {"last_aligned": True},
-    "by": {"by": "rank"},
-    "long names": {"by": "name", "last_aligned": True},
-    "slime": {"metric": "train_rollout_logprob_abs_diff"},
+HARD = hard_batches()
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "quantiles": ("plot_rounds", {"layers": {"quantiles": True}}),
+    "one panel": (
+        "plot_rounds",
+        {"layers": {"counts": False, "quantiles": True, "mean": False}},
+    ),
+    "from the end": ("plot_rounds", {"last_aligned": True}),
+    "slime": ("plot_rounds", {"metric": "train_rollout_logprob_abs_diff"}),
+    "signed": ("plot_heatmap", {"metric": "mean_diff"}),
+    "largest": ("plot_heatmap", {"metric": "max_abs_diff", "order": "worst"}),
+    "k3": ("plot_heatmap", {"metric": "k3", "pooling": "mean", "order": "rounds"}),
+    "log-probs": ("plot_probabilities", {"axes": "log_prob"}),
+    "diffs": ("plot_probabilities", {"axes": "diff"}),
+    "along the response": ("plot_positions", {"by": "response"}),
+    "to the end": ("plot_positions", {"by": "end"}),
+}
+# These need groups, rewards or values.
+NAMED_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "by": ("plot_rounds", {"by": "rank"}),
+    "by, from the end": ("plot_rounds", {"by": "rank", "last_aligned": True}),
+    "groups": ("plot_heatmap", {"order": "group"}),
+    "rewards": ("plot_heatmap", {"order": "reward"}),
 }
 
 
@@ -47,59 +68,62 @@ def page(chromium: Browser) -> Iterator[FigurePage]:
     opened.close()
 
 
-@pytest.fixture(scope="module")
-def image_window() -> rd.Batch:
-    return rd.load("sample_data/image_window.parquet")
-
-
-@pytest.fixture(scope="module")
-def many_rounds() -> rd.Batch:
-    """120 samples, of 60 rounds at most; those of one in four are exactly alike."""
-    num_samples, width = 120, 120
-    reached = np.arange(num_samples)[:, None] % 60
-    place = np.arange(width)[None]
-    rollout = random_log_probs((num_samples, width), seed=0)
-    noise = random_log_probs((num_samples, width), seed=1) / 100
-    noise[::4] = 0
-    return padded(
-        ((place % 2 == 0) & (place <= 2 * reached)).astype(int),
-        rollout + noise,
-        rollout,
-        sample_columns={
-            "rank": np.arange(num_samples) % 8,
-            "name": np.array([f"environment {i % 5} of many" for i in range(120)]),
-        },
-    )
-
-
-def clashes(page: FigurePage, name: str, data: rd.Batch, **options: Any) -> list[str]:
+def clashes(
+    page: FigurePage,
+    name: str,
+    data: Any,
+    looks: Sequence[tuple[Theme, int]] = EITHER,
+    **options: Any,
+) -> list[str]:
     draw = getattr(figures, name)
+    drawn = {theme: draw(data, theme=theme, **options) for theme, _ in looks}
     return [
-        f"{theme}, {width}: {clash}"
-        for theme in THEMES
-        for figure in [draw(data, theme=theme, **options)]
-        for width in WIDTHS
-        for clash in page.clashes(figure, width)
+        f"{name} {options}, {theme}, {width}: {clash}"
+        for theme, width in looks
+        for clash in page.clashes(drawn[theme], width)
     ]
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_no_words_of_a_figure_touch(
-    name: str, page: FigurePage, image_window: rd.Batch
-) -> None:
-    assert clashes(page, name, image_window) == []
+def test_no_words_of_a_figure_touch(name: str, page: FigurePage) -> None:
+    image_window = rd.load("sample_data/image_window.parquet")
+    assert clashes(page, name, image_window, EVERY) == []
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_no_words_of_the_rounds_touch(
-    name: str, page: FigurePage, many_rounds: rd.Batch
-) -> None:
-    assert clashes(page, "plot_rounds", many_rounds, **OPTIONS[name]) == []
+@pytest.mark.parametrize("kind", HARD)
+def test_no_words_of_a_hard_batch_touch(kind: str, page: FigurePage) -> None:
+    batch = HARD[kind]
+    found = [clash for name in PLOTS for clash in clashes(page, name, batch)]
+    found += clashes(page, "plot_trajectory", batch, sample=0)
+    assert found == []
 
 
-def test_no_words_of_one_sample_touch(page: FigurePage, many_rounds: rd.Batch) -> None:
-    layers = {"quantiles": True}
-    assert clashes(page, "plot_rounds", many_rounds[59:60], layers=layers) == []
+@pytest.mark.parametrize("option", [*OPTIONS, *NAMED_OPTIONS])
+def test_no_words_of_an_option_touch(option: str, page: FigurePage) -> None:
+    name, options = {**OPTIONS, **NAMED_OPTIONS}[option]
+    kinds = ["hostile names"]
+    kinds += ["100 rounds", "1 token", "all NaN"] if option in OPTIONS else []
+    found = [
+        one for kind in kinds for one in clashes(page, name, HARD[kind], **options)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("kind", ["1 round", "100 rounds", "all NaN", "hostile names"])
+@pytest.mark.parametrize("num", [2, 8])
+def test_no_words_of_a_comparison_touch(kind: str, num: int, page: FigurePage) -> None:
+    batches = dict.fromkeys(NAMES[:num], HARD[kind])
+    assert clashes(page, "plot_compare", batches) == []
+
+
+def test_no_words_touch_where_the_values_are_far_apart(page: FigurePage) -> None:
+    batch = with_rounds(30, 6, 4)
+    for factor in (1e-7, 1e4):
+        old = batch.rollout_log_probs + factor * (
+            batch.old_log_probs - batch.rollout_log_probs
+        )
+        far = replace(batch, old_log_probs=old)
+        assert [one for name in PLOTS for one in clashes(page, name, far)] == []
 
 
 def test_words_that_touch_or_are_cut_are_seen(page: FigurePage) -> None:
