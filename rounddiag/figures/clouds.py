@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.figures.color_bar import add_color_bar
-from rounddiag.figures.panels import PANELS, add_empty, panels
+from rounddiag.figures import color_bar
+from rounddiag.figures.canvas import TOP, new_figure
 from rounddiag.figures.scale import LogScale
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
     import plotly.graph_objects as go
 
+    from rounddiag.figures.panels import Axes, Panels
     from rounddiag.figures.theme import Theme
     from rounddiag.stats.densities import Bins
 
     Array = np.ndarray[Any, Any]
 
-
+LAYERS = ("density", "points", "diagonal")
+# Room under a figure without a colour bar, in pixels.
+_BOTTOM = 52
 # What tells the sign of a difference in grey; in text they are ▲ and ▼.
 _UP, _DOWN = "triangle-up", "triangle-down"
 # Points that stand out, of each panel.
@@ -31,49 +36,78 @@ _START = {"light": 0.0, "dark": 0.35}
 
 @dataclass(frozen=True, kw_only=True)
 class Clouds:
-    """What both panels show.
+    """What the panels show.
 
     Attributes
     ----------
+    panels : Panels
     cells : DataFrame
         As `stats.densities` gives them; none where all points are drawn.
     marks : DataFrame
-        Points to be drawn one by one: `is_later`, `x`, `y`, `difference`, `color`, and
+        Points to be drawn one by one: `panel`, `x`, `y`, `difference`, `color`, and
         `text` if there is any.
     ends : (Bins, Bins)
         Of x and y; marks beyond are drawn at the edge.
+    guide : (float, float)
+        Where the line on which both engines agree is on y, left and right.
     noun : str
         What a point stands for.
     numbers : list of str
         Columns of `marks` that a click gives, in this order.
     hover : str
         What a mark says, in plotly's words.
+    layers : mapping of str to bool
+        Which of `LAYERS` are drawn.
     """
 
+    panels: Panels
     cells: pd.DataFrame
     marks: pd.DataFrame
     ends: tuple[Bins, Bins]
+    guide: tuple[float, float]
     noun: str
     numbers: list[str]
     hover: str
+    layers: Mapping[str, bool]
 
-    def add_to(self, figure: go.Figure, look: Theme) -> None:
-        """Draw both panels, and the scale of the density if there is one."""
+    def figure(
+        self, title: str, lines: Sequence[str], labels: tuple[str, str], look: Theme
+    ) -> go.Figure:
+        """Draw all panels, and the scale of the density if there is one."""
         counts = self.cells["num"].to_numpy()
+        has_bar = len(counts) > 0 and self.layers["density"]
+        bottom = color_bar.BOTTOM if has_bar else _BOTTOM
+        height = TOP + self.panels.room + self.panels.height + bottom
+        figure = new_figure(title, lines, look, height=height, bottom=bottom)
+        figure.layout.margin.t += self.panels.room
+        self.panels.add_to(figure, self.ends, labels)
+        if self.layers["diagonal"]:
+            self.panels.add_guide(figure, self.ends[0], self.guide, look)
         scale = _scale(counts, look)
-        parts = zip(PANELS, panels(self.cells), panels(self.marks), strict=True)
-        for name, (axis, cells), (_, marks) in parts:
-            if len(cells):
-                self._add_image(figure, cells, axis, scale)
-            elif marks.empty:
-                add_empty(figure, axis, f"no {name}", look)
-            self._add_marks(figure, marks, axis, look)
-        if len(counts):
-            title = f"{self.noun}s in a bin, logarithmic"
-            add_color_bar(figure, scale, counts, title)
+        for index, axes in enumerate(self.panels.axes):
+            self._add_panel(figure, index, axes, scale, look)
+        if has_bar:
+            what = f"{self.noun}s in a bin, logarithmic"
+            color_bar.add_color_bar(figure, scale, counts, what)
+        return figure
+
+    def _add_panel(
+        self, figure: go.Figure, index: int, axes: Axes, scale: LogScale, look: Theme
+    ) -> None:
+        cells = self.cells[self.cells["panel"] == index]
+        marks = self.marks[self.marks["panel"] == index]
+        has_image = len(cells) > 0 and self.layers["density"]
+        if has_image:
+            self._add_image(figure, cells, axes, scale)
+        if self.layers["points"]:
+            self._add_marks(figure, marks, axes, look)
+        if len(cells) == len(marks) == 0:
+            self.panels.add_empty(figure, axes, self.panels.whys[index], look)
+        elif not has_image and not self.layers["points"]:
+            self.panels.add_empty(figure, axes, "left out", look)
 
     def _add_image(
-        self, figure: go.Figure, cells: pd.DataFrame, axis: str, scale: LogScale
+        self, figure: go.Figure, cells: pd.DataFrame, axes: Axes, scale: LogScale
     ) -> None:
         x, y = self.ends
         counts = np.full((y.num, x.num), np.nan, dtype=np.float32)
@@ -82,24 +116,23 @@ class Clouds:
             z=counts,
             x=x.centres.astype(np.float32),
             y=y.centres.astype(np.float32),
-            xaxis=axis,
             zmin=scale.low,
             zmax=scale.high,
             colorscale=scale.linear_colors(),
             showscale=False,
             hoverongaps=False,
             hovertemplate=f"%{{z:,}} {self.noun}s in this bin<extra></extra>",
+            **axes,
         )
 
     def _add_marks(
-        self, figure: go.Figure, marks: pd.DataFrame, axis: str, look: Theme
+        self, figure: go.Figure, marks: pd.DataFrame, axes: Axes, look: Theme
     ) -> None:
         x, y = self.ends
         has_text = "text" in marks
         figure.add_scatter(
             x=marks["x"].clip(x.low, x.high).to_numpy(np.float32),
             y=marks["y"].clip(y.low, y.high).to_numpy(np.float32),
-            xaxis=axis,
             mode="markers",
             marker={
                 "symbol": np.where(marks["difference"] > 0, _UP, _DOWN),
@@ -111,6 +144,7 @@ class Clouds:
             customdata=marks[self.numbers].to_numpy(np.float32),
             hovertemplate=("<b>%{text}</b><br>" if has_text else "") + self.hover,
             cliponaxis=False,
+            **axes,
         )
 
 

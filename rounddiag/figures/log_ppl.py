@@ -6,28 +6,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
-from rounddiag.figures.clouds import NUM_WORST, Clouds
-from rounddiag.figures.color_bar import BOTTOM
-from rounddiag.figures.panel_words import cautions, heads, why_empty
-from rounddiag.figures.panels import add_guide, add_heads, set_panels
-from rounddiag.figures.sources import num_picked_of, perplexities_of
+from rounddiag.figures.canvas import colored, empty_figure
+from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
+from rounddiag.figures.layers import layers_of
+from rounddiag.figures.panel_words import (
+    about_panels,
+    cautions,
+    heads,
+    panel_names,
+    why_empty,
+    why_nothing,
+)
+from rounddiag.figures.panels import Panels
+from rounddiag.figures.sources import num_picked_of, of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
+from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import agreement, farthest
+from rounddiag.stats.by import numbered
 from rounddiag.stats.densities import Bins, densities
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.schema import Pair
 
 # More points of both panels are drawn as a density, with the worst of each on top.
 _MAX_MARKS = 5_000
-_HEIGHT = TOP + 340
-_BOTTOM = 52
 _NUMBERS = ["sample", "num_tokens", "num_nonfinite", "y", "x", "difference"]
 _HOVER = (
     "sample %{customdata[0]}<br>%{customdata[1]:,} tokens"
@@ -38,7 +48,13 @@ _HOVER = (
 
 
 def plot_log_ppl(
-    data: Batch | pd.DataFrame, *, theme: ThemeName | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    by: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+    layers: Mapping[str, bool] | None = None,
+    theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot each sample's log-perplexity by both engines, first and later rounds.
 
@@ -47,6 +63,13 @@ def plot_log_ppl(
     data : Batch or DataFrame
         A batch, or a token frame with the columns sample, round, rollout_log_prob and
         old_log_prob.
+    by : str, optional
+        A column of samples or rounds, `status` say: a panel for each of its values, at
+        most 8, in place of first and later rounds.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
+    layers : mapping, optional
+        What to leave out: `{"density": False, "points": False, "diagonal": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -58,7 +81,10 @@ def plot_log_ppl(
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column or has another pair, a layer is unknown, or `by` has
+        more than 8 values.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -83,36 +109,46 @@ def plot_log_ppl(
     >>> rd.plot_log_ppl(batch).layout.yaxis.title.text
     'log-perplexity by the training engine [nat]'
     """
-    look = theme_of(theme)
-    points = _points(perplexities_of(data))
-    agreed = agreement(*(points[n].to_numpy() for n in ("x", "y", "is_later")))
+    look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
+    data, pair = of_pair(data, a, b)
+    points, names = _points(perplexities(data, by=by), by)
+    values = (points[name].to_numpy() for name in ("x", "y", "panel"))
+    agreed = agreement(*values, num_panels=len(names))
     title = "Log-perplexity of samples"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "sample"), look)
     x = Bins.around(points["x"].to_numpy(), points["y"].to_numpy())
     cells, marks = _divided(points, x, look)
-    bottom = BOTTOM if len(cells) else _BOTTOM
-    lines = _explanation(cells, look)
+    lines = [*about_panels(by), *_explanation(cells, drawn, pair, look)]
     lines += cautions(agreed, "sample", num_picked_of(data))
-    figure = new_figure(title, lines, look, height=_HEIGHT + bottom, bottom=bottom)
-    add_heads(figure, heads(agreed, "sample"))
-    set_panels(figure, (x, x), (ROLLOUT_LOG_PPL.label, OLD_LOG_PPL.label), look)
-    add_guide(figure, (x.low, x.low), (x.high, x.high), look)
-    Clouds(
+    clouds = Clouds(
+        panels=Panels(
+            names=names,
+            heads=heads(agreed, "sample"),
+            whys=why_nothing(agreed, names),
+        ),
         cells=cells,
         marks=marks,
         ends=(x, x),
+        guide=(x.low, x.high),
         noun="sample",
         numbers=_NUMBERS,
-        hover=_HOVER,
-    ).add_to(figure, look)
-    return figure
+        hover=pair.named(_HOVER),
+        layers=drawn,
+    )
+    labels = pair.label(ROLLOUT_LOG_PPL), pair.label(OLD_LOG_PPL)
+    return clouds.figure(title, lines, labels, look)
 
 
-def _points(samples: pd.DataFrame) -> pd.DataFrame:
-    names = {"rollout_log_ppl": "x", "old_log_ppl": "y"}
-    points = samples.rename(columns=names)
-    return points.assign(difference=points["y"] - points["x"])
+def _points(samples: pd.DataFrame, by: str | None) -> tuple[pd.DataFrame, list[str]]:
+    """Return the points of samples with their panels, and what those are called."""
+    name = by or "is_later"
+    panel, values = numbered(name, samples[name].to_numpy())
+    if by is None:
+        panel = samples[name].to_numpy()
+    x, y = samples["rollout_log_ppl"], samples["old_log_ppl"]
+    points = samples.assign(x=x, y=y, difference=y - x, panel=panel)
+    return points, panel_names(by, values)
 
 
 def _divided(
@@ -123,14 +159,19 @@ def _divided(
     marks = points.assign(color=color).dropna(subset=["x", "y"])
     if len(marks) <= _MAX_MARKS:
         return densities(points[:0], ends, ends), marks
-    size, is_later = marks["difference"].abs().to_numpy(), marks["is_later"].to_numpy()
-    worst = marks.iloc[farthest(size, is_later, NUM_WORST)]
+    size, panel = marks["difference"].abs().to_numpy(), marks["panel"].to_numpy()
+    worst = marks.iloc[farthest(size, panel, NUM_WORST)]
     return densities(points, ends, ends), worst
 
 
-def _explanation(cells: pd.DataFrame, look: Theme) -> list[str]:
+def _explanation(
+    cells: pd.DataFrame, drawn: Mapping[str, bool], pair: Pair, look: Theme
+) -> list[str]:
+    if not drawn["points"]:
+        return []
     less, more = colored("▲", look.less), colored("▼", look.more)
-    lines = [f"{less} training finds the sample more surprising {more} less"]
+    who = pair.named("training finds")
+    lines = [f"{less} {who} the sample more surprising {more} less"]
     if len(cells):
         lines.append(f"points: up to {NUM_WORST} samples that differ most")
     return lines

@@ -1,4 +1,4 @@
-"""What figures of two panels say in words: over each panel and under the title."""
+"""What figures of panels say in words: over and in each, and under the title."""
 
 from __future__ import annotations
 
@@ -7,9 +7,43 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks.words import count
 from rounddiag.figures.labels import CROSS, number
+from rounddiag.figures.round_lines import check_few_lines, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import pandas as pd
+
+_FIRST_AND_LATER = ("first round", "later rounds")
+
+
+def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
+    """Name the panel of each value of a column, or those of rounds.
+
+    Raises
+    ------
+    FrameError
+        If there are more than 8 values.
+    """
+    if by is None:
+        return [*_FIRST_AND_LATER]
+    names = [shortened(value) for value in values]
+    check_few_lines(by, len(names))
+    return names
+
+
+def about_panels(by: str | None) -> list[str]:
+    """Say what the panels are, in a line for the title, where that is no usual one."""
+    return [] if by is None else [f"a panel for each value of {shortened(by)}"]
+
+
+def why_nothing(agreed: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Say of each panel why it is empty if it is."""
+    nonfinite = agreed["num_nonfinite"].to_numpy()
+    return [
+        f"{CROSS} none finite" if num else f"no {name}"
+        for num, name in zip(nonfinite, names, strict=True)
+    ]
 
 
 def heads(agreed: pd.DataFrame, noun: str, *, signed: bool = False) -> list[list[str]]:

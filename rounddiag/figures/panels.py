@@ -1,108 +1,183 @@
-"""Two panels with the same axes: the first round beside later rounds."""
+"""Panels with the same axes beside each other: the first round and later ones, say."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.figures.theme import Theme
     from rounddiag.stats.densities import Bins
 
-PANELS = ("first round", "later rounds")
-_AXES = ("x", "x2")
-_DOMAINS = ((0.0, 0.455), (0.545, 1.0))
+# The parts of the width that the panels of a row take: one alone, or two.
+_ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
+# Height of a panel, in pixels: that of one row, and of each where there are more.
+_HEIGHT, _HEIGHT_OF_MANY = 340, 240
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
-# Heads stand clear of points at the upper edge.
-_HEAD_ABOVE = 5
-# The title that both x axes share begins this far under the plot.
+# Heads stand clear of points at the upper edge, and of the ticks of the row above.
+_HEAD_ABOVE, _TICKS = 5, 26
+# The title that the x axes share begins this far under the plot.
 _TITLE_BELOW = 26
 
-
-def panels(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give each panel's x axis, and the rows of a frame that belong there."""
-    is_later = points["is_later"].to_numpy()
-    for axis, later in zip(_AXES, (False, True), strict=True):
-        yield axis, points[is_later == later]
+# The names of a panel's axes, as a trace has them.
+Axes: TypeAlias = "dict[str, str]"
 
 
-def set_panels(
-    figure: go.Figure, ends: tuple[Bins, Bins], labels: tuple[str, str], look: Theme
-) -> None:
-    """Lay out two panels that share both axes, and name what they show."""
-    x_range, y_range = ([bins.low, bins.high] for bins in ends)
-    for name, domain in zip(("xaxis", "xaxis2"), _DOMAINS, strict=True):
-        figure.layout[name] = {"domain": domain, "range": x_range, "nticks": 5}
-        figure.layout[name].anchor = "y"
-    figure.layout.yaxis = {"title": {"text": labels[1]}, "range": y_range}
-    figure.add_annotation(
-        text=labels[0],
-        x=0.5,
-        y=0,
-        xref="paper",
-        yref="paper",
-        yanchor="top",
-        yshift=-_TITLE_BELOW,
-        showarrow=False,
-        font={"color": look.text},
-    )
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Panels, in rows of two.
 
+    Attributes
+    ----------
+    names : sequence of str
+        Safe in plotly's pseudo HTML.
+    heads : sequence of sequence of str
+        Lines that are written over each, under its name.
+    whys : sequence of str
+        What is said in each that has nothing to show.
+    """
 
-def add_heads(figure: go.Figure, heads: Sequence[Sequence[str]]) -> None:
-    """Write lines over each panel, and make room for them."""
-    room = _HEAD_LINE * (1 + max(len(head) for head in heads))
-    figure.layout.margin.t += room
-    figure.layout.height += room
-    for axis, name, head in zip(_AXES, PANELS, heads, strict=True):
+    names: Sequence[str]
+    heads: Sequence[Sequence[str]]
+    whys: Sequence[str]
+
+    @property
+    def height(self) -> int:
+        """Of all rows with what is between them, in pixels."""
+        return self._num_rows * (self._row + self._gap) - self._gap
+
+    @property
+    def room(self) -> int:
+        """What the heads of a row take over it, in pixels."""
+        return _HEAD_LINE * (1 + max(map(len, self.heads)))
+
+    @property
+    def axes(self) -> Iterator[Axes]:
+        """Those of each panel: all have an x axis, and a row has one y axis."""
+        for index in range(len(self.names)):
+            row = index // len(self._columns)
+            yield {"xaxis": _numbered("x", index), "yaxis": _numbered("y", row)}
+
+    def add_to(
+        self, figure: go.Figure, ends: tuple[Bins, Bins], labels: tuple[str, str]
+    ) -> None:
+        """Lay out the axes of all panels, which share their ends, and name them."""
+        x_range, y_range = ([bins.low, bins.high] for bins in ends)
+        for index, axes in enumerate(self.axes):
+            row, column = divmod(index, len(self._columns))
+            top = self.height - row * (self._row + self._gap)
+            figure.layout[_layout_name(axes["xaxis"])] = {
+                "domain": self._columns[column],
+                "range": x_range,
+                "nticks": 5,
+                "anchor": axes["yaxis"],
+            }
+            figure.layout[_layout_name(axes["yaxis"])] = {
+                "domain": [(top - self._row) / self.height, top / self.height],
+                "range": y_range,
+                "title": {"text": labels[1]},
+            }
+            self._add_head(figure, index, axes)
+        self._add_title(figure, labels[0])
+
+    def add_guide(
+        self, figure: go.Figure, x: Bins, y: tuple[float, float], look: Theme
+    ) -> None:
+        """Draw the line on which both engines agree, under what is drawn."""
+        for axes in self.axes:
+            figure.add_shape(
+                type="line",
+                layer="below",
+                xref=axes["xaxis"],
+                yref=axes["yaxis"],
+                x0=x.low,
+                y0=y[0],
+                x1=x.high,
+                y1=y[1],
+                line={"color": look.muted, "width": 1, "dash": "dot"},
+            )
+
+    def add_empty(self, figure: go.Figure, axes: Axes, why: str, look: Theme) -> None:
+        """Say in a panel why it is empty."""
+        # An axis without a trace would not be drawn.
+        figure.add_scatter(x=[None], y=[None], **axes)
         figure.add_annotation(
-            text="<br>".join([f"<b>{name}</b>", *head]),
+            text=why,
+            x=0.5,
+            y=0.5,
+            showarrow=False,
+            font={"color": look.muted},
+            bgcolor=look.paper,
+            **_domains(axes),
+        )
+
+    @property
+    def _columns(self) -> tuple[tuple[float, float], ...]:
+        return _ALONE if len(self.names) == 1 else _BESIDE
+
+    @property
+    def _num_rows(self) -> int:
+        return -(-len(self.names) // len(self._columns))
+
+    @property
+    def _row(self) -> int:
+        return _HEIGHT if self._num_rows == 1 else _HEIGHT_OF_MANY
+
+    @property
+    def _gap(self) -> int:
+        return self.room + _HEAD_ABOVE + _TICKS
+
+    def _add_head(self, figure: go.Figure, index: int, axes: Axes) -> None:
+        figure.add_annotation(
+            text="<br>".join([f"<b>{self.names[index]}</b>", *self.heads[index]]),
             x=0,
             y=1,
-            xref=f"{axis} domain",
-            yref="paper",
             xanchor="left",
             yanchor="top",
-            yshift=room + _HEAD_ABOVE,
+            yshift=self.room + _HEAD_ABOVE,
             align="left",
             showarrow=False,
             font={"size": _HEAD_SIZE},
+            **_domains(axes),
+        )
+
+    def _add_title(self, figure: go.Figure, text: str) -> None:
+        figure.add_annotation(
+            text=text,
+            x=0.5,
+            y=0,
+            xref="paper",
+            yref="paper",
+            yanchor="top",
+            yshift=-_TITLE_BELOW,
+            showarrow=False,
         )
 
 
-def add_guide(
-    figure: go.Figure, start: tuple[float, float], end: tuple[float, float], look: Theme
-) -> None:
-    """Draw the line on which both engines agree, under what is drawn."""
-    for axis in _AXES:
-        figure.add_shape(
-            type="line",
-            layer="below",
-            xref=axis,
-            yref="y",
-            x0=start[0],
-            y0=start[1],
-            x1=end[0],
-            y1=end[1],
-            line={"color": look.muted, "width": 1, "dash": "dot"},
-        )
+def _numbered(axis: str, index: int) -> str:
+    """Return what traces call an axis: the first has no number."""
+    return f"{axis}{index + 1}" if index else axis
 
 
-def add_empty(figure: go.Figure, axis: str, why: str, look: Theme) -> None:
-    """Say in a panel why it is empty."""
-    # An axis without a trace would not be drawn.
-    figure.add_scatter(x=[None], y=[None], xaxis=axis)
-    figure.add_annotation(
-        text=why,
-        x=0.5,
-        y=0.5,
-        xref=f"{axis} domain",
-        yref="y domain",
-        showarrow=False,
-        font={"color": look.muted},
-        bgcolor=look.paper,
-    )
+def _layout_name(axis: str) -> str:
+    """Return what the layout calls an axis.
+
+    Examples
+    --------
+    >>> _layout_name("x"), _layout_name("y2")
+    ('xaxis', 'yaxis2')
+    """
+    return f"{axis[0]}axis{axis[1:]}"
+
+
+def _domains(axes: Axes) -> dict[str, str]:
+    """Refer to shares of a panel, in place of values on its axes."""
+    return {
+        "xref": f"{axes['xaxis']} domain",
+        "yref": f"{axes['yaxis']} domain",
+    }

@@ -8,36 +8,46 @@ import numpy as np
 
 from rounddiag.checks.words import count
 from rounddiag.errors import FrameError
-from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
-from rounddiag.figures.clouds import NUM_WORST, Clouds
-from rounddiag.figures.color_bar import BOTTOM
+from rounddiag.figures.canvas import colored, empty_figure
+from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures.labels import number
-from rounddiag.figures.panel_words import cautions, heads, why_empty
-from rounddiag.figures.panels import add_guide, add_heads, set_panels
-from rounddiag.figures.sources import num_picked_of, pairs_of
+from rounddiag.figures.layers import layers_of
+from rounddiag.figures.panel_words import (
+    about_panels,
+    cautions,
+    heads,
+    panel_names,
+    why_empty,
+    why_nothing,
+)
+from rounddiag.figures.panels import Panels
+from rounddiag.figures.sources import num_picked_of, of_pair, pairs_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.figures.token_marks import HOVER, NUMBERS, token_marks
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import agreement
 from rounddiag.stats.densities import densities, num_beyond
+from rounddiag.stats.splits import split_by, split_first
 from rounddiag.stats.token_pairs import signed_log, token_bins, token_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.schema import Pair
     from rounddiag.stats.densities import Bins
     from rounddiag.stats.token_pairs import Axes
 
 # Labels of the x axis and of the y axis.
 _LABELS = {
-    "probability": (ROLLOUT_PROB.label, OLD_PROB.label),
-    "log_prob": (TOKENS["rollout_log_prob"].label, TOKENS["old_log_prob"].label),
-    "diff": (ROLLOUT_PROB.label, DIFF.label),
+    "probability": (ROLLOUT_PROB, OLD_PROB),
+    "log_prob": (TOKENS["rollout_log_prob"], TOKENS["old_log_prob"]),
+    "diff": (ROLLOUT_PROB, DIFF),
 }
-_HEIGHT = TOP + 340 + BOTTOM
 # Ticks of a signed logarithm, and how many may stand on either side of zero.
 _DECADES = 10.0 ** np.arange(-2, 39)
 _MAX_DECADES = 5
@@ -47,6 +57,10 @@ def plot_probabilities(
     data: Batch | pd.DataFrame,
     *,
     axes: Axes = "probability",
+    by: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot each token's probability by both engines, first round and later rounds.
@@ -60,6 +74,13 @@ def plot_probabilities(
         Old against rollout probability; the same of log-probs, from -20 nat on; or
         old - rollout log-prob, on a scale that is logarithmic on both sides of zero,
         against rollout probability.
+    by : str, optional
+        A column of samples or rounds, `status` say: a panel for each of its values, at
+        most 8, in place of first and later rounds.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
+    layers : mapping, optional
+        What to leave out: `{"density": False, "points": False, "diagonal": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -71,7 +92,10 @@ def plot_probabilities(
     Raises
     ------
     FrameError
-        If there are no such axes, or a frame lacks a column.
+        If there are no such axes, a frame lacks a column or has another pair, a layer
+        is unknown, or `by` has more than 8 values.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -103,55 +127,66 @@ def plot_probabilities(
             found=repr(axes),
             advice='Leave it out for "probability".',
         )
-    look = theme_of(theme)
+    look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
+    data, pair = of_pair(data, a, b)
     tokens = pairs_of(data)
-    pairs = token_pairs(tokens, axes)
-    agreed = agreement(*(pairs[n].to_numpy() for n in ("rollout", "old", "is_later")))
+    split = split_first(tokens) if by is None else split_by(data, tokens, by)
+    names = panel_names(by, split.values)
+    pairs = token_pairs(tokens, axes).assign(panel=split.codes)
+    values = (pairs[name].to_numpy() for name in ("rollout", "old", "panel"))
+    agreed = agreement(*values, num_panels=len(names))
     title = "Token probabilities"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "token"), look)
     ends = token_bins(pairs, axes)
-    lines = _explanation(pairs, ends, look)
+    lines = [*about_panels(by), *_explanation(pairs, ends, drawn, pair, look)]
     lines += cautions(agreed, "token", num_picked_of(data))
-    figure = new_figure(title, lines, look, height=_HEIGHT, bottom=BOTTOM)
-    add_heads(figure, heads(agreed, "token", signed=axes == "diff"))
-    _set_axes(figure, ends, axes, look)
-    Clouds(
+    clouds = Clouds(
+        panels=Panels(
+            names=names,
+            heads=heads(agreed, "token", signed=axes == "diff"),
+            whys=why_nothing(agreed, names),
+        ),
         cells=densities(pairs, *ends),
         marks=token_marks(data, tokens, pairs, look),
         ends=ends,
+        guide=(0, 0) if axes == "diff" else (ends[1].low, ends[1].high),
         noun="token",
         numbers=NUMBERS,
-        hover=HOVER,
-    ).add_to(figure, look)
+        hover=pair.named(HOVER),
+        layers=drawn,
+    )
+    x, y = _LABELS[axes]
+    figure = clouds.figure(title, lines, (pair.label(x), pair.label(y)), look)
+    if axes == "diff":
+        _set_ticks(figure, ends[1])
     return figure
 
 
 def _explanation(
-    pairs: pd.DataFrame, ends: tuple[Bins, Bins], look: Theme
+    pairs: pd.DataFrame,
+    ends: tuple[Bins, Bins],
+    drawn: Mapping[str, bool],
+    pair: Pair,
+    look: Theme,
 ) -> list[str]:
     more, less = colored("▲", look.more), colored("▼", look.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
-        f"{more} training likes the token more {less} less",
+        f"{more} {pair.named('training likes')} the token more {less} less",
     ]
+    lines = lines if drawn["points"] else []
     num = num_beyond(pairs, *ends)
     if num:
         lines.append(f"{count(num, 'token')} beyond the axes, drawn at their edge")
     return lines
 
 
-def _set_axes(
-    figure: go.Figure, ends: tuple[Bins, Bins], axes: Axes, look: Theme
-) -> None:
-    x, y = ends
-    set_panels(figure, ends, _LABELS[axes], look)
-    if axes != "diff":
-        add_guide(figure, (x.low, y.low), (x.high, y.high), look)
-        return
-    add_guide(figure, (x.low, 0), (x.high, 0), look)
+def _set_ticks(figure: go.Figure, y: Bins) -> None:
+    """Mark powers of ten on the signed logarithm of every panel."""
     decades = _DECADES[signed_log(_DECADES) <= y.high]
     decades = decades[:: -(-len(decades) // _MAX_DECADES)]
     values = np.concatenate([-decades[::-1], [0], decades])
-    figure.layout.yaxis.tickvals = signed_log(values)
-    figure.layout.yaxis.ticktext = [number(value) for value in values]
+    figure.update_yaxes(
+        tickvals=signed_log(values), ticktext=[number(value) for value in values]
+    )

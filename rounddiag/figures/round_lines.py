@@ -84,14 +84,19 @@ def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLi
     if by is None:
         return [RoundLine(name="", rows=summary, color=look.text)]
     groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
-    if len(groups) > MAX_LINES:
+    check_few_lines(by, len(groups))
+    return [_line(i, len(groups), *group, look) for i, group in enumerate(groups)]
+
+
+def check_few_lines(by: str, num: int) -> None:
+    """Raise a FrameError for more than 8 values: they could not be told apart."""
+    if num > MAX_LINES:
         raise FrameError.build(
             key="by",
             expected=f"a column of at most {MAX_LINES} values, a line each",
-            found=f"{by!r} with {len(groups)} values",
+            found=f"{by!r} with {num} values",
             advice="Put values into bins in a column of your own, and name that one.",
         )
-    return [_line(i, len(groups), *group, look) for i, group in enumerate(groups)]
 
 
 def _line(

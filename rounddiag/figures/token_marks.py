@@ -39,17 +39,18 @@ def token_marks(
     data : Batch or DataFrame
         Where their text is, if there is any.
     tokens, pairs : DataFrame
-        As `sources.pairs_of` and `stats.token_pairs` give them.
+        As `sources.pairs_of` and `stats.token_pairs` give them, and each one's
+        `panel`.
     look : Theme
 
     Returns
     -------
     DataFrame
-        With `is_later`, `x`, `y`, `color`, the columns `NUMBERS`, and `text` if there
+        With `panel`, `x`, `y`, `color`, the columns `NUMBERS`, and `text` if there
         is any.
     """
     difference = (pairs["old"] - pairs["rollout"]).to_numpy()
-    rows = farthest(np.abs(difference), pairs["is_later"].to_numpy(), NUM_WORST)
+    rows = farthest(np.abs(difference), pairs["panel"].to_numpy(), NUM_WORST)
     keys = tokens[["sample", "round", "token"]].iloc[rows].reset_index(drop=True)
     marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
     marks["difference"] = difference[rows]

@@ -15,6 +15,7 @@ _WORDS = (
     ("by the training engine", "by {a}"),
     ("by the sampling engine", "by {b}"),
     ("training likes", "{a} likes"),
+    ("training finds", "{a} finds"),
     ("trainer - inference", "{a} - {b}"),
     ("old", "{a}"),
     ("rollout", "{b}"),

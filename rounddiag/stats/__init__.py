@@ -2,11 +2,12 @@
 
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.comparison import differences
-from rounddiag.stats.conditional import conditional, standardised
+from rounddiag.stats.conditional import conditional
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
 from rounddiag.stats.role_means import role_means
 from rounddiag.stats.samples import correlations, groups
+from rounddiag.stats.standardising import standardised
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary
 from rounddiag.stats.tails import tails
 from rounddiag.stats.truncation import truncation

@@ -1,4 +1,4 @@
-"""How well two engines' values agree, in the first round and in later ones."""
+"""How well two engines' values agree, in each panel of a figure."""
 
 from __future__ import annotations
 
@@ -11,62 +11,65 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def agreement(rollout: Array, old: Array, is_later: Array) -> pd.DataFrame:
+def agreement(
+    rollout: Array, old: Array, panel: Array, *, num_panels: int
+) -> pd.DataFrame:
     """Compare what both engines say of the same tokens, or samples.
 
     Parameters
     ----------
     rollout, old : ndarray of float, shape (num,)
         Log-probs, probabilities or log-perplexities.
-    is_later : ndarray of bool, shape (num,)
-        Whether each is of a later round than the first.
+    panel : ndarray of int, shape (num,)
+        Where each is shown, counted from 0.
+    num_panels : int
 
     Returns
     -------
     DataFrame
-        Two rows, the first round and later rounds: `is_later`, `num` (of which both
-        values are finite), `num_nonfinite`, `mean_abs_diff` and `mean_diff` of old -
-        rollout, in the unit of the values, and `pearson`, which is NaN where one of
-        them does not vary.
+        One row a panel: `num` (of which both values are finite), `num_nonfinite`,
+        `mean_abs_diff` and `mean_diff` of old - rollout, in the unit of the values, and
+        `pearson`, which is NaN where one of them does not vary.
 
     Examples
     --------
     >>> rollout, old = np.array([0.5, 0.25, 1.0]), np.array([0.75, 0.0, 0.5])
-    >>> found = agreement(rollout, old, np.array([False, False, True]))
+    >>> found = agreement(rollout, old, np.array([0, 0, 1]), num_panels=2)
     >>> found[["num", "mean_abs_diff", "mean_diff", "pearson"]]
        num  mean_abs_diff  mean_diff  pearson
     0    2           0.25        0.0      1.0
     1    1           0.50       -0.5      NaN
     """
-    parts = [is_later == later for later in (False, True)]
-    rows = [_row(rollout[part], old[part]) for part in parts]
-    return pd.DataFrame({"is_later": [False, True]}).join(pd.DataFrame(rows))
+    parts = [panel == index for index in range(num_panels)]
+    return pd.DataFrame([_row(rollout[part], old[part]) for part in parts])
 
 
-def farthest(distance: Array, is_later: Array, num: int) -> Array:
-    """Return where the largest distances are, of the first round and of later ones.
+def farthest(distance: Array, panel: Array, num: int) -> Array:
+    """Return where the largest distances of each panel are.
 
     Parameters
     ----------
     distance : ndarray of float, shape (num_points,)
         None that is 0 or not finite is returned.
-    is_later : ndarray of bool, shape (num_points,)
+    panel : ndarray of int, shape (num_points,)
+        Where each is shown, counted from 0.
     num : int
-        How many of each of both, at most.
+        How many of each panel, at most.
 
     Returns
     -------
     ndarray of int
-        Indices, the largest distance of each part first, the first round before.
+        Indices, panel by panel, the largest distance first.
 
     Examples
     --------
-    >>> later = np.array([False, False, True, True])
-    >>> farthest(np.array([1.0, 2.0, 0.0, np.inf]), later, 5).tolist()
+    >>> panel = np.array([0, 0, 1, 1])
+    >>> farthest(np.array([1.0, 2.0, 0.0, np.inf]), panel, 5).tolist()
     [1, 0]
     """
     known = np.isfinite(distance) & (distance > 0)
-    found = [_largest(distance, known & (is_later == part), num) for part in (0, 1)]
+    panels = range(int(panel.max(initial=0)) + 1)
+    found = [_largest(distance, known & (panel == index), num) for index in panels]
     return np.concatenate(found)
 
 

@@ -11,6 +11,7 @@ from rounddiag.core import sample_frame
 from rounddiag.core.open_columns import open_names, open_values
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
+from rounddiag.stats.places import num_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MAX_VALUES = 100
+# Screenshots that a round's sample had seen by then; a column of that name goes first.
+_NUM_IMAGES = "num_images"
 # A frame has no two columns of one name.
 _TAKEN = {column.name for column in SUMMARY.columns}
 
 
 def values_of_batch(batch: Batch, name: str) -> Array:
     """Return a column of rounds, of samples, or of the sample frame, by round.
+
+    `num_images` is known of a batch with screenshots too.
 
     Raises
     ------
@@ -36,7 +41,10 @@ def values_of_batch(batch: Batch, name: str) -> Array:
     if name in opened and name not in _TAKEN:
         return open_values(batch, name)
     samples = sample_frame(batch)
-    _check(name, [*opened, *(known for known in samples if known not in opened)])
+    counted = [_NUM_IMAGES] if batch.images is not None else []
+    _check(name, dict.fromkeys([*opened, *samples, *counted]))
+    if name not in samples:
+        return num_seen(batch, _keys(batch), by=name)
     of_sample: Array = samples[name].to_numpy()
     found: Array = of_sample[batch.rounds.sample.cpu().numpy()]
     return found
@@ -58,6 +66,19 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
     if (highest != lowest).any():
         raise _unfit(name, "one value for all tokens of a round", "several values")
     return values[highest]
+
+
+def tokens_by(tokens: pd.DataFrame, name: str) -> Array:
+    """Return a column of a token frame.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column.
+    """
+    _check(name, tokens)
+    column: Array = tokens[name].to_numpy()
+    return column
 
 
 def numbered(name: str, values: Array) -> tuple[Array, Array]:
@@ -91,6 +112,12 @@ def check_few(name: str, values: Array) -> None:
     """Raise a FrameError for more than 100 values."""
     if len(values) > MAX_VALUES:
         raise _unfit(name, f"at most {MAX_VALUES} values", f"{len(values)}")
+
+
+def _keys(batch: Batch) -> dict[str, Array]:
+    """Return the sample and the index of each round."""
+    rounds = batch.rounds
+    return {"sample": rounds.sample.cpu().numpy(), "round": rounds.round.cpu().numpy()}
 
 
 def _check(name: str, known: Iterable[object]) -> None:

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.measures import MEASURES
+from rounddiag.stats.estimator import Estimator
 from rounddiag.stats.resampling import Resampling
 
 if TYPE_CHECKING:
+    from rounddiag.core.measures import Measure
+
     Array = np.ndarray[Any, Any]
 
 
 def cell_means(
-    values: Array, cell: Array, sample: Array, cluster: Array | None = None
+    values: Array,
+    cell: Array,
+    sample: Array,
+    cluster: Array | None = None,
+    *,
+    measure: Measure = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
     """Return the mean of each cell's finite values, with a clustered interval.
 
@@ -26,6 +35,8 @@ def cell_means(
     cluster : ndarray of int, shape (num_samples,), optional
         What each sample goes together with when the interval is made, counted from 0;
         each sample alone where left out.
+    measure : Measure
+        What the values are: whether they have a sign, and what counts alike in a mean.
 
     Returns
     -------
@@ -50,7 +61,6 @@ def cell_means(
         place, values = place[finite], values[finite]
     counts, totals = _added(place, shape), _added(place, shape, values)
     clusters = np.arange(shape[0]) if cluster is None else cluster[: shape[0]]
-    low, high = _intervals(totals, counts, clusters)
     num_finite = counts.sum(0)
     frame = pd.DataFrame(
         {
@@ -58,9 +68,7 @@ def cell_means(
             "num_samples": np.count_nonzero(num_tokens, axis=0),
             "num_tokens": num_tokens.sum(0).astype(np.int64),
             "num_nonfinite": (num_tokens.sum(0) - num_finite).astype(np.int64),
-            "mean": totals.sum(0) / np.where(num_finite > 0, num_finite, np.nan),
-            "ci_low": low,
-            "ci_high": high,
+            **_means(totals, counts, clusters, measure),
         }
     )
     return frame[frame["num_tokens"] > 0].reset_index(drop=True)
@@ -72,14 +80,18 @@ def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -
     return flat.astype(np.float64, copy=False).reshape(shape)
 
 
-def _intervals(totals: Array, counts: Array, cluster: Array) -> tuple[Array, Array]:
-    num = int(cluster.max(initial=-1)) + 1
-    draws = Resampling(num)
-    pairs = [
-        draws.ratio_interval(
-            np.bincount(cluster, total, num), np.bincount(cluster, count, num)
+def _means(
+    totals: Array, counts: Array, cluster: Array, measure: Measure
+) -> pd.DataFrame:
+    """Return the mean of each cell, and the ends of its interval."""
+    how = Estimator(measure=measure, weight="token", ci=0.95)
+    draws = Resampling(int(cluster.max(initial=-1)) + 1)
+    of_cells = [
+        how.mean(
+            {"sample": np.arange(len(of)), "cluster": cluster, "num_finite": of},
+            total,
+            draws,
         )
-        for total, count in zip(totals.T, counts.T, strict=True)
+        for total, of in zip(totals.T, counts.T, strict=True)
     ]
-    low, high = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-    return low, high
+    return pd.DataFrame(of_cells, columns=["mean", "ci_low", "ci_high"], dtype=float)

@@ -86,38 +86,41 @@ class Bins:
 
 
 def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
-    """Count points in bins of two dimensions, of the first round and of later ones.
+    """Count the points of each panel in bins of two dimensions.
 
     Parameters
     ----------
     points : DataFrame
-        With `is_later`, `x` and `y`; those that are not finite are left out.
+        With `panel`, counted from 0, `x` and `y`; those that are not finite are left
+        out.
     x, y : Bins
 
     Returns
     -------
     DataFrame
-        One row a bin that has points: `is_later`, `x_bin`, `y_bin` and `num`; what
+        One row a bin that has points: `panel`, `x_bin`, `y_bin` and `num`; what
         lies beyond the bins is counted in those at their ends.
 
     Examples
     --------
-    >>> frame = pd.DataFrame({"is_later": False, "x": [0.1, 0.1], "y": [0.9, 0.9]})
+    >>> frame = pd.DataFrame({"panel": 0, "x": [0.1, 0.1], "y": [0.9, 0.9]})
     >>> ends = Bins(low=0, high=1, num=2)
     >>> densities(frame, ends, ends)
-       is_later  x_bin  y_bin  num
-    0     False      0      1    2
+       panel  x_bin  y_bin  num
+    0      0      0      1    2
     """
     kept = _finite(points)
-    flat = kept["is_later"].to_numpy() * np.int32(y.num)
+    panel = kept["panel"].to_numpy()
+    flat = panel * np.int32(y.num)
     flat += y.place(kept["y"].to_numpy())
     flat *= np.int32(x.num)
     flat += x.place(kept["x"].to_numpy())
-    counts = np.bincount(flat, minlength=2 * y.num * x.num)
-    is_later, y_bin, x_bin = np.nonzero(counts.reshape(2, y.num, x.num))
+    num_panels = int(panel.max(initial=0)) + 1
+    counts = np.bincount(flat, minlength=num_panels * y.num * x.num)
+    panel, y_bin, x_bin = np.nonzero(counts.reshape(num_panels, y.num, x.num))
     return pd.DataFrame(
         {
-            "is_later": is_later.astype(bool),
+            "panel": panel,
             "x_bin": x_bin,
             "y_bin": y_bin,
             "num": counts[counts > 0],

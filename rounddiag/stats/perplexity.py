@@ -10,14 +10,17 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
+from rounddiag.stats.splits import split_by, split_first
 
 if TYPE_CHECKING:
+    from rounddiag.stats.splits import Split
+
     Array = np.ndarray[Any, Any]
 
 _COLUMNS = ("rollout_log_prob", "old_log_prob")
 
 
-def perplexities(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Return each sample's log-perplexities in its first round and in later ones.
 
     The log-perplexity of an engine is :math:`-\frac{1}{n} \sum_t \log p_t`, here over
@@ -29,18 +32,22 @@ def perplexities(data: Batch | pd.DataFrame) -> pd.DataFrame:
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob` and `old_log_prob`.
+    by : str, optional
+        A column of samples or rounds, which divides tokens in place of first and later
+        rounds.
 
     Returns
     -------
     DataFrame
-        At most two rows a sample, for the first round and for later rounds: `sample`,
-        `is_later`, `num_tokens`, `num_nonfinite` (tokens left out), `rollout_log_ppl`
-        and `old_log_ppl` in nats, NaN where no token is left.
+        At most two rows a sample, for the first round and for later rounds (or one for
+        each of its values): `sample`, `is_later` (or the column), `num_tokens`,
+        `num_nonfinite` (tokens left out), `rollout_log_ppl` and `old_log_ppl` in nats,
+        NaN where no token is left.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or there is none to divide by.
 
     References
     ----------
@@ -61,20 +68,22 @@ def perplexities(data: Batch | pd.DataFrame) -> pd.DataFrame:
     0     False              1.5          2.0
     1      True              1.0          0.5
     """
-    if isinstance(data, Batch):
-        data = token_frame(data, _COLUMNS)
-    schema.TOKENS.require(data.columns, "sample", "round", *_COLUMNS)
-    part = 2 * data["sample"].to_numpy(dtype=np.int64)
-    part += data["round"].to_numpy() > 0
-    rollout, old = (data[name].to_numpy() for name in _COLUMNS)
+    tokens = token_frame(data, _COLUMNS) if isinstance(data, Batch) else data
+    schema.TOKENS.require(tokens.columns, "sample", "round", *_COLUMNS)
+    split = split_first(tokens) if by is None else split_by(data, tokens, by)
+    part = max(len(split.values), 1) * tokens["sample"].to_numpy(dtype=np.int64)
+    part += split.codes
+    rollout, old = (tokens[name].to_numpy() for name in _COLUMNS)
     finite = np.isfinite(rollout) & np.isfinite(old)
     used = (part, rollout, old)
     if not finite.all():
         used = (part[finite], rollout[finite], old[finite])
-    return _frame(np.bincount(part), *used)
+    return _frame(split, np.bincount(part), *used)
 
 
-def _frame(num_tokens: Array, part: Array, rollout: Array, old: Array) -> pd.DataFrame:
+def _frame(
+    split: Split, num_tokens: Array, part: Array, rollout: Array, old: Array
+) -> pd.DataFrame:
     size = len(num_tokens)
     num = np.bincount(part, minlength=size)
     there = np.flatnonzero(num_tokens)
@@ -83,12 +92,14 @@ def _frame(num_tokens: Array, part: Array, rollout: Array, old: Array) -> pd.Dat
         name: np.bincount(part, values, size)[there] / -of_none
         for name, values in (("rollout_log_ppl", rollout), ("old_log_ppl", old))
     }
-    return pd.DataFrame(
+    sample, parts = np.divmod(there, max(len(split.values), 1))
+    found = pd.DataFrame(
         {
-            "sample": (there // 2).astype(np.int32),
-            "is_later": there % 2 == 1,
+            "sample": sample.astype(np.int32),
             "num_tokens": num_tokens[there],
             "num_nonfinite": (num_tokens - num)[there],
             **means,
         }
     )
+    split.tell(found, parts, place=1)
+    return found

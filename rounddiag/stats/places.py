@@ -10,6 +10,8 @@ from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from rounddiag.batch import Batch
@@ -58,7 +60,7 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
         case "image":
             return _since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
-            return _num_seen(batch, rounds)
+            return num_seen(batch, rounds)
 
 
 def check_by(by: str) -> None:
@@ -105,20 +107,36 @@ def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
     return np.where(found, start - np.append(began, 0)[last], NOWHERE)
 
 
-def _num_seen(batch: Batch, rounds: pd.DataFrame) -> Array:
-    """Return how many screenshots of its sample were shown before each round."""
-    shots = _screenshots(batch, "images")
+def num_seen(
+    batch: Batch, rounds: Mapping[str, Array] | pd.DataFrame, *, by: str = "images"
+) -> Array:
+    """Return how many screenshots of its sample were shown before each round.
+
+    Parameters
+    ----------
+    batch : Batch
+    rounds : mapping or DataFrame
+        Each one's `sample` and `round`.
+    by : str
+        What the user calls that.
+
+    Raises
+    ------
+    FrameError
+        If the batch does not know.
+    """
+    shots = _screenshots(batch, by)
     # Of those with a position, no round follows where none is named.
     num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)
     if num_unknown:
         raise _unknown(
-            by="images",
+            by=by,
             expected="screenshots whose `round` is known",
             found=f"{num_unknown} of {len(shots)} without it",
         )
     pairs = [(index, before) for index, _, before in shots if before is not None]
     shown, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    sample, index = (rounds[key].to_numpy(np.int64) for key in ("sample", "round"))
+    sample, index = (np.asarray(rounds[k], np.int64) for k in ("sample", "round"))
     span = int(max(before.max(initial=0), index.max(initial=0))) + 1
     keys = np.sort(shown * span + before)
     upto = np.searchsorted(keys, sample * span + index, side="right")
@@ -126,7 +144,7 @@ def _num_seen(batch: Batch, rounds: pd.DataFrame) -> Array:
     return num_seen
 
 
-def _screenshots(batch: Batch, by: By) -> list[tuple[int, int | None, int | None]]:
+def _screenshots(batch: Batch, by: str) -> list[tuple[int, int | None, int | None]]:
     """Return the sample, the position and the round of every screenshot."""
     if batch.images is None:
         raise _unknown(
@@ -139,7 +157,7 @@ def _screenshots(batch: Batch, by: By) -> list[tuple[int, int | None, int | None
     ]
 
 
-def _unknown(*, by: By, expected: str, found: str) -> FrameError:
+def _unknown(*, by: str, expected: str, found: str) -> FrameError:
     return FrameError.build(
         key="by",
         expected=f"{expected} for by={by!r}",

@@ -10,8 +10,8 @@ from rounddiag.core import round_and_token_frames
 from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
-from rounddiag.stats.conditional import round_group
 from rounddiag.stats.places import NOWHERE, first_places
+from rounddiag.stats.splits import round_group
 
 if TYPE_CHECKING:
     import pandas as pd

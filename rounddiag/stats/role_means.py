@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core import round_and_token_frames, token_roles
+from rounddiag.core.measures import measure_of
+from rounddiag.core.pairs import told
 from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
+from rounddiag.stats.measuring import measured
+from rounddiag.stats.splits import split_by
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -21,8 +25,14 @@ if TYPE_CHECKING:
 FIRST, LAST = "first of a round", "last of a round"
 
 
-def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
-    """Return mean |diff| by what tokens are for, with clustered intervals.
+def role_means(
+    batch: Batch,
+    *,
+    tagger: Tagger | None = None,
+    metric: str = "abs_diff",
+    by: str | None = None,
+) -> pd.DataFrame:
+    """Return mean |diff|, or another metric, by what tokens are for, with intervals.
 
     Parameters
     ----------
@@ -32,6 +42,10 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
     tagger : callable, optional
         From the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
+    metric : str
+        What is averaged, as in `round_summary`.
+    by : str, optional
+        A column of samples or rounds: a row for each of its values.
 
     Returns
     -------
@@ -39,12 +53,12 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
         One row a role that a token has, and the first and the last token of all rounds
         as two more: `role`, `overlaps` (True for these two, which are counted among
         the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
-        `ci_low`, `ci_high`; in nats.
+        `ci_low`, `ci_high`, in the unit of the metric; `by` comes after the role.
 
     Raises
     ------
     FrameError
-        If the batch has no tokenizer, or was redacted.
+        If the batch has no tokenizer, was redacted, or an option is none.
 
     Examples
     --------
@@ -55,22 +69,32 @@ def role_means(batch: Batch, *, tagger: Tagger | None = None) -> pd.DataFrame:
     0          thought        2061
     8  last of a round         264
     """
-    batch = fair_part(batch)
+    batch, measure = fair_part(batch), measure_of(metric)
     roles = token_roles(batch, tagger)
-    rounds, tokens = round_and_token_frames(batch)
-    size, sample = tokens["diff"].abs().to_numpy(), tokens["sample"].to_numpy()
+    more = [] if measure.column == "diff" else [measure.column]
+    rounds, tokens = round_and_token_frames(batch, more)
+    values, sample = measured(tokens, measure), tokens["sample"].to_numpy()
+    split = None if by is None else split_by(batch, tokens, by)
     cluster = clusters_of(batch)
-    num = rounds["num_tokens"].to_numpy()
-    begins = np.cumsum(num) - num
 
-    def means(cell: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
-        found = cell_means(size[at], cell, sample[at], cluster)
-        found.insert(0, "role", np.array(names, dtype=object)[found.pop("cell")])
+    def means(role: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
+        cell = role if split is None else split.codes[at] * len(names) + role
+        found = cell_means(values[at], cell, sample[at], cluster, measure=measure)
+        parts, index = np.divmod(found.pop("cell").to_numpy(), len(names))
+        found.insert(0, "role", np.array(names, dtype=object)[index])
+        if split is not None:
+            split.tell(found, parts, place=1)
         return found
 
-    parts = [means(roles.codes, [*roles.categories], slice(None))]
-    for name, at in ((FIRST, begins), (LAST, begins + num - 1)):
-        parts.append(means(np.zeros_like(at), [name], at))
-    found = pd.concat(parts, ignore_index=True)
-    found.insert(1, "overlaps", np.arange(len(found)) >= len(parts[0]))
-    return found
+    num = rounds["num_tokens"].to_numpy()
+    begins = np.cumsum(num) - num
+    of_roles = means(roles.codes.astype(np.int64), [*roles.categories], slice(None))
+    ends = [
+        means(np.zeros_like(at), [name], at)
+        for name, at in ((FIRST, begins), (LAST, begins + num - 1))
+    ]
+    found = pd.concat([of_roles, *ends], ignore_index=True)
+    found.insert(
+        1 if split is None else 2, "overlaps", np.arange(len(found)) >= len(of_roles)
+    )
+    return told(found, batch)

@@ -52,15 +52,6 @@ class Runs:
         """Return the value of a code under its name; nothing without `by`."""
         return {} if self.by is None else {self.by: self.values[code]}
 
-    def check_tokens(self, column: str) -> None:
-        """Raise a FrameError unless the tokens have this column."""
-        if column not in self.tokens:
-            raise FrameError.build(
-                expected=f"a token frame with `{column}`",
-                found="one without it and without `rollout_log_prob`",
-                advice=f'Build it with `rounddiag.token_frame(batch, ["{column}"])`.',
-            )
-
     def aligned(self, *, last: bool) -> Array:
         """Return the index of each round; counted from the end, the last one is -1."""
         index = self.rounds["round"].to_numpy()

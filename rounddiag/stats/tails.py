@@ -11,9 +11,11 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.stats.captured import fair_part
-from rounddiag.stats.conditional import group_label, round_group
+from rounddiag.stats.splits import split_by, split_rounds
 
 if TYPE_CHECKING:
+    from rounddiag.stats.splits import Split
+
     Array = np.ndarray[Any, Any]
 
 # The importance ratios that a tail is read at: their logs are always among the sizes.
@@ -21,7 +23,7 @@ RATIOS = (2.0, 5.0)
 _POINTS_A_DECADE = 40
 
 
-def tails(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Return the complementary distribution of |diff| for groups of rounds.
 
     :math:`S(x)` is the share of tokens with :math:`|d| \ge x`, counted exactly at
@@ -33,18 +35,21 @@ def tails(data: Batch | pd.DataFrame) -> pd.DataFrame:
     data : Batch or DataFrame
         A batch, or a token frame. Of a file that holds the worst samples beside drawn
         ones, those drawn.
+    by : str, optional
+        A column of samples or rounds, which divides tokens in place of their rounds.
 
     Returns
     -------
     DataFrame
-        One row a group of rounds and size that a token of the group reaches, in
-        ascending order: `rounds`, `abs_diff` in nats (0 first), `num_tokens` and
-        `share` at or beyond it, and `num_nonfinite` of the whole group.
+        One row a group of rounds (or value) and size that a token of the group reaches,
+        in ascending order: `rounds` (or the column), `abs_diff` in nats (0 first),
+        `num_tokens` and `share` at or beyond it, and `num_nonfinite` of the whole
+        group.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or there is none to divide by.
 
     Examples
     --------
@@ -55,9 +60,11 @@ def tails(data: Batch | pd.DataFrame) -> pd.DataFrame:
     >>> float(found.loc[found["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    tokens = token_frame(fair_part(data)) if isinstance(data, Batch) else data
+    data = fair_part(data) if isinstance(data, Batch) else data
+    tokens = token_frame(data) if isinstance(data, Batch) else data
     schema.TOKENS.require(tokens.columns, "round", "diff")
-    group = round_group(tokens["round"].to_numpy())
+    split = split_rounds(tokens) if by is None else split_by(data, tokens, by)
+    group = split.codes
     size = np.abs(tokens["diff"].to_numpy())
     finite = np.isfinite(size)
     num_nonfinite = np.bincount(group[~finite], minlength=int(group.max(initial=0)) + 1)
@@ -68,7 +75,7 @@ def tails(data: Batch | pd.DataFrame) -> pd.DataFrame:
     found = np.searchsorted(sizes, size, side="right") - 1
     counts = np.bincount(group * shape[1] + found, minlength=shape[0] * shape[1])
     reached = counts.reshape(shape)[:, ::-1].cumsum(axis=1)[:, ::-1]
-    return _frame(sizes, reached, num_nonfinite)
+    return _frame(split, sizes, reached, num_nonfinite)
 
 
 def _sizes(size: Array, group: Array) -> Array:
@@ -85,18 +92,21 @@ def _sizes(size: Array, group: Array) -> Array:
     return np.unique(np.concatenate([ends, between, np.log(RATIOS), largest]))
 
 
-def _frame(sizes: Array, reached: Array, num_nonfinite: Array) -> pd.DataFrame:
+def _frame(
+    split: Split, sizes: Array, reached: Array, num_nonfinite: Array
+) -> pd.DataFrame:
     is_kept = reached > 0
     # A group of which nothing is finite has a row that says so.
     is_kept[:, 0] |= num_nonfinite > 0
     group, place = np.nonzero(is_kept)
     num, of_all = reached[group, place], reached[group, 0]
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {
-            "rounds": [group_label(int(index)) for index in group],
             "abs_diff": sizes[place],
             "num_tokens": num,
             "share": num / np.where(of_all > 0, of_all, np.nan),
             "num_nonfinite": num_nonfinite[group],
         }
     )
+    split.tell(found, group)
+    return found

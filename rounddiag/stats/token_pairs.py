@@ -45,27 +45,24 @@ def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
     Parameters
     ----------
     tokens : DataFrame
-        With `round`, `rollout_log_prob` and `old_log_prob`.
+        With `rollout_log_prob` and `old_log_prob`.
     axes : {"probability", "log_prob", "diff"}
 
     Returns
     -------
     DataFrame
-        In the order of the tokens: `is_later` (than the first round), `rollout`, `old`
-        (probabilities, or else log-probs), and `x`, `y`: the same two, or for "diff"
-        the rollout probability and `signed_log` of old - rollout log-prob.
+        In the order of the tokens: `rollout`, `old` (probabilities, or else
+        log-probs), and `x`, `y`: the same two, or for "diff" the rollout probability
+        and `signed_log` of old - rollout log-prob.
 
     Examples
     --------
-    >>> frame = pd.DataFrame(
-    ...     {"round": [0, 1], "rollout_log_prob": [0, -1.0], "old_log_prob": [0, -2.0]}
-    ... )
-    >>> token_pairs(frame, "probability")[["is_later", "x", "y"]].round(2)
-       is_later     x     y
-    0     False  1.00  1.00
-    1      True  0.37  0.14
+    >>> frame = pd.DataFrame({"rollout_log_prob": [0, -1.0], "old_log_prob": [0, -2.0]})
+    >>> token_pairs(frame, "probability")[["x", "y"]].round(2)
+          x     y
+    0  1.00  1.00
+    1  0.37  0.14
     """
-    is_later = tokens["round"].to_numpy() > 0
     names = ("rollout_log_prob", "old_log_prob")
     rollout, old = (tokens[name].to_numpy(dtype=np.float32) for name in names)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,7 +72,7 @@ def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
             x, y = rollout, old = np.exp(rollout), np.exp(old)
         else:
             x, y = rollout, old
-    columns = {"is_later": is_later, "rollout": rollout, "old": old, "x": x, "y": y}
+    columns = {"rollout": rollout, "old": old, "x": x, "y": y}
     return pd.DataFrame(columns, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""Agreement of two engines: means and Pearson's r, first round and later ones."""
+"""Agreement of two engines: means and Pearson's r, panel by panel."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from rounddiag.stats.agreement import agreement, farthest
 NAN, INF = np.nan, np.inf
 
 
-def test_each_part_has_its_own_means_and_r() -> None:
+def test_each_panel_has_its_own_means_and_r() -> None:
     rollout = np.array([0.0, 1.0, 2.0, 0.0, 1.0], dtype=np.float32)
     old = np.array([0.5, 1.0, 1.0, 1.0, 0.0], dtype=np.float32)
-    found = agreement(rollout, old, np.array([False, False, False, True, True]))
+    found = agreement(rollout, old, np.array([0, 0, 0, 1, 1]), num_panels=2)
 
-    assert found["is_later"].tolist() == [False, True]
     assert found["num"].tolist() == [3, 2]
     assert found["mean_abs_diff"].tolist() == pytest.approx([0.5, 1.0])
     assert found["mean_diff"].tolist() == pytest.approx([-1 / 6, 0.0])
@@ -28,7 +27,7 @@ def test_each_part_has_its_own_means_and_r() -> None:
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     rollout = np.array([1.0, NAN, 2.0, 3.0])
     old = np.array([1.0, 1.0, -INF, 5.0])
-    found = agreement(rollout, old, np.zeros(4, dtype=bool))
+    found = agreement(rollout, old, np.zeros(4, dtype=int), num_panels=2)
 
     assert found["num"].tolist() == [2, 0]
     assert found["num_nonfinite"].tolist() == [2, 0]
@@ -38,29 +37,29 @@ def test_what_is_not_finite_is_left_out_and_counted() -> None:
 
 def test_values_that_do_not_vary_have_no_r() -> None:
     same = np.full(3, 0.1, dtype=np.float32)
-    found = agreement(same, np.arange(3.0), np.zeros(3, dtype=bool))
+    found = agreement(same, np.arange(3.0), np.zeros(3, dtype=int), num_panels=1)
 
     assert np.isnan(found["pearson"]).all()
 
 
-def test_the_farthest_of_both_parts_come_in_order() -> None:
+def test_the_farthest_of_each_panel_come_in_order() -> None:
     distance = np.array([1.0, 5.0, 3.0, 2.0, 4.0])
-    is_later = np.array([False, False, False, True, True])
+    panel = np.array([0, 0, 0, 3, 3])
 
-    assert farthest(distance, is_later, 2).tolist() == [1, 2, 4, 3]
-    assert farthest(distance, is_later, 1).tolist() == [1, 4]
+    assert farthest(distance, panel, 2).tolist() == [1, 2, 4, 3]
+    assert farthest(distance, panel, 1).tolist() == [1, 4]
 
 
 def test_nothing_and_what_is_not_finite_is_never_far() -> None:
     distance = np.array([0.0, NAN, INF, 0.5])
 
-    assert farthest(distance, np.zeros(4, dtype=bool), 9).tolist() == [3]
+    assert farthest(distance, np.zeros(4, dtype=int), 9).tolist() == [3]
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3))
 def test_r_is_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
     rollout, old = np.array(pairs, dtype=np.float64).T
-    found = agreement(rollout, old, np.zeros(len(pairs), dtype=bool))["pearson"][0]
+    found = agreement(rollout, old, np.zeros(len(pairs)), num_panels=1)["pearson"][0]
 
     if np.ptp(rollout) == 0 or np.ptp(old) == 0:
         assert np.isnan(found)

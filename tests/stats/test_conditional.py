@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import PROB_EDGES
 from rounddiag.stats.resampling import Resampling
+from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
 
 LIKELY, RARE = np.log(0.8), np.log(0.02)
@@ -35,9 +38,7 @@ def test_tokens_are_divided_by_group_of_rounds_and_probability() -> None:
     assert found["num_tokens"].tolist() == [1, 2, 2, 1]
     assert found["num_samples"].tolist() == [1, 2, 2, 1]
     assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
-    assert found["mean"].tolist() == pytest.approx(
-        [0.5, 0.2, 0.8, np.nan], nan_ok=True
-    )
+    assert found["mean"].tolist() == pytest.approx([0.5, 0.2, 0.8, np.nan], nan_ok=True)
 
 
 def test_the_envelope_is_scaled_to_the_first_round() -> None:
@@ -128,3 +129,102 @@ def test_the_worst_samples_of_a_file_do_not_count() -> None:
     batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
     assert conditional(batch)["num_tokens"].sum() == 4
     assert standardised(batch)["num_tokens"].tolist() == [3, 1]
+
+
+def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
+    columns = {"rank": np.array([7, 3, 7])}
+    # Probability e^-1 (6 tokens), e^-2 and e^-3 (one each of round 1, and of sample 2).
+    batch = hand_batch(sample_columns=columns)
+    found = conditional(batch, by="rank")
+
+    assert found.columns[0] == "rank"
+    assert found["rank"].tolist() == [3, 3, 7, 7]
+    assert found["prob_low"].tolist() == [0.01, 0.25, 0.1, 0.25]
+    assert found["num_tokens"].tolist() == [1, 3, 2, 2]
+    assert found["mean"].tolist() == [2.0, 0.25, 1.0, 0.375]
+    tokens = rd.token_frame(batch, ["rollout_log_prob", "rank"])
+    pd.testing.assert_frame_equal(conditional(tokens, by="rank"), found)
+
+
+def test_screenshots_seen_divide_tokens_where_the_batch_has_them() -> None:
+    image = EncodedScreenshot(data=b"", round=1)
+    batch = hand_batch(images=((image,), (image, image), ()))
+    found = conditional(batch, by="num_images")
+
+    assert found["num_images"].tolist() == [0, 0, 1, 2]
+    assert found["num_tokens"].tolist() == [1, 5, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        ("diff", [-0.5, 0.2, -0.1]),
+        ("k2", [0.125, 0.025, (0.7**2 + 0.9**2) / 4]),
+        ("beyond", [0, 0, 1]),
+    ],
+)
+def test_another_metric_is_averaged(metric: str, wanted: list[float]) -> None:
+    found = conditional(FRAME, metric=metric)
+
+    assert found["mean"].tolist() == pytest.approx([*wanted, np.nan], nan_ok=True)
+    assert "envelope" not in found
+    assert found["num_nonfinite"].tolist() == [0, 0, 0, 1]
+
+
+def test_differences_of_probabilities_are_those_of_both_columns() -> None:
+    found = conditional(FRAME, metric="prob_diff")
+
+    # 0.02 (1 - exp(-0.5)); 0.8 (exp(0.1) - 1) and 0.8 (exp(0.3) - 1).
+    wanted = [0.02 * (1 - np.exp(-0.5)), 0.4 * (np.exp(0.1) + np.exp(0.3) - 2)]
+    assert found["mean"].tolist()[:2] == pytest.approx(wanted)
+    batch = hand_batch()
+    tokens = rd.token_frame(batch, ["rollout_log_prob"])
+    ours, theirs = (conditional(x, metric="prob_diff") for x in (batch, tokens))
+    assert ours["mean"].tolist() == pytest.approx(theirs["mean"].tolist(), rel=1e-5)
+
+
+def test_a_mean_of_sample_means_is_standardised_as_one() -> None:
+    frame = pd.DataFrame(
+        {
+            "sample": [0, 0, 0, 1, 0],
+            "round": [0, 0, 0, 0, 1],
+            "diff": [0.3, 0.3, 0.6, 0.8, 0.6],
+            "rollout_log_prob": [LIKELY, LIKELY, RARE, RARE, RARE],
+        }
+    )
+    found = standardised(frame, metric="train_rollout_logprob_abs_diff")
+
+    assert found["mean"].tolist() == pytest.approx([0.6, 0.6])
+    # A token of sample 0 counts a third: 2/3 are likely, 1/3 + 1 + 1 are rare.
+    likely, rare = 2 / 9, 7 / 9
+    assert found["standardised"].tolist() == pytest.approx(
+        [likely * 0.3 + rare * (0.6 / 3 + 0.8) / (4 / 3), 0.6]
+    )
+    assert found["covered"].tolist() == pytest.approx([1.0, rare])
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (
+            "place",
+            "`by`: expected one of ['sample', 'diff', 'rollout_log_prob', 'prob'];"
+            " found 'place'. Name a column of samples or of rounds.",
+        ),
+        (
+            "prob",
+            "`by`: expected a column that is called none of ['prob_low', 'prob_high',"
+            " 'num_samples', 'num_tokens', 'num_nonfinite', 'mean', 'ci_low',"
+            " 'ci_high', 'prob', 'envelope']; found 'prob'. Give the column another"
+            " name.",
+        ),
+    ],
+)
+def test_what_cannot_divide_tokens_is_an_error(by: str, message: str) -> None:
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        conditional(FRAME.assign(prob=1.0), by=by)
+
+
+def test_an_unknown_metric_is_an_error() -> None:
+    with pytest.raises(FrameError, match=r"^`metric`: expected one of \['abs_diff', "):
+        standardised(FRAME, metric="kl")

@@ -49,7 +49,10 @@ def by_loops(totals: Any, counts: Any, weights: Any) -> tuple[float, float, floa
     for times in weights:
         drawn, its_error = difference_and_error(times)
         distances.append((drawn - found) / its_error)
+    num = len(totals[0]) if (counts > 0).all() else len(totals[0]) // 2
+    reach = stdtrit(num - 1, 0.975) * math.sqrt(num / (num - 1))
     below, above = np.quantile(distances, [0.025, 0.975])
+    below, above = min(below, -reach), max(above, reach)
     return found, found - float(above) * error, found - float(below) * error
 
 
@@ -78,6 +81,21 @@ def test_a_symmetric_interval_reaches_as_far_to_either_side() -> None:
     _, lower, higher = difference_interval(TOTALS, COUNTS, weights)
     assert min(found - lower, higher - found) < high - found
     assert high - found < max(found - lower, higher - found)
+
+
+def test_to_neither_side_does_an_interval_reach_less_far_than_that_of_t() -> None:
+    weights = Resampling(10, seed=3).weights
+    found, low, high = difference_interval(TOTALS, COUNTS, weights)
+    # The draws alone would reach by 0.10 to one side.
+    differences = TOTALS[1] / COUNTS[1].sum() - TOTALS[0] / COUNTS[0].sum()
+    assert differences.sum() == pytest.approx(found)
+    residuals = differences - (
+        TOTALS[1].sum() / COUNTS[1].sum() ** 2 * COUNTS[1]
+        - TOTALS[0].sum() / COUNTS[0].sum() ** 2 * COUNTS[0]
+    )
+    least = stdtrit(9, 0.975) * math.sqrt(10 / 9 * (residuals**2).sum())
+    assert high - found == pytest.approx(least)
+    assert found - low > 1.2 * least
 
 
 def test_exchanging_the_batches_mirrors_the_interval() -> None:

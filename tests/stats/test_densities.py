@@ -12,22 +12,22 @@ from rounddiag.stats.densities import Bins, densities, num_beyond
 ENDS = Bins(low=0.0, high=1.0, num=4)
 
 
-def points(x: list[float], y: list[float], is_later: list[bool]) -> pd.DataFrame:
-    return pd.DataFrame({"is_later": is_later, "x": x, "y": y}).astype(
-        {"x": "float32", "y": "float32", "is_later": bool}
+def points(x: list[float], y: list[float], panel: list[int]) -> pd.DataFrame:
+    return pd.DataFrame({"panel": panel, "x": x, "y": y}).astype(
+        {"x": "float32", "y": "float32", "panel": "int64"}
     )
 
 
-def test_each_bin_counts_the_points_of_its_part() -> None:
-    frame = points([0.1, 0.2, 0.9, 0.1], [0.6, 0.6, 1.0, 0.6], [False] * 3 + [True])
+def test_each_bin_counts_the_points_of_its_panel() -> None:
+    frame = points([0.1, 0.2, 0.9, 0.1], [0.6, 0.6, 1.0, 0.6], [0] * 3 + [2])
     found = densities(frame, ENDS, ENDS)
 
-    rows = found[["is_later", "x_bin", "y_bin", "num"]].to_numpy().tolist()
-    assert rows == [[False, 0, 2, 2], [False, 3, 3, 1], [True, 0, 2, 1]]
+    rows = found[["panel", "x_bin", "y_bin", "num"]].to_numpy().tolist()
+    assert rows == [[0, 0, 2, 2], [0, 3, 3, 1], [2, 0, 2, 1]]
 
 
 def test_what_lies_beyond_is_counted_at_the_end() -> None:
-    frame = points([-5.0, 9.0, 0.1], [0.1, 0.1, 1e30], [False] * 3)
+    frame = points([-5.0, 9.0, 0.1], [0.1, 0.1, 1e30], [0] * 3)
     found = densities(frame, ENDS, ENDS)
 
     assert found[["x_bin", "y_bin"]].to_numpy().tolist() == [[0, 0], [3, 0], [0, 3]]
@@ -35,7 +35,7 @@ def test_what_lies_beyond_is_counted_at_the_end() -> None:
 
 
 def test_what_is_not_finite_is_neither_counted_nor_beyond() -> None:
-    frame = points([np.nan, 0.1, np.inf], [0.1, -np.inf, 0.1], [False] * 3)
+    frame = points([np.nan, 0.1, np.inf], [0.1, -np.inf, 0.1], [0] * 3)
 
     assert densities(frame, ENDS, ENDS).empty
     assert num_beyond(frame, ENDS, ENDS) == 0
@@ -48,9 +48,9 @@ def test_bins_around_one_value_have_a_width() -> None:
     assert ends.place(np.array([2.0])).tolist() == [50]
 
 
-@given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.booleans())))
+@given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.integers(0, 2))))
 def test_every_finite_point_is_in_one_bin(
-    rows: list[tuple[float, float, bool]],
+    rows: list[tuple[float, float, int]],
 ) -> None:
     frame = points(
         [x for x, _, _ in rows], [y for _, y, _ in rows], [p for *_, p in rows]
@@ -59,6 +59,9 @@ def test_every_finite_point_is_in_one_bin(
     found = densities(frame, ENDS, Bins(low=-1.0, high=1.0, num=5))
 
     assert found["num"].sum() == finite.sum()
-    assert found.loc[found["is_later"], "num"].sum() == frame["is_later"][finite].sum()
+    assert (
+        found.loc[found["panel"] == 2, "num"].sum()
+        == (frame["panel"][finite] == 2).sum()
+    )
     assert found["x_bin"].isin(range(4)).all()
     assert found["y_bin"].isin(range(5)).all()

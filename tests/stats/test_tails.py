@@ -115,3 +115,20 @@ def test_a_batch_gives_what_its_token_frame_gives() -> None:
     batch = hand_batch()
 
     pd.testing.assert_frame_equal(tails(token_frame(batch)), tails(batch))
+
+
+def test_a_column_divides_tokens_in_place_of_their_rounds() -> None:
+    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
+    found = tails(batch, by="rank")
+
+    assert found.columns[0] == "rank"
+    assert found.groupby("rank")["num_tokens"].max().to_dict() == {3: 4, 7: 4}
+    assert found.groupby("rank")["abs_diff"].max().to_dict() == {3: 2.0, 7: 1.0}
+    pd.testing.assert_frame_equal(tails(token_frame(batch, ["rank"]), by="rank"), found)
+
+
+def test_what_has_no_value_is_a_part_of_its_own() -> None:
+    frame = pd.DataFrame({"round": 0, "diff": [1.0, 2.0], "rank": [0.0, np.nan]})
+    found = tails(frame, by="rank")
+
+    assert found.groupby("rank", dropna=False)["abs_diff"].max().tolist() == [1.0, 2.0]

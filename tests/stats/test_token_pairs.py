@@ -11,7 +11,6 @@ from rounddiag.stats.token_pairs import signed_log, token_bins, token_pairs
 
 FRAME = pd.DataFrame(
     {
-        "round": [0, 1, 2],
         "rollout_log_prob": [0.0, -1.0, -2.0],
         "old_log_prob": [0.0, -3.0, -np.inf],
     }
@@ -21,7 +20,6 @@ FRAME = pd.DataFrame(
 def test_probabilities_are_both_axes_and_both_values() -> None:
     found = token_pairs(FRAME, "probability")
 
-    assert found["is_later"].tolist() == [False, True, True]
     assert found["rollout"].tolist() == pytest.approx([1, np.exp(-1), np.exp(-2)])
     assert found["old"].tolist() == pytest.approx([1, np.exp(-3), 0])
     assert found["x"].equals(found["rollout"].rename("x"))
