@@ -102,9 +102,11 @@ function textKey({ name_a: a, name_b: b }, threshold) {
 /** What is missing from a text, in sentences. */
 function notesOnText({ tokens, rounds }) {
   if (!rounds.length) return [sentence("No generated tokens: the response mask is 0 everywhere.")];
-  const isNumbered = tokens.piece.every((piece, i) => piece === `⟨${tokens.token_id[i]}⟩`);
+  const ids = tokens.token_id;
+  const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
   return [
-    isNumbered && sentence("There is no tokenizer for these ids: they stand for the text."),
+    !ids && sentence("The text was left out when the file was saved: each square is a token."),
+    isNumbered && sentence("No tokenizer: token ids stand for the text."),
     tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
 }

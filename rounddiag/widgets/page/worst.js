@@ -1,0 +1,105 @@
+// The worst tokens, rounds and samples; each row is a jump.
+
+const WORST = {
+  tokens: {
+    label: "Tokens",
+    what: "largest |diff| first: sample.round.token, diff in nats",
+    none: "No token has a finite diff.",
+    cells: ({ piece, diff, sample, round, token }) => [visible(piece ?? ""), `${sample}.${round}.${token}`, signed(diff)],
+    title: ({ sample, round, token }) => `sample ${sample}, round ${round}, token ${token}`,
+    sign: ({ diff }) => diff,
+  },
+  rounds: {
+    label: "Rounds",
+    what: "of at least 20 tokens: mean |diff| in nats, by its lower bound",
+    none: "No round has 20 tokens with a finite diff.",
+    cells: (one) => [`sample ${one.sample}, round ${one.round}`, counted(one.num_tokens, "token"), ...meanAndBound(one)],
+    title: ({ sample, round }) => `sample ${sample}, round ${round}`,
+  },
+  samples: {
+    label: "Samples",
+    what: "mean |diff| in nats, by its lower bound",
+    none: "No sample has enough tokens with a finite diff.",
+    cells: (one) => [sampleName(one), counted(one.num_rounds, "round"), ...meanAndBound(one)],
+    title: ({ sample, num_tokens: size }) => `sample ${sample}, ${counted(size, "token")}`,
+  },
+};
+
+function meanAndBound({ mean_abs_diff: mean, low }) {
+  return [number(mean), `≥ ${number(low)}`];
+}
+
+function sampleName({ sample, sample_id: id }) {
+  return `sample ${sample}${id === null || id === undefined ? "" : `, ${visible(String(id))}`}`;
+}
+
+function worstList({ onJump }) {
+  const what = element("p", { class: "rdx-worst-what" });
+  const list = element("ol", { class: "rdx-worst-rows" });
+  const tabs = Object.entries(WORST).map(([name, { label }]) =>
+    element("button", { type: "button", role: "tab", "data-name": name }, label));
+  const row = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": "Worst" }, ...tabs);
+  const panel = element("div", { role: "tabpanel", class: "rdx-worst-panel" }, what, list);
+  const node = element("section", { class: "rdx-worst", "aria-label": "Worst" }, row, panel);
+  const rows = () => [...list.querySelectorAll("button")];
+  let [found, open, reached] = [{}, "tokens", { tokens: -1, rounds: -1, samples: -1 }];
+
+  function show(worst) {
+    found = worst ?? {};
+    reached = { tokens: -1, rounds: -1, samples: -1 };
+    choose(open);
+  }
+
+  function choose(name) {
+    open = name;
+    const { none, what: said } = WORST[name];
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", String(tab.dataset.name === name));
+      tab.tabIndex = tab.dataset.name === name ? 0 : -1;
+    }
+    panel.setAttribute("aria-label", `Worst ${name}`);
+    list.className = `rdx-worst-rows rdx-worst-${name}`;
+    const entries = found[name] ?? [];
+    what.textContent = entries.length ? said : "";
+    fill(list, ...entries.map((entry) => element("li", {}, worstRow(name, entry))));
+    if (!entries.length) fill(list, element("li", {}, sentence(none)));
+    markReached();
+  }
+
+  function markReached() {
+    rows().forEach((button, index) => {
+      button.setAttribute("aria-current", String(index === reached[open]));
+      button.tabIndex = index === Math.max(0, reached[open]) ? 0 : -1;
+    });
+    const now = rows()[reached[open]];
+    if (now) reveal(list, now);
+  }
+
+  function jump(index) {
+    const entry = found[open]?.[index];
+    if (!entry) return;
+    reached[open] = index;
+    markReached();
+    const { sample, round, token } = entry;
+    onJump({ sample, round, token });
+  }
+
+  // The next of the list that is open, from its end back to its start.
+  const next = () => jump((reached[open] + 1) % (found[open]?.length || 1));
+
+  const indexOf = (button) => rows().indexOf(button);
+  row.addEventListener("click", (event) => event.target.dataset.name && choose(event.target.dataset.name));
+  walkWithArrows(row, () => tabs, (tab) => choose(tab.dataset.name));
+  list.addEventListener("click", (event) => jump(indexOf(event.target.closest("button"))));
+  walkWithArrows(list, rows, (button) => jump(indexOf(button)));
+  return { node, show, next };
+}
+
+function worstRow(name, entry) {
+  const { cells, title, sign } = WORST[name];
+  const side = sign && (sign(entry) > 0 ? " rdx-more-text" : " rdx-less-text");
+  const texts = cells(entry);
+  const spans = texts.map((text, index) =>
+    element("span", { class: index === texts.length - 1 && side ? `rdx-cell${side}` : "rdx-cell" }, text));
+  return element("button", { type: "button", title: title(entry) }, ...spans);
+}
