@@ -14,6 +14,7 @@ from rounddiag.figures.signed_scale import SignedScale
 
 if TYPE_CHECKING:
     from rounddiag.figures.grid import Grid
+    from rounddiag.schema import Pair
     from rounddiag.stats.ordering import Order
     from rounddiag.stats.pools import Pooling, Rows
 
@@ -37,6 +38,8 @@ class Heat:
         Its column `shown` is what the colour shows.
     metric, order, pooling : str
         What was asked for.
+    pair : Pair
+        The scores, as labels name them.
     """
 
     rows: Rows
@@ -44,6 +47,7 @@ class Heat:
     metric: str
     order: Order
     pooling: Pooling
+    pair: Pair
 
     @property
     def shown(self) -> Array:

@@ -66,7 +66,7 @@ def columns_of(metric: str, *, is_pooled: bool) -> list[str]:
 
 
 def _lines(heat: Heat, others: list[str]) -> list[str]:
-    label = ROUNDS[heat.metric].meaning
+    label = heat.pair.named(ROUNDS[heat.metric].meaning)
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
     lines = [f"{which}{label} %{{z:.3g}}"]
     for place, name in enumerate(others):
@@ -75,5 +75,5 @@ def _lines(heat: Heat, others: list[str]) -> list[str]:
             lines.append(f"{num} samples reach the round")
         else:
             value = f"%{{customdata[{place}]:.3g}}"
-            lines.append(f"{ROUNDS[name].meaning} {value}")
+            lines.append(f"{heat.pair.named(ROUNDS[name].meaning)} {value}")
     return lines

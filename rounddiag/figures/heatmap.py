@@ -15,7 +15,7 @@ from rounddiag.figures.heat_cells import SHOWN, add_cells, add_dividers, columns
 from rounddiag.figures.heat_words import explanation
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
-from rounddiag.figures.sources import rounds_of
+from rounddiag.figures.sources import of_pair, rounds_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ROUNDS
 from rounddiag.stats.combining import AGGREGATES, combined
@@ -40,6 +40,8 @@ def plot_heatmap(
     order: Order = "sample",
     metric: str = "mean_abs_diff",
     pooling: Pooling = "max",
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -59,6 +61,8 @@ def plot_heatmap(
     pooling : {"max", "mean"}
         What a row shows of its samples where more than 400 share rows: the largest
         value, so that none is hidden, or the mean over their tokens.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
         rewards (or lengths, where there are no rewards) at the right.
@@ -74,7 +78,10 @@ def plot_heatmap(
     Raises
     ------
     FrameError
-        If an option is unknown, or the data lacks what it needs.
+        If an option is unknown, the data lacks what it needs, or a frame has another
+        pair.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -83,8 +90,8 @@ def plot_heatmap(
     image that one engine drops, say); single bright rows of one sample, a tokenizer
     or a template; bright bands of neighbouring rows, of a replica or a rank. The
     colour is logarithmic and its range is printed; arrows at its ends say that values
-    lie beyond. A signed metric is blue where training likes the tokens more and orange
-    where less: a field of one colour is an offset (a temperature applied by one engine
+    lie beyond. A signed metric is blue where `a` likes the tokens more and orange where
+    less: a field of one colour is an offset (a temperature applied by one engine
     only). Hatched: the sample has no such round. A cross: the round is there, without
     any finite value. Worst first, a wedge of bright rows says that few samples make
     the mean; if low rewards gather at one end, the mismatch goes with failure, or with
@@ -104,12 +111,15 @@ def plot_heatmap(
     ):
         _check(key, value, known)
     look, drawn = theme_of(theme), layers_of(layers, "marginals")
+    data, pair = of_pair(data, a, b)
     rounds, num_samples = rounds_of(data, "num_tokens", *SHOWN, metric)
     samples = samples_of(data, rounds, num_samples)
     rows = Rows(samples=ordered(samples, order, metric))
     columns = columns_of(metric, is_pooled=rows.pool > 1)
     grid = grid_of(rows.rounds(rounds, metric, pooling), rows.num, *columns)
-    heat = Heat(rows=rows, grid=grid, metric=metric, order=order, pooling=pooling)
+    heat = Heat(
+        rows=rows, grid=grid, metric=metric, order=order, pooling=pooling, pair=pair
+    )
     title = "Mismatch per sample and round"
     if rounds.empty:
         return empty_figure(title, "no generated tokens, so no rounds", look)
@@ -121,7 +131,7 @@ def plot_heatmap(
     add_dividers(figure, heat, look)
     if drawn["marginals"]:
         add_marginals(figure, heat, combined(rounds, "round"), look)
-    add_color_bar(figure, heat.scale, heat.shown, ROUNDS[metric].label)
+    add_color_bar(figure, heat.scale, heat.shown, pair.label(ROUNDS[metric]))
     set_axes(figure, heat)
     shown = rows.samples["sample"].tolist()
     figure.layout.meta = {"samples": shown, "pool": rows.pool}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 
 from rounddiag.text import visible
@@ -47,6 +48,19 @@ def short_name(name: str, longest: int = 28) -> str:
     """
     cut = name[:longest] + ("…" if len(name) > longest else "")
     return " ".join(hover_text(word) for word in cut.split(" "))
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break text between words into lines of so many characters; units stay put.
+
+    Examples
+    --------
+    >>> wrapped("mean of a - b [nat], token-weighted", 15)
+    'mean of a -<br>b [nat],<br>token-weighted'
+    """
+    tied = text.replace(" [", "\N{NO-BREAK SPACE}[")
+    lines = textwrap.wrap(tied, width, break_on_hyphens=False, break_long_words=False)
+    return "<br>".join(lines).replace("\N{NO-BREAK SPACE}[", " [")
 
 
 def tick_step(size: int) -> int:

@@ -61,7 +61,8 @@ def add_marginals(
 def _add_rounds(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, look: Theme
 ) -> None:
-    column, values = ROUNDS[heat.metric], per_round[heat.metric].to_numpy()
+    meaning = heat.pair.named(ROUNDS[heat.metric].meaning)
+    values = per_round[heat.metric].to_numpy()
     colors = np.where(values > 0, look.more, look.less)
     figure.add_bar(
         x=per_round["round"].to_numpy(),
@@ -71,12 +72,12 @@ def _add_rounds(
         marker={"color": colors if heat.metric in SIGNED else look.quiet},
         customdata=per_round[["num_rows", "num_tokens"]].to_numpy(),
         hovertemplate="<b>round %{x}, all samples</b><br>"
-        f"{column.meaning} %{{y:.3g}}<br>"
+        f"{meaning} %{{y:.3g}}<br>"
         "%{customdata[0]:,} samples, %{customdata[1]:,} tokens<extra></extra>",
     )
     figure.update_layout(yaxis2=_ends(values))
     figure.add_annotation(
-        text=f"{column.meaning}, all samples",
+        text=f"{meaning}, all samples",
         x=0,
         y=1,
         xref="paper",

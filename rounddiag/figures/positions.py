@@ -9,8 +9,9 @@ import numpy as np
 
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
+from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.sources import positions_of
+from rounddiag.figures.sources import of_pair, positions_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import METRICS, PLACE_MEANS, PLACES
 from rounddiag.stats.places import check_by
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.schema import Pair
     from rounddiag.stats.places import By
 
 # Bottom and top of both panels, as shares of the plot.
@@ -38,6 +40,8 @@ _TITLES = {
     "images": "Mismatch by screenshots seen",
     "context": "Mismatch by length of context",
 }
+# Characters of the axis title that the panel of the means has room for.
+_AXIS = 38
 _BEFORE_ANY = "no screenshot yet"
 _MEASURE = METRICS["abs_diff"]
 
@@ -46,6 +50,8 @@ def plot_positions(
     data: Batch | pd.DataFrame,
     *,
     by: By = "round",
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -59,6 +65,8 @@ def plot_positions(
         The token in its round; the position in the response; tokens to the end of the
         round; tokens since the last screenshot began; screenshots seen so far; tokens
         before it, prompt included.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False}`.
     theme : {"light", "dark"}, optional
@@ -71,8 +79,10 @@ def plot_positions(
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for, a frame lacks a column, or a
-        layer is unknown.
+        If the batch does not know what `by` asks for, a frame lacks a column or has
+        another pair, or a layer is unknown.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -95,6 +105,7 @@ def plot_positions(
     """
     look, drawn = theme_of(theme), layers_of(layers, "ci")
     check_by(by)
+    data, pair = of_pair(data, a, b)
     found = positions_of(data, by).reset_index(drop=True)
     if found.empty:
         why = "no generated tokens: the response mask is 0"
@@ -106,7 +117,7 @@ def plot_positions(
     _add_means(figure, found, names, look)
     means.show_intervals(figure, visible=drawn["ci"])
     _add_counts(figure, found, names, look)
-    _set_axes(figure, found, by)
+    _set_axes(figure, found, by, pair)
     return figure
 
 
@@ -161,7 +172,7 @@ def _add_counts(
     means.add_head(figure, "y2", PLACE_MEANS["num_tokens"].label, look)
 
 
-def _set_axes(figure: go.Figure, found: pd.DataFrame, by: By) -> None:
+def _set_axes(figure: go.Figure, found: pd.DataFrame, by: By, pair: Pair) -> None:
     highest = int(found["num_tokens"].max())
     labels = [f"{low:,.0f}".replace("nan", "none") for low in found["low"]]
     width = _CHARACTER * max(map(len, labels)) + _BETWEEN
@@ -177,7 +188,7 @@ def _set_axes(figure: go.Figure, found: pd.DataFrame, by: By) -> None:
             "anchor": "y2",
         },
         yaxis={
-            "title": {"text": _MEASURE.label},
+            "title": {"text": wrapped(pair.label(_MEASURE), _AXIS)},
             "domain": _MEANS,
             "rangemode": "tozero",
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from plotly.colors import hex_to_rgb
 
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored
-from rounddiag.figures.labels import CROSS, number
+from rounddiag.figures.labels import CROSS, number, wrapped
 from rounddiag.figures.means import interval
 from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import Theme
+    from rounddiag.schema import Pair
 
 # Characters of the axis title that the panel of the means has room for.
 _AXIS = 38
@@ -31,21 +31,22 @@ FROM_END = "round, counted from the end: -1 is each sample's last"
 RIBBONS = (("p50", "p90", 0.85), ("p90", "p99", 0.5), ("p99", "max", 0.25))
 
 
-def estimand(metric: str, weight: str, *, is_mean: bool) -> str:
+def estimand(metric: str, weight: str, pair: Pair, *, is_mean: bool) -> str:
     """Say what the y axis shows, in lines that fit it.
 
     Examples
     --------
-    >>> estimand("abs_diff", "token", is_mean=True)
+    >>> from rounddiag.schema import Pair
+    >>> estimand("abs_diff", "token", Pair(), is_mean=True)
     'mean |old - rollout| log-prob [nat],<br>token-weighted'
-    >>> estimand("abs_diff", "token", is_mean=False)
-    '|old - rollout| log-prob [nat], tokens'
+    >>> estimand("abs_diff", "token", Pair("ref", "old"), is_mean=False)
+    '|ref - old| log-prob [nat], tokens'
     """
-    label = METRICS[metric].label
+    label = pair.label(METRICS[metric])
     whole = f"{label}, {weight}-weighted"
     if not is_mean:
         whole = f"{label.removeprefix('mean ')}, tokens"
-    return "<br>".join(textwrap.wrap(whole, _AXIS, break_on_hyphens=False))
+    return wrapped(whole, _AXIS)
 
 
 def unit_of(metric: str) -> str:

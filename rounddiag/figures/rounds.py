@@ -28,6 +28,7 @@ from rounddiag.figures.round_words import (
     notes,
     unit_of,
 )
+from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ROUND
 from rounddiag.stats import survivors, worst_round
@@ -48,13 +49,15 @@ _HEIGHT, _HEIGHT_WITHOUT = 460, 340
 _MINUS = 1.5
 
 
-def plot_rounds(
+def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     data: Batch | pd.DataFrame,
     *,
     metric: str = "abs_diff",
     weight: str = "token",
     by: str | None = None,
     last_aligned: bool = False,
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -74,6 +77,8 @@ def plot_rounds(
         its values, at most 8.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         Which parts are drawn:
 
@@ -94,7 +99,10 @@ def plot_rounds(
     ------
     FrameError
         If a frame lacks a column, there is no such metric, layer or column, `by` has
-        more than 8 values, or a layer was asked for that the options exclude.
+        more than 8 values, or a layer was asked for that the options exclude; or a
+        frame has another pair.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -129,6 +137,7 @@ def plot_rounds(
     options = RoundOptions(
         metric=metric, weight=weight, by=by, last_aligned=last_aligned
     )
+    data, pair = of_pair(data, a, b)
     look, drawn = theme_of(theme), options.layers(layers, data)
     summary = options.summary(data)
     title = "Mismatch per round" + (", from the end" if last_aligned else "")
@@ -148,7 +157,7 @@ def plot_rounds(
     figure = new_figure(title, words, look, height=height)
     _set_axes(figure, summary, scene, has_counts=drawn["counts"])
     figure.layout.yaxis.title.text = estimand(
-        metric, options.weighting, is_mean=drawn["mean"] or drawn["ci"]
+        metric, options.weighting, pair, is_mean=drawn["mean"] or drawn["ci"]
     )
     _add_layers(figure, scene, left, drawn)
     return figure

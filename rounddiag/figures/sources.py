@@ -34,7 +34,6 @@ _SUMMARY = (
     *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 _PAIR = ("rollout_log_prob", "old_log_prob")
-_TRAJECTORY = ("position", *_PAIR)
 # Characters of a score's name that the title of an axis has room for.
 _NAME = 16
 
@@ -99,10 +98,13 @@ def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, 
     return round_frame(_batch(data)), data.num_samples
 
 
-def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
+def trajectory_of(
+    data: Batch | pd.DataFrame, sample: int, *, log_probs: bool = True
+) -> pd.DataFrame:
     """Return the tokens of one sample, with `position`, both log-probs and `text`.
 
-    A frame without the column `text` gives one without, and so does a redacted batch.
+    A frame without the column `text` gives one without, and so does a redacted batch;
+    one without log-probs, unless they are asked for.
 
     Raises
     ------
@@ -110,12 +112,13 @@ def trajectory_of(data: Batch | pd.DataFrame, sample: int) -> pd.DataFrame:
         If there is no such sample, or the frame lacks a column.
     """
     if isinstance(data, pd.DataFrame):
-        TOKENS.require(data.columns, *TOKENS.keys, "diff", *_TRAJECTORY)
+        needed = _PAIR if log_probs else ()
+        TOKENS.require(data.columns, *TOKENS.keys, "diff", "position", *needed)
         check_sample(sample, int(data["sample"].max()) + 1 if len(data) else 0)
         return data[data["sample"] == sample].reset_index(drop=True)
     check_sample(sample, _batch(data).num_samples)
     text = () if data.is_redacted else ("text",)
-    return token_frame(data[sample], columns=(*_TRAJECTORY, *text))
+    return token_frame(data[sample], columns=("position", *_PAIR, *text))
 
 
 def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from rounddiag.schema import Pair
+
 
 def chip(num_tokens: int) -> str:
     """Stand for a stretch of observation, if there is one."""
@@ -26,22 +28,35 @@ def chip(num_tokens: int) -> str:
     return f'<div><span class="o">{size}</span></div>'
 
 
-def spans(part: pd.DataFrame) -> Iterator[str]:
-    """Give a span per token; tokens that share a character share a span."""
+def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
+    """Give a span per token; tokens that share a character share a span.
+
+    Parameters
+    ----------
+    part : DataFrame
+    pair : Pair
+        The scores, named safely.
+
+    Yields
+    ------
+    str
+    """
     texts = part["text"].tolist()
     columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))
     starts = [i for i, text in enumerate(texts) if text or i == 0]
     for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True):
-        yield _span(texts[start], values[start:stop])
+        yield _span(texts[start], values[start:stop], pair)
 
 
-def _span(text: str, values: list[tuple[float, float, float]]) -> str:
+def _span(text: str, values: list[tuple[float, float, float]], pair: Pair) -> str:
     strongest = max((diff for diff, _, _ in values), key=_strength)
     name = token_class(strongest)
     shown = f' class="{name}"' if name else ""
+    # Safe as text, but an attribute ends at a quote.
+    a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))
     title = "\n".join(
-        f"diff {number(diff)}, old {number(old)}, rollout {number(rollout)}"
+        f"diff {number(diff)}, {a} {number(old)}, {b} {number(rollout)}"
         for diff, rollout, old in values
     )
     return f'<span{shown} title="{title}">{_shown(text)}</span>'

@@ -10,10 +10,10 @@ from rounddiag.figures.canvas import cross
 from rounddiag.figures.labels import hover_text
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.figures.theme import Theme
+    from rounddiag.figures.token_scene import TokenScene
+    from rounddiag.schema import Pair
 
     Array = np.ndarray[Any, Any]
 
@@ -22,18 +22,14 @@ _PLOT_WIDTH, _MAX_STEM = 250, 6
 # How far a line reaches past the first and the last token of a round.
 _REACH = 0.4
 
-_NUMBERS = ["diff", "old_log_prob", "rollout_log_prob", "round", "token", "position"]
-_HOVER = (
-    "diff %{customdata[0]:.3g} nat<br>"
-    "old %{customdata[1]:.3g}, rollout %{customdata[2]:.3g}<br>"
-    "round %{customdata[3]}, token %{customdata[4]}, position %{customdata[5]}"
-    "<extra></extra>"
-)
+_LOG_PROBS = ["old_log_prob", "rollout_log_prob"]
+_KEYS = ["round", "token", "position"]
 
 
-def add_bands(figure: go.Figure, place: Array, starts: Array, look: Theme) -> None:
+def add_bands(figure: go.Figure, scene: TokenScene) -> None:
     """Shade every round; what stays white between two is an observation."""
-    stops = np.append(starts[1:], len(place))
+    stops = np.append(scene.starts[1:], len(scene.place))
+    ends = zip(scene.place[scene.starts], scene.place[stops - 1], strict=True)
     # At once: each shape that is added alone costs plotly a copy of all before.
     figure.layout.shapes = [
         {
@@ -44,31 +40,39 @@ def add_bands(figure: go.Figure, place: Array, starts: Array, look: Theme) -> No
             "y0": 0,
             "y1": 1,
             "yref": "paper",
-            "fillcolor": look.shade,
+            "fillcolor": scene.look.shade,
             "line": {"width": 0},
         }
-        for first, last in zip(place[starts], place[stops - 1], strict=True)
+        for first, last in ends
     ]
 
 
-def add_tokens(figure: go.Figure, tokens: pd.DataFrame, x: Array, look: Theme) -> None:
-    """Draw the diffs above, both log-probs below, and lay the words over them."""
-    diff = tokens["diff"].to_numpy()
+def add_diffs(figure: go.Figure, scene: TokenScene) -> None:
+    """Draw a stem for each diff, and a cross for those that are not finite."""
+    x, diff = scene.x, scene.drawn["diff"].to_numpy()
     finite = np.isfinite(diff)
     width = min(_MAX_STEM, max(1, _PLOT_WIDTH / len(x)))
-    for shown, color in ((diff > 0, look.more), (diff < 0, look.less)):
+    for shown, color in ((diff > 0, scene.look.more), (diff < 0, scene.look.less)):
         drawn = shown & finite
         _add_stems(figure, x[drawn], diff[drawn], {"color": color, "width": width})
     figure.add_scatter(
         x=x[~finite],
         y=np.zeros((~finite).sum(), dtype=np.float32),
         mode="markers",
-        marker=cross(look),
+        marker=cross(scene.look),
         hoverinfo="skip",
     )
-    _add_log_prob(figure, tokens, "rollout_log_prob", x, (look.quiet, 5))
-    _add_log_prob(figure, tokens, "old_log_prob", x, (look.text, 1))
-    _add_words(figure, tokens, x, np.where(finite, diff, 0))
+
+
+def add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
+    """Draw the log-probs by either score, the sampler's as a broad line below."""
+    pens = (scene.look.text, 1), (scene.look.quiet, 5)
+    for name, pen in reversed([*zip(_LOG_PROBS, pens, strict=True)]):
+        _add_log_prob(figure, scene, name, pen)
+
+
+# In the order in which they are drawn.
+LAYERS = {"bands": add_bands, "diff": add_diffs, "log_probs": add_log_probs}
 
 
 def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -> None:
@@ -86,11 +90,11 @@ def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -
 
 
 def _add_log_prob(
-    figure: go.Figure, tokens: pd.DataFrame, name: str, x: Array, pen: tuple[str, int]
+    figure: go.Figure, scene: TokenScene, name: str, pen: tuple[str, int]
 ) -> None:
-    values = tokens[name].to_numpy()
+    x, values = scene.x, scene.drawn[name].to_numpy()
     finite = np.flatnonzero(np.isfinite(values))
-    rounds = tokens["round"].to_numpy()[finite]
+    rounds = scene.drawn["round"].to_numpy()[finite]
     breaks = np.flatnonzero((np.diff(finite) > 1) | (np.diff(rounds) != 0)) + 1
     starts = np.append(0, breaks) if len(finite) else breaks
     ends = list(zip(starts, np.append(starts[1:], len(finite)), strict=False))
@@ -121,14 +125,34 @@ def _strokes(values: Array, ends: list[tuple[int, int]], *, reach: float) -> Arr
     return np.concatenate(parts)
 
 
-def _add_words(figure: go.Figure, tokens: pd.DataFrame, x: Array, y: Array) -> None:
+def add_words(figure: go.Figure, scene: TokenScene) -> None:
+    """Lay what each token says on hover over the upper panel."""
+    tokens = scene.drawn
+    upper = "diff" if scene.layers["diff"] else "rollout_log_prob"
+    y = tokens[upper].to_numpy()
+    shown = [name for name in _LOG_PROBS if name in tokens]
     has_text = "text" in tokens
     figure.add_scatter(
-        x=x,
-        y=y,
+        x=scene.x,
+        y=np.where(np.isfinite(y), y, 0),
+        yaxis="y" if scene.layers["diff"] else "y2",
         mode="lines",
         line={"width": 0},
         text=[hover_text(text) for text in tokens["text"]] if has_text else None,
-        customdata=tokens[_NUMBERS].to_numpy(np.float32),
-        hovertemplate=("<b>%{text}</b><br>" if has_text else "") + _HOVER,
+        customdata=tokens[["diff", *shown, *_KEYS]].to_numpy(np.float32),
+        hovertemplate=_hover(scene.pair, shown, has_text=has_text),
     )
+
+
+def _hover(pair: Pair, shown: list[str], *, has_text: bool) -> str:
+    scores = dict(zip(_LOG_PROBS, (pair.a, pair.b), strict=True))
+    log_probs, keys = (
+        ", ".join(
+            f"{scores.get(name, name)} %{{customdata[{place}]{digits}}}"
+            for place, name in enumerate(names, start)
+        )
+        for names, start, digits in ((shown, 1, ":.3g"), (_KEYS, len(shown) + 1, ""))
+    )
+    head = ["<b>%{text}</b>"] if has_text else []
+    lines = [*head, "diff %{customdata[0]:.3g} nat", log_probs, keys]
+    return "<br>".join(filter(None, lines)) + "<extra></extra>"

@@ -255,3 +255,16 @@ def corners(path: Sequence[float | None]) -> tuple[float, float]:
 def test_the_layout_says_which_samples_the_rows_are() -> None:
     worst_first = plot_heatmap(hand_batch(), order="worst")
     assert worst_first.layout.meta == {"samples": [2, 1, 0], "pool": 1}
+
+
+def test_another_pair_is_named_everywhere() -> None:
+    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
+    figure = plot_heatmap(batch, a="current")
+    np.testing.assert_array_equal(
+        figure.data[0].z, [[0.5, 0.5], [0.5, 1.5], [0.5, NAN]]
+    )
+    bar = figure.data[-1].marker.colorbar.title.text
+    assert bar == "mean |current - rollout| log-prob [nat]"
+    assert "mean |current - rollout| log-prob %{z:.3g}" in figure.data[0].hovertemplate
+    assert "old" not in json.dumps(figure.to_dict()["layout"]["annotations"])
+    assert plot_heatmap(round_frame(batch, a="current")) == figure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+import torch
 
 from rounddiag import plot_positions
 from rounddiag.errors import FrameError
@@ -153,3 +154,13 @@ def test_a_frame_without_the_columns_is_told() -> None:
 def test_intervals_can_be_left_out() -> None:
     points = plot_positions(means(low=[0, 1]), layers={"ci": False}).data[0]
     assert points.error_y.visible is False
+
+
+def test_another_pair_is_named_on_the_axis() -> None:
+    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
+    figure = plot_positions(batch, a="current", by="end")
+    # The last tokens of rounds: rollouts -1 | -2 | -1 | -3 | -2; before them, -1.
+    assert figure.data[0].y.tolist() == [0.7, 0.5, 0.5]
+    assert (
+        figure.layout.yaxis.title.text == "mean |current - rollout|<br>log-prob [nat]"
+    )

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
 from rounddiag import Batch, token_text
 from rounddiag.errors import FrameError
@@ -165,3 +166,13 @@ def test_tokens_of_a_redacted_batch_are_squares() -> None:
     batch = hand_batch(meta={"redacted": True})
     spans = Shown(token_text(batch, sample=0).html).spans
     assert [text for *_, text in spans] == ["\N{WHITE SQUARE}"] * 3
+
+
+def test_another_pair_is_named_in_the_key_and_on_hover() -> None:
+    batch = hand_batch(scores={'a"b': torch.full((3, 6), -1.5)})
+    shown = Shown(token_text(batch, sample=0, a='a"b').html)
+    assert shown.spans[0][1] == 'diff -0.5, a"b -1.5, rollout -1'
+    text = shown.text.replace("\xa0", "")
+    assert (
+        'a"b - rollout log-prob [nat]:  0.001 to 1, a"b likes the token more;' in text
+    )

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rounddiag import plot_rounds, round_summary, token_frame
-from rounddiag.errors import FrameError
+from rounddiag.errors import BatchError, FrameError
 from tests.batches import hand_batch, padded
 
 NAN = math.nan
@@ -146,3 +147,35 @@ def test_what_is_no_batch_is_told() -> None:
 
 def without_tags(text: str) -> str:
     return re.sub("<[^>]*>", "", text.replace("<br>", " | "))
+
+
+def test_another_pair_is_named_on_the_axis() -> None:
+    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
+    figure = plot_rounds(batch, a="current")
+    # Rollouts -1, -1 | -1, -1, -1 | -2 in round 0; -2 and -3 in round 1.
+    means = next(trace for trace in figure.data if trace.mode == "lines+markers")
+    assert means.y.tolist() == [0.5, 1.0]
+    title = "mean |current - rollout|<br>log-prob [nat], token-weighted"
+    assert figure.layout.yaxis.title.text == title
+    assert plot_rounds(token_frame(batch, a="current")) == figure
+    given = plot_rounds(round_summary(batch, a="current"), layers={"counts": True})
+    assert given.layout.yaxis.title.text == title
+    assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)
+
+
+def test_a_frame_of_another_pair_is_told() -> None:
+    message = (
+        "expected a Batch, to choose `a` and `b`; found a frame of the pair 'old',"
+        " 'rollout'. Choose them in `rounddiag.token_frame(batch, a=..., b=...)`."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_rounds(token_frame(hand_batch()), a="current")
+
+
+def test_a_score_that_the_batch_lacks_is_told() -> None:
+    message = (
+        "expected one of the scores ['old', 'rollout']; found 'current'. Name a score"
+        " that the batch has."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        plot_rounds(hand_batch(), a="current")

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rounddiag import plot_trajectory, token_frame
 from rounddiag.errors import FrameError
@@ -86,16 +87,16 @@ def test_a_long_sample_is_thinned_keeps_its_extremes_and_says_so() -> None:
     words = figure.data[WORDS]
     drawn = words.customdata[:, 5]
     assert {0, 9999, 10_000, 12_001, 12_002, 12_003, 19_999, num - 1} <= set(drawn)
-    assert len(drawn) < 20_000
+    assert len(drawn) < 4_000
     share = f"drawn: {len(drawn):,} of 30,000 tokens, extremes of diff kept"
     assert share in figure.layout.title.text
     np.testing.assert_array_equal(words.customdata[drawn == 12_001, 0], [3])
 
 
-def test_a_sample_of_20000_tokens_is_drawn_whole() -> None:
-    diff = np.ones(20_000, dtype=np.float32)
+def test_a_sample_of_4000_tokens_is_drawn_whole() -> None:
+    diff = np.ones(4_000, dtype=np.float32)
     figure = plot_trajectory(trajectory(diff, 0 * np.arange(len(diff))), sample=0)
-    assert len(figure.data[WORDS].x) == 20_000
+    assert len(figure.data[WORDS].x) == 4_000
     assert "drawn" not in figure.layout.title.text
 
 
@@ -165,3 +166,83 @@ def trajectory(diff: np.ndarray, rounds: np.ndarray) -> pd.DataFrame:
 def test_the_layout_says_where_each_round_begins() -> None:
     layout = plot_trajectory(hand_batch(), sample=1).layout
     assert layout.meta == {"rounds": [0, 1], "starts": [0, 4]}
+
+
+def test_another_pair_is_named_everywhere() -> None:
+    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
+    figure = plot_trajectory(batch, sample=0, a="current")
+    np.testing.assert_array_equal(figure.data[LESS].y, [0, -0.5, NAN, 0, -0.5, NAN])
+    np.testing.assert_array_equal(figure.data[OLD].y[:3], [-1.5] * 3)
+    assert figure.layout.yaxis.title.text == "current - rollout log-prob [nat]"
+    words = re.sub("<[^>]*>", " ", figure.layout.title.text)
+    assert "current likes the token more" in words
+    assert "log-prob by current" in words
+    hover = "<br>current %{customdata[1]:.3g}, rollout %{customdata[2]:.3g}<br>"
+    assert hover in figure.data[WORDS].hovertemplate
+
+
+def test_a_panel_and_the_bands_can_be_left_out() -> None:
+    upper = plot_trajectory(hand_batch(), sample=1, layers={"log_probs": False})
+    assert [trace.yaxis for trace in upper.data] == [None, None, None, "y"]
+    assert upper.layout.yaxis.domain == (0, 1)
+    assert upper.layout.xaxis.anchor == "y"
+    lower = plot_trajectory(
+        hand_batch(), sample=1, layers={"diff": False, "bands": False}
+    )
+    assert {trace.yaxis for trace in lower.data} == {"y2"}
+    assert lower.layout.yaxis2.domain == (0, 1)
+    assert not lower.layout.shapes
+    assert "likes" not in lower.layout.title.text
+    np.testing.assert_array_equal(lower.data[-1].y, [-1, -1, -1, -3])
+
+
+def test_a_frame_without_log_probs_has_the_upper_panel() -> None:
+    tokens = token_frame(hand_batch(), ["position"])
+    words = plot_trajectory(tokens, sample=1, layers={"log_probs": False}).data[-1]
+    # diff, round, token, position
+    np.testing.assert_array_equal(words.customdata[2], [-0.5, 0, 2, 3])
+    assert words.hovertemplate == (
+        "diff %{customdata[0]:.3g} nat<br>round %{customdata[1]}, token"
+        " %{customdata[2]}, position %{customdata[3]}<extra></extra>"
+    )
+
+
+def test_without_both_panels_there_is_nothing_to_draw() -> None:
+    message = (
+        "`layers`: expected `diff` or `log_probs` among the layers drawn; found"
+        " neither. Leave out one of them at most."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_trajectory(
+            hand_batch(), sample=1, layers={"diff": False, "log_probs": False}
+        )
+
+
+def test_a_million_tokens_keep_the_worst_and_stay_under_500_kilobytes() -> None:
+    num = 1_000_000
+    diff = np.random.default_rng(0).normal(0, 0.01, num).astype(np.float32)
+    diff[[123_457, 876_543]] = 3, -4
+    diff[::1000] = NAN
+    rounds = np.arange(num) * 100 // num
+    figure = plot_trajectory(trajectory(diff, rounds), sample=0)
+    assert len(figure.to_json().encode()) < 500_000
+    drawn = figure.data[WORDS].customdata
+    assert np.nanmax(drawn[:, 0]) == 3
+    assert np.nanmin(drawn[:, 0]) == -4
+    assert f"drawn: {len(drawn):,} of 1,000,000 tokens" in figure.layout.title.text
+
+
+def test_a_sample_without_a_finite_value_says_so() -> None:
+    batch = padded([[1, 0, 1]], [[NAN] * 3], [[-1.0, 0, -1.5]])
+    figure = plot_trajectory(batch, sample=0)
+    words = re.sub("<[^>]*>", " ", figure.layout.title.text)
+    assert "log-prob by the training engine: none is finite" in words
+    assert "2 tokens whose diff is not finite" in words
+    assert figure.data[CROSSES].x.tolist() == [0, 2]
+
+
+def test_gaps_of_many_rounds_leave_most_of_the_width_to_tokens() -> None:
+    rounds = np.repeat(np.arange(100), 100)
+    figure = plot_trajectory(trajectory(0.1 * rounds, rounds), sample=0)
+    first, last = figure.layout.xaxis.range
+    assert last - first < 1.6 * len(rounds)
