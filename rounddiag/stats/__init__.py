@@ -3,10 +3,12 @@
 from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.comparison import differences
 from rounddiag.stats.conditional import conditional
+from rounddiag.stats.correlating import correlations
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
+from rounddiag.stats.ranking import worst_cells, worst_samples, worst_tokens
 from rounddiag.stats.role_means import role_means
-from rounddiag.stats.samples import correlations, groups
+from rounddiag.stats.samples import groups
 from rounddiag.stats.standardising import standardised
 from rounddiag.stats.summary import FEW_SAMPLES, round_summary
 from rounddiag.stats.tails import tails
@@ -28,5 +30,8 @@ __all__ = [
     "survivors",
     "tails",
     "truncation",
+    "worst_cells",
     "worst_round",
+    "worst_samples",
+    "worst_tokens",
 ]

@@ -10,12 +10,15 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
 from rounddiag.stats.captured import fair_part
+from rounddiag.stats.parts import each, parts_of_cohorts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     Array = np.ndarray[Any, Any]
 
 
-def survivors(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Divide the change since round 0 into who is left and what became of them.
 
     Later rounds are reached by fewer samples, and by other ones: long trajectories.
@@ -32,17 +35,21 @@ def survivors(data: Batch | pd.DataFrame) -> pd.DataFrame:
     data : Batch or DataFrame
         A batch, or a token frame.
 
+    by : str, optional
+        A column that divides samples, each part with a round 0 of its own; it comes
+        first.
+
     Returns
     -------
     DataFrame
         One row a round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
         the samples that reach the round, at round 0), and `change`, which is
-        `composition + within` exactly. In nats.
+        `composition + within` exactly. In nats; NaN where a mean has no finite diff.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or `by` does not divide samples.
 
     Examples
     --------
@@ -54,7 +61,11 @@ def survivors(data: Batch | pd.DataFrame) -> pd.DataFrame:
     0      0     0.0         0.00    0.00
     1      1     0.5         0.25    0.25
     """
-    grid = _Grid(data)
+    return _of_parts(data, by, _survivors)
+
+
+def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
+    grid = _Grid(rounds)
     numbers = range(grid.num_rounds)
     means = np.array([grid.mean(k, k) for k in numbers], dtype=np.float64)
     first = np.array([grid.mean(k, 0) for k in numbers], dtype=np.float64)
@@ -62,7 +73,7 @@ def survivors(data: Batch | pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "round": np.arange(grid.num_rounds, dtype=np.int32),
-            "num_samples": [grid.num_samples(k) for k in numbers],
+            "num_samples": np.array([*map(grid.num_samples, numbers)], dtype=np.int64),
             "mean_abs_diff": means,
             "first_mean_abs_diff": first,
             "change": composition + within,
@@ -72,13 +83,15 @@ def survivors(data: Batch | pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def cohorts(data: Batch | pd.DataFrame) -> pd.DataFrame:
+def cohorts(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     """Return each cohort's mean |diff| at every round up to the one that defines it.
 
     Parameters
     ----------
     data : Batch or DataFrame
         A batch, or a token frame.
+    by : str, optional
+        A column that divides samples; it comes first.
 
     Returns
     -------
@@ -89,7 +102,7 @@ def cohorts(data: Batch | pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     FrameError
-        If a frame lacks a column.
+        If a frame lacks a column, or `by` does not divide samples.
 
     Examples
     --------
@@ -102,7 +115,11 @@ def cohorts(data: Batch | pd.DataFrame) -> pd.DataFrame:
     1        1      0            1           0.75
     2        1      1            1           1.00
     """
-    grid = _Grid(data)
+    return _of_parts(data, by, _cohorts)
+
+
+def _cohorts(rounds: pd.DataFrame) -> pd.DataFrame:
+    grid = _Grid(rounds)
     rows = [
         (reached, earlier, grid.num_samples(reached), grid.mean(reached, earlier))
         for reached in range(grid.num_rounds)
@@ -110,8 +127,22 @@ def cohorts(data: Batch | pd.DataFrame) -> pd.DataFrame:
     ]
     names = ["reached", "round", "num_samples", "mean_abs_diff"]
     return pd.DataFrame(rows, columns=names).astype(
-        {"reached": "int32", "round": "int32", "mean_abs_diff": "float64"}
+        dict(zip(names, ("int32", "int32", "int64", "float64"), strict=True))
     )
+
+
+def _of_parts(
+    data: Batch | pd.DataFrame,
+    by: str | None,
+    statistic: Callable[[pd.DataFrame], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return the statistic of each part that `by` divides the samples into."""
+    if isinstance(data, Batch):
+        data = fair_part(data)
+        rounds = round_frame(data)
+    else:
+        rounds = rounds_of_tokens(data)
+    return each(rounds, parts_of_cohorts(data, rounds, by), statistic)
 
 
 class _Grid:
@@ -121,11 +152,7 @@ class _Grid:
     a round are the first ones.
     """
 
-    def __init__(self, data: Batch | pd.DataFrame) -> None:
-        if isinstance(data, Batch):
-            frame = round_frame(fair_part(data))
-        else:
-            frame = rounds_of_tokens(data)
+    def __init__(self, frame: pd.DataFrame) -> None:
         index = frame["round"].to_numpy()
         samples, sample = np.unique(frame["sample"].to_numpy(), return_inverse=True)
         last = np.full(len(samples), -1, dtype=np.int64)
@@ -134,11 +161,14 @@ class _Grid:
         self.num_rounds = int(index.max(initial=-1)) + 1
         self._reach = np.array([(last >= k).sum() for k in range(self.num_rounds)])
         num = (frame["num_tokens"] - frame["num_nonfinite"]).to_numpy(dtype=np.float64)
+        totals = np.where(num > 0, frame["mean_abs_diff"].to_numpy(), 0) * num
         shape = self.num_rounds, len(samples)
-        self._counts, self._totals = np.zeros(shape), np.zeros(shape)
-        self._counts[index, place[sample]] = num
-        means = frame["mean_abs_diff"].to_numpy()
-        self._totals[index, place[sample]] = np.where(num > 0, means, 0) * num
+        cell = index.astype(np.int64) * shape[1] + place[sample]
+        # Added up: the rows of one round need not stand together in a token frame.
+        self._counts, self._totals = (
+            np.bincount(cell, part, shape[0] * shape[1]).reshape(shape)
+            for part in (num, totals)
+        )
 
     def num_samples(self, reached: int) -> int:
         """Return how many samples reach a round."""

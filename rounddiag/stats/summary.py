@@ -12,6 +12,7 @@ from rounddiag.core.measures import measure_of
 from rounddiag.core.pairs import paired, told
 from rounddiag.stats.captured import fair_part, rows_of_all
 from rounddiag.stats.estimator import Estimator
+from rounddiag.stats.measuring import need_column
 from rounddiag.stats.resampling import Resampling
 from rounddiag.stats.rows import row_of, runs_by_key
 from rounddiag.stats.runs import runs_of_batch, runs_of_frame
@@ -145,7 +146,7 @@ def _rows(
     runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
 ) -> list[dict[str, Any]]:
     """Make a row for each value and round."""
-    runs.check_tokens(how.measure.column)
+    need_column(runs.tokens, how.measure.column)
     clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
     draws = Resampling(int(clusters.max(initial=-1)) + 1)
     first = int(index.min(initial=0))

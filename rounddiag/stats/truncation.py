@@ -10,39 +10,60 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
 from rounddiag.errors import FrameError
+from rounddiag.stats.captured import fair_part
+from rounddiag.stats.parts import each, parts_of_rounds
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-_OF_SAMPLES = ("touched", "mean_outside", "product_outside")
+_RULES = ("above", "outside", "product_above", "product_outside", "mean_outside")
 
 
 def truncation(
-    data: Batch | pd.DataFrame, *, threshold: float = 2.0, floor: float | None = None
+    data: Batch | pd.DataFrame,
+    *,
+    threshold: float = 2.0,
+    floor: float | None = None,
+    by: str | None = None,
 ) -> pd.DataFrame:
     r"""Return which share of each round a correction of the importance ratio touches.
 
-    With :math:`\rho_t = e^{d_t}` (`old` over `rollout`), truncated importance sampling
-    (TIS) clips tokens with :math:`\rho > C`; IcePop and token masks drop those outside
-    :math:`[c, C]`; a sequence mask drops samples whose geometric mean of
-    :math:`\rho`, or whose product of it, is outside.
+    With :math:`\rho_t = e^{d_t}` (`old` over `rollout`), limits c and C, and products
+    and geometric means over all rounds of a sample:
+
+    - `above`, :math:`\rho_t > C`: tokens whose weight truncated importance sampling
+      (TIS) clips;
+    - `outside`, :math:`\rho_t \notin [c, C]`: tokens that IcePop, or a token mask,
+      drops;
+    - `product_above`, :math:`\prod \rho_t > C`: samples whose weight TIS of sequences
+      clips;
+    - `product_outside`, :math:`\prod \rho_t \notin [c, C]`: samples that IcePop of
+      sequences, or a sequence mask by the sum, drops;
+    - `mean_outside`: samples that a sequence mask by the geometric mean of
+      :math:`\rho_t` drops.
 
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame.
+        A batch, or a token frame. Of a file that holds the worst samples beside drawn
+        ones, those drawn count.
     threshold : float
         C, above 1.
     floor : float, optional
         c, between 0 and 1; 1 / C where left out, as in verl.
+    by : str, optional
+        A column of samples or rounds: one row per value and round, and the value comes
+        first.
 
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, num_tokens`; the shares of its tokens
-        `above` and `outside`; and of its samples `touched` (a token of the round is
-        outside), `mean_outside` and `product_outside` (over the whole sample). Tokens
-        whose diff is not finite are left out of sums, and outside.
+        One row a round: `round, num_samples, num_tokens`, and two shares for each of
+        these. `above_tokens` is that of the round's tokens, `above_samples` that of its
+        samples in which one or more tokens of the round are touched; of a rule for
+        samples, that of the tokens in touched samples, and of those samples. Tokens
+        whose diff is not finite are above and outside, and count for no product or
+        mean, where samples without another one are outside.
 
     Raises
     ------
@@ -51,42 +72,46 @@ def truncation(
 
     References
     ----------
-    verl, `rollout_corr_helper.py` (token and sequence modes); IcePop,
-    https://ringtech.notion.site/icepop.
+    verl, `rollout_corr_helper.py`: `rollout_is` and `rollout_rs`, by tokens and by
+    sequences, `seq_sum_k1` and `seq_mean_k1`; these last bound :math:`-d`, which is the
+    same where c is 1 / C. IcePop, https://ringtech.notion.site/icepop.
 
     Examples
     --------
     >>> frame = pd.DataFrame(
     ...     {"sample": [0, 0, 1], "round": [0, 0, 0], "diff": [0.0, 1.0, -1.0]}
     ... )
-    >>> truncation(frame)[["above", "outside", "touched", "mean_outside"]].round(2)
-       above  outside  touched  mean_outside
-    0   0.33     0.67      1.0           0.5
+    >>> found = truncation(frame)
+    >>> found[["above_tokens", "outside_samples", "mean_outside_samples"]].round(2)
+       above_tokens  outside_samples  mean_outside_samples
+    0          0.33              1.0                   0.5
     """
     limits = _limits(threshold, floor)
     if isinstance(data, Batch):
+        data = fair_part(data)
         rounds, tokens = round_and_token_frames(data)
     else:
         rounds, tokens = rounds_of_tokens(data), data
     diff = tokens["diff"].to_numpy()
-    begins = np.cumsum(rounds["num_tokens"]) - rounds["num_tokens"]
-
-    def counted(flags: Array) -> Array:
-        return np.add.reduceat(flags, begins, dtype=np.int64) if len(flags) else flags
-
-    means, products = _of_samples(rounds)
-    runs = pd.DataFrame(
-        {
-            "round": rounds["round"],
-            "num_samples": 1,
-            "num_tokens": rounds["num_tokens"],
-            "above": counted(~(diff <= limits[1])),
-            "outside": counted(_is_outside(diff, *limits)),
-            "mean_outside": _is_outside(means, *limits),
-            "product_outside": _is_outside(products, *limits),
-        }
+    num = rounds["num_tokens"].to_numpy()
+    products, means = _of_samples(rounds)
+    touched = (
+        _counted(_is_above(diff, limits[1]), num),
+        _counted(_is_outside(diff, *limits), num),
+        _is_above(products, limits[1]) * num,
+        _is_outside(products, *limits) * num,
+        _is_outside(means, *limits) * num,
     )
-    return _shares(runs.assign(touched=runs["outside"] > 0))
+    runs = rounds[["sample", "round", "num_tokens"]].assign(
+        **dict(zip(_RULES, touched, strict=True))
+    )
+    return each(runs, parts_of_rounds(data, rounds, by), _shares)
+
+
+def _counted(flags: Array, num_tokens: Array) -> Array:
+    """Count the marked tokens of each round."""
+    begins = np.cumsum(num_tokens) - num_tokens
+    return np.add.reduceat(flags, begins, dtype=np.int64) if len(flags) else num_tokens
 
 
 def _limits(threshold: float, floor: float | None) -> tuple[float, float]:
@@ -101,25 +126,36 @@ def _limits(threshold: float, floor: float | None) -> tuple[float, float]:
     return float(np.log(floor)), float(np.log(threshold))
 
 
-def _is_outside(diff: Array, low: float, high: float) -> Array:
+def _is_above(log_ratio: Array, high: float) -> Array:
+    """Tell what is beyond the limit; NaN is."""
+    above: Array = ~(log_ratio <= high)
+    return above
+
+
+def _is_outside(log_ratio: Array, low: float, high: float) -> Array:
     """Tell what is beyond the limits; NaN is."""
-    return ~((diff >= low) & (diff <= high))
+    return _is_above(log_ratio, high) | (log_ratio < low)
 
 
 def _of_samples(rounds: pd.DataFrame) -> tuple[Array, Array]:
-    """Return the mean and the sum of its sample's finite diffs, for each round."""
+    """Return the sum and the mean of its sample's finite diffs, for each round."""
     sample = rounds["sample"].to_numpy()
     counts = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
     totals = np.where(counts > 0, rounds["mean_diff"].to_numpy(), 0) * counts
     num = int(sample.max(initial=-1)) + 1
     sums, counts = np.bincount(sample, totals, num), np.bincount(sample, counts, num)
-    return (sums / np.maximum(counts, 1))[sample], sums[sample]
+    sums = np.where(counts > 0, sums, np.nan)
+    return sums[sample], (sums / np.maximum(counts, 1))[sample]
 
 
 def _shares(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add up the runs of each round, and divide by its tokens or samples."""
-    found = runs.groupby("round").sum().reset_index()
-    of_tokens, of_samples = ["above", "outside"], [*_OF_SAMPLES]
-    found[of_tokens] = found[of_tokens].div(found["num_tokens"], axis=0)
-    found[of_samples] = found[of_samples].div(found["num_samples"], axis=0)
-    return found[["round", "num_samples", "num_tokens", *of_tokens, *of_samples]]
+    """Divide what is touched of each round by its tokens, and by its samples."""
+    # The rows of one round need not stand together in a token frame.
+    of_samples = runs.groupby(["round", "sample"])[["num_tokens", *_RULES]].sum()
+    by_round = of_samples.groupby("round")
+    tokens, touched = by_round.sum(), (of_samples > 0).groupby("round").mean()
+    found = {"num_samples": by_round.size(), "num_tokens": tokens["num_tokens"]}
+    for rule in _RULES:
+        found[f"{rule}_tokens"] = tokens[rule] / tokens["num_tokens"]
+        found[f"{rule}_samples"] = touched[rule]
+    return pd.DataFrame(found).reset_index()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,9 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rounddiag import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import cohorts, survivors
-from tests.batches import hand_batch, padded
+from tests import oracle
+from tests.batches import hand_batch, masks, padded, random_log_probs
 
 # Sample 0 has one round, sample 1 three, sample 2 two.
 SIZES = {(0, 0): [0.1, 0.3], (1, 0): [0.5], (1, 1): [0.6, 0.6], (1, 2): [1.0],
@@ -85,6 +91,137 @@ def test_an_empty_batch_has_no_cohort() -> None:
 def test_a_frame_without_diff_is_an_error() -> None:
     with pytest.raises(FrameError, match="without \\['diff'\\]"):
         survivors(frame().drop(columns="diff"))
+
+
+def by_loops(tokens: list[tuple[int, int, float]], reached: int, at: int) -> float:
+    """Mean |diff| at one round of the samples that reach another."""
+    samples = {sample for sample, index, _ in tokens if index >= reached}
+    return oracle.mean(
+        [
+            abs(diff)
+            for sample, index, diff in tokens
+            if sample in samples and index == at and math.isfinite(diff)
+        ]
+    )
+
+
+@given(masks(), st.integers(0, 2**16), st.booleans())
+def test_every_mean_is_that_of_plain_loops(
+    mask: list[list[int]], seed: int, some_are_nan: bool
+) -> None:
+    shape = len(mask), len(mask[0]) if mask else 0
+    old, rollout = random_log_probs(shape, seed), random_log_probs(shape, seed + 1)
+    if some_are_nan:
+        old[random_log_probs(shape, seed + 2) < -1.2] = torch.nan
+    batch = padded(torch.tensor(mask).reshape(shape), old, rollout)
+    columns = token_frame(batch)[["sample", "round", "diff"]]
+    tokens = list(columns.itertuples(index=False, name=None))
+    num_rounds = max((index + 1 for _, index, _ in tokens), default=0)
+
+    found = survivors(batch)
+    wanted = [
+        (by_loops(tokens, k, k), by_loops(tokens, k, 0)) for k in range(num_rounds)
+    ]
+    close = partial(pytest.approx, rel=1e-6, abs=1e-9, nan_ok=True)
+    names = ["change", "composition", "within"]
+    for (_, row), (mean, first) in zip(found.iterrows(), wanted, strict=True):
+        parts = mean - wanted[0][0], first - wanted[0][0], mean - first
+        if math.isnan(first):
+            parts = (math.nan,) * 3
+        assert row[["mean_abs_diff", "first_mean_abs_diff"]].tolist() == close(
+            [mean, first]
+        )
+        assert row[names].tolist() == close(list(parts))
+    known = found.dropna()
+    assert (known["change"] == known["composition"] + known["within"]).all()
+
+    table = cohorts(batch)
+    keys = [(k, at) for k in range(num_rounds) for at in range(k + 1)]
+    assert list(zip(table["reached"], table["round"], strict=True)) == keys
+    assert table["mean_abs_diff"].tolist() == close(
+        [by_loops(tokens, *key) for key in keys]
+    )
+    assert table["num_samples"].tolist() == [
+        len({sample for sample, index, _ in tokens if index >= k}) for k, _ in keys
+    ]
+
+
+def test_of_one_sample_all_change_is_within_it() -> None:
+    found = survivors(frame().query("sample == 1"))
+
+    assert found["composition"].tolist() == [0, 0, 0]
+    assert found["within"].tolist() == pytest.approx([0, 0.1, 0.5])
+
+
+def test_without_a_finite_first_round_no_change_is_known() -> None:
+    tokens = frame()
+    tokens.loc[tokens["sample"].isin([1, 2]) & (tokens["round"] == 0), "diff"] = np.nan
+    found = survivors(tokens)
+
+    assert found["mean_abs_diff"].tolist() == pytest.approx([0.2, 0.7, 1.0])
+    assert found["change"].isna().tolist() == [False, True, True]
+
+
+def test_each_value_of_a_column_has_survivors_of_its_own() -> None:
+    ranks = frame()["sample"].map({0: "x", 1: "y", 2: "x"})
+    found = survivors(frame().assign(rank=ranks), by="rank")
+
+    assert found.columns.tolist()[:2] == ["rank", "round"]
+    assert found["rank"].tolist() == ["x", "x", "y", "y", "y"]
+    assert found["num_samples"].tolist() == [2, 1, 1, 1, 1]
+    # x: 0.6 / 3, then sample 2: 0.2 at round 0 and 0.9 after it.
+    assert found["composition"].tolist() == pytest.approx([0, 0, 0, 0, 0])
+    assert found["within"].tolist() == pytest.approx([0, 0.7, 0, 0.1, 0.5])
+    table = cohorts(frame().assign(rank=ranks), by="rank")
+    assert table["rank"].tolist() == ["x"] * 3 + ["y"] * 6
+
+
+def test_a_column_of_a_batch_divides_its_samples() -> None:
+    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
+    found = survivors(batch, by="rank")
+
+    assert found[["rank", "round", "num_samples"]].to_numpy().tolist() == [
+        [3, 0, 1],
+        [3, 1, 1],
+        [7, 0, 2],
+        [7, 1, 1],
+    ]
+    # Of 7: (0.5 + 0.25 + 1) / 3; sample 0 at round 0: 0.375.
+    assert found["composition"].tolist() == pytest.approx([0, 0, 0, 0.375 - 1.75 / 3])
+
+
+def test_a_column_that_divides_no_samples_is_an_error() -> None:
+    tokens = frame().assign(version=lambda rows: rows["round"] % 2)
+    message = (
+        "`by`: expected a column that has one value for all rounds of a sample; found"
+        " several values of 'version'. Choose a column of samples: what is divided here"
+        " are samples."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        cohorts(tokens, by="version")
+
+
+def test_an_empty_batch_has_no_survivors_of_any_value() -> None:
+    empty = torch.zeros(2, 3)
+    batch = padded(empty, empty, empty, sample_columns={"rank": np.array([0, 1])})
+    found = survivors(batch, by="rank")
+
+    assert len(found) == 0
+    assert found.columns.tolist()[:2] == ["rank", "round"]
+
+
+def test_the_worst_samples_of_a_file_do_not_count() -> None:
+    columns = {"picked": np.array(["random", "worst", "random"])}
+    batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
+    assert survivors(batch)["num_samples"].tolist() == [2, 1]
+
+
+def test_rows_of_a_frame_can_stand_in_any_order() -> None:
+    mixed = frame().sample(frac=1, random_state=3)
+
+    for statistic in (survivors, cohorts):
+        found, wanted = statistic(mixed), statistic(frame())
+        pd.testing.assert_frame_equal(found, wanted)
 
 
 @given(st.permutations(sorted(SIZES)))

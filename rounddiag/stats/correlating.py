@@ -1,0 +1,164 @@
+"""What the mismatch of a sample goes with: its reward, its length, its entropy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+from scipy.stats import rankdata
+
+from rounddiag.core import sample_frame, token_frame
+from rounddiag.schema import SAMPLES
+from rounddiag.stats.by import numbered
+from rounddiag.stats.captured import fair_part
+from rounddiag.stats.parts import each, parts_of_samples
+from rounddiag.stats.resampling import MIN_DRAWN, Resampling
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+
+    Array = np.ndarray[Any, Any]
+
+_VALUE = "mean_abs_diff"
+# Other forms of the value itself, and numbers that only name a sample.
+_LEFT_OUT = ("sample", "num_nonfinite", "max_abs_diff", "mean_diff", "k3", _VALUE)
+_KINDS = ("pearson", "spearman")
+_COLUMNS = (
+    "column",
+    "num_samples",
+    *(f"{k}{end}" for k in _KINDS for end in ("", "_low", "_high")),
+)
+# Nearer to 1 than this a correlation is 1: its Fisher transform stays finite.
+_NEAR_ONE = 1 - 1e-12
+
+
+def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+    r"""Correlate each sample's mean |diff| with its reward, length, entropy and others.
+
+    A correlation says nothing of what causes what: long samples have more rounds, and
+    both may grow with difficulty.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a sample frame. Of a file that holds the worst samples beside drawn
+        ones, those drawn count.
+    by : str, optional
+        A column that divides samples: rows for each value, which comes first.
+
+    Returns
+    -------
+    DataFrame
+        One row a numeric column of the sample frame that varies, and one for `entropy`,
+        its mean over the tokens of each sample, where the batch has it: `column,
+        num_samples, pearson, pearson_low, pearson_high, spearman, spearman_low,
+        spearman_high`. Samples without a finite mean or value are left out.
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks `mean_abs_diff`, or `by` does not divide samples.
+
+    Notes
+    -----
+    The interval of a correlation :math:`r` is
+    :math:`\tanh(\mathrm{artanh}\,r \pm t s)`: :math:`s` is the standard deviation of
+    :math:`\mathrm{artanh}\,r^*` over 999 draws of whole samples, or of groups where
+    there are groups; :math:`t` the 97.5 % quantile of one degree of freedom less than
+    there are of them; fewer than 10 have none. In simulations with 10, 16 and 64
+    samples or groups (normal and lognormal mismatch, rewards of two values, r of 0 and
+    0.6) intervals that should cover 95 % cover 92 to 98 %; percentiles of the draws
+    cover 86 to 95 %.
+
+    References
+    ----------
+    R. A. Fisher, "On the probable error of a coefficient of correlation", 1921.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> found = correlations(rd.load("sample_data/image_window.parquet"))
+    >>> found["column"].tolist()[:3]
+    ['reward', 'num_rounds', 'num_tokens']
+    """
+    if isinstance(data, pd.DataFrame):
+        samples = data
+    else:
+        data = fair_part(data)
+        samples = _samples(data)
+    SAMPLES.require(samples.columns, _VALUE)
+    return each(samples, parts_of_samples(data, samples, by), _correlations)
+
+
+def _samples(batch: Batch) -> pd.DataFrame:
+    """Return the sample frame, with the mean entropy of each sample if it is known."""
+    samples = sample_frame(batch)
+    if batch.entropy is None:
+        return samples
+    tokens = token_frame(batch, ["entropy"])
+    entropy, sample = tokens["entropy"].to_numpy(), tokens["sample"].to_numpy()
+    finite = np.isfinite(entropy)
+    counts = np.bincount(sample[finite], minlength=len(samples))
+    totals = np.bincount(sample[finite], entropy[finite], len(samples))
+    return samples.assign(entropy=totals / np.where(counts > 0, counts, np.nan))
+
+
+def _correlations(samples: pd.DataFrame) -> pd.DataFrame:
+    names = [
+        name
+        for name in samples.columns
+        if name not in _LEFT_OUT and samples[name].dtype.kind in "biuf"
+    ]
+    rows = [row for name in names if (row := _row(samples, name)) is not None]
+    types = dict.fromkeys(_COLUMNS[2:], "float64")
+    found = pd.DataFrame(rows, columns=[*_COLUMNS])
+    return found.astype({"column": "str", "num_samples": "int64", **types})
+
+
+def _row(samples: pd.DataFrame, name: str) -> tuple[object, ...] | None:
+    x = samples[name].to_numpy(dtype=np.float64)
+    y = samples[_VALUE].to_numpy(dtype=np.float64)
+    used = np.isfinite(x) & np.isfinite(y)
+    x, y = x[used], y[used]
+    if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    names = samples.get("group_id", pd.Series(range(len(samples)))).to_numpy()
+    cluster = numbered("group_id", names[used])[0]
+    draws = Resampling(int(cluster.max()) + 1)
+    plain = _with_interval(x, y, cluster, draws)
+    ranks = _with_interval(rankdata(x), rankdata(y), cluster, draws)
+    return name, len(x), *plain, *ranks
+
+
+def _with_interval(
+    x: Array, y: Array, cluster: Array, draws: Resampling
+) -> tuple[float, float, float]:
+    """Return Pearson's r, and the ends of its 95 % interval."""
+    value = float(_pearson(x, y, np.ones((1, len(x))))[0])
+    num = draws.num_clusters
+    if num < MIN_DRAWN:
+        return value, float("nan"), float("nan")
+    drawn = _fisher(_pearson(x, y, draws.weights[:, cluster]))
+    reach = stdtrit(num - 1, 0.975) * np.nanstd(drawn)
+    middle = _fisher(np.array(value))
+    return value, float(np.tanh(middle - reach)), float(np.tanh(middle + reach))
+
+
+def _fisher(correlation: Array) -> Array:
+    found: Array = np.arctanh(np.clip(correlation, -_NEAR_ONE, _NEAR_ONE))
+    return found
+
+
+def _pearson(x: Array, y: Array, weights: Array) -> Array:
+    """Return Pearson's r of each row of weights."""
+    num = weights.sum(1)
+    x, y = x - x.mean(), y - y.mean()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_x, mean_y = weights @ x / num, weights @ y / num
+        together = weights @ (x * y) / num - mean_x * mean_y
+        alone_x = weights @ (x * x) / num - mean_x**2
+        alone_y = weights @ (y * y) / num - mean_y**2
+        found: Array = together / np.sqrt(alone_x * alone_y)
+    return found
