@@ -122,7 +122,7 @@ def test_every_mean_is_that_of_plain_loops(
     wanted = [
         (by_loops(tokens, k, k), by_loops(tokens, k, 0)) for k in range(num_rounds)
     ]
-    close = partial(pytest.approx, rel=1e-6, abs=1e-9, nan_ok=True)
+    close = partial(pytest.approx, rel=1e-6, abs=1e-6, nan_ok=True)
     names = ["change", "composition", "within"]
     for (_, row), (mean, first) in zip(found.iterrows(), wanted, strict=True):
         parts = mean - wanted[0][0], first - wanted[0][0], mean - first
