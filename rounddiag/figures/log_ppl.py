@@ -10,7 +10,6 @@ from rounddiag.figures.canvas import colored, empty_figure
 from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.panel_words import (
-    about_panels,
     cautions,
     heads,
     panel_names,
@@ -117,16 +116,15 @@ def plot_log_ppl(
     title = "Log-perplexity of samples"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "sample"), look)
-    x = Bins.around(points["x"].to_numpy(), points["y"].to_numpy())
+    panels = Panels(
+        names=names, heads=heads(agreed, "sample"), whys=why_nothing(agreed, names)
+    )
+    x = Bins.around(*(points[n].to_numpy() for n in ("x", "y")), num=panels.num_bins)
     cells, marks = _divided(points, x, look)
-    lines = [*about_panels(by), *_explanation(cells, drawn, pair, look)]
+    lines = _explanation(cells, drawn, pair, look)
     lines += cautions(agreed, "sample", num_picked_of(data))
     clouds = Clouds(
-        panels=Panels(
-            names=names,
-            heads=heads(agreed, "sample"),
-            whys=why_nothing(agreed, names),
-        ),
+        panels=panels,
         cells=cells,
         marks=marks,
         ends=(x, x),

@@ -27,14 +27,9 @@ def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
     """
     if by is None:
         return [*_FIRST_AND_LATER]
-    names = [shortened(value) for value in values]
+    names = [shortened(f"{by} {value}") for value in values]
     check_few_lines(by, len(names))
     return names
-
-
-def about_panels(by: str | None) -> list[str]:
-    """Say what the panels are, in a line for the title, where that is no usual one."""
-    return [] if by is None else [f"a panel for each value of {shortened(by)}"]
 
 
 def why_nothing(agreed: pd.DataFrame, names: Sequence[str]) -> list[str]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
 # Height of a panel, in pixels: that of one row, and of each where there are more.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
+# Bins that both axes of a panel are divided into: as many have the room to be seen.
+_BINS, _BINS_OF_MANY = 100, 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
 # Heads stand clear of points at the upper edge, and of the ticks of the row above.
@@ -55,6 +57,11 @@ class Panels:
     def room(self) -> int:
         """What the heads of a row take over it, in pixels."""
         return _HEAD_LINE * (1 + max(map(len, self.heads)))
+
+    @property
+    def num_bins(self) -> int:
+        """How finely densities are worth to be counted."""
+        return _BINS if self._num_rows == 1 else _BINS_OF_MANY
 
     @property
     def axes(self) -> Iterator[Axes]:

@@ -13,7 +13,6 @@ from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures.labels import number
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.panel_words import (
-    about_panels,
     cautions,
     heads,
     panel_names,
@@ -138,15 +137,16 @@ def plot_probabilities(
     title = "Token probabilities"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "token"), look)
-    ends = token_bins(pairs, axes)
-    lines = [*about_panels(by), *_explanation(pairs, ends, drawn, pair, look)]
+    panels = Panels(
+        names=names,
+        heads=heads(agreed, "token", signed=axes == "diff"),
+        whys=why_nothing(agreed, names),
+    )
+    ends = token_bins(pairs, axes, panels.num_bins)
+    lines = _explanation(pairs, ends, drawn, pair, look)
     lines += cautions(agreed, "token", num_picked_of(data))
     clouds = Clouds(
-        panels=Panels(
-            names=names,
-            heads=heads(agreed, "token", signed=axes == "diff"),
-            whys=why_nothing(agreed, names),
-        ),
+        panels=panels,
         cells=densities(pairs, *ends),
         marks=token_marks(data, tokens, pairs, look),
         ends=ends,

@@ -25,27 +25,26 @@ class Bins:
     ----------
     low, high : float
     num : int
-        Half a figure of 400 pixels cannot show more than 100 or so.
     """
 
     low: float
     high: float
-    num: int = 100
+    num: int
 
     @classmethod
-    def around(cls, *values: Array) -> Bins:
+    def around(cls, *values: Array, num: int) -> Bins:
         """Reach from the lowest to the highest finite value, and a little beyond.
 
         Examples
         --------
-        >>> Bins.around(np.array([0.0, 1.0]), np.array([2.0, np.nan]))
+        >>> Bins.around(np.array([0.0, 1.0]), np.array([2.0, np.nan]), num=100)
         Bins(low=-0.1, high=2.1, num=100)
         """
         together = np.concatenate(values)
         known = together[np.isfinite(together)]
         low, high = float(known.min()), float(known.max())
         room = _ROOM * (high - low) or _ROOM
-        return cls(low=low - room, high=high + room)
+        return cls(low=low - room, high=high + room, num=num)
 
     @property
     def centres(self) -> Array:
@@ -77,7 +76,7 @@ class Bins:
 
         Examples
         --------
-        >>> Bins(low=0, high=1).is_beyond(np.array([1.0, 1.000001, 1.1]))
+        >>> Bins(low=0, high=1, num=2).is_beyond(np.array([1.0, 1.000001, 1.1]))
         array([False, False,  True])
         """
         slack = _SLACK * (self.high - self.low)
@@ -134,7 +133,7 @@ def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
     Examples
     --------
     >>> frame = pd.DataFrame({"x": [0.1, 3.0, 3.0], "y": [0.9, 0.9, np.inf]})
-    >>> num_beyond(frame, Bins(low=0, high=1), Bins(low=0, high=1))
+    >>> num_beyond(frame, *[Bins(low=0, high=1, num=2)] * 2)
     1
     """
     kept = _finite(points)

@@ -76,8 +76,8 @@ def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
-def token_bins(pairs: pd.DataFrame, axes: Axes) -> tuple[Bins, Bins]:
-    """Choose the bins in which `token_pairs` are counted.
+def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
+    """Choose the bins, an even number, in which `token_pairs` are counted.
 
     Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0, and
     signed logs as far below zero as above.
@@ -85,19 +85,19 @@ def token_bins(pairs: pd.DataFrame, axes: Axes) -> tuple[Bins, Bins]:
     Examples
     --------
     >>> frame = pd.DataFrame({"x": [-1.0, -50.0], "y": [-2.0, -3.0]})
-    >>> token_bins(frame, "log_prob")[0]
+    >>> token_bins(frame, "log_prob", 100)[0]
     Bins(low=-20.0, high=0.0, num=100)
     """
-    unit = Bins(low=0.0, high=1.0)
+    unit = Bins(low=0.0, high=1.0, num=num)
     if axes == "probability":
         return unit, unit
     if axes == "diff":
         least = float(signed_log(np.array(_LEAST)))
         reach = _ROOM * max(_largest(pairs["y"].abs()), least)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
-        return unit, Bins(low=-reach, high=reach, num=unit.num + 1)
+        return unit, Bins(low=-reach, high=reach, num=num + 1)
     lowest = -max(_largest(-pairs["x"]), _largest(-pairs["y"]), -np.log(0.5))
-    log_prob = Bins(low=max(lowest, _LOWEST), high=0.0)
+    log_prob = Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
     return log_prob, log_prob
 
 

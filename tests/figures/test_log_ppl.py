@@ -137,3 +137,39 @@ def test_a_frame_without_the_columns_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_log_ppl(pd.DataFrame({"sample": [0]}))
+
+
+def test_a_column_gives_a_panel_for_each_of_its_values() -> None:
+    batch = hand_batch(sample_columns={"status": np.array(["done", "late", "done"])})
+    done, late = plot_log_ppl(batch, by="status").data
+    assert done.customdata[:, 0].tolist() == [0, 2]
+    np.testing.assert_allclose(done.x, [4 / 3, 2.0])
+    assert late.x.tolist() == [1.5]
+    tokens = token_frame(batch, ["rollout_log_prob", "old_log_prob", "status"])
+    assert plot_log_ppl(tokens, by="status") == plot_log_ppl(batch, by="status")
+
+
+def test_one_value_has_the_width_of_the_figure() -> None:
+    batch = hand_batch(sample_columns={"rank": np.array([1, 1, 1])})
+    figure = plot_log_ppl(batch, by="rank")
+    assert figure.layout.xaxis.domain == (0, 1)
+    assert len(figure.data) == 1
+
+
+def test_layers_can_be_left_out() -> None:
+    figure = plot_log_ppl(hand_batch(), layers={"points": False, "diagonal": False})
+    assert figure.layout.shapes == ()
+    assert [note.text for note in figure.layout.annotations][-2:] == ["left out"] * 2
+    assert "surprising" not in figure.layout.title.text
+
+
+def test_another_pair_is_named_on_axes_in_words_and_on_hover() -> None:
+    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
+    figure = plot_log_ppl(batch, a="ref", b="old")
+    assert figure.layout.yaxis.title.text == "log-perplexity by ref [nat]"
+    texts = [note.text for note in figure.layout.annotations]
+    assert "log-perplexity by old [nat]" in texts
+    assert "ref finds the sample more surprising" in figure.layout.title.text
+    first, _ = figure.data
+    assert "ref %{customdata[3]:.3g}, old %{customdata[4]" in first.hovertemplate
+    assert first.y.tolist() == [1.5] * 3

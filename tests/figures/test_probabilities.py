@@ -239,3 +239,96 @@ def random_batch(num_samples: int, width: int, **others: object) -> Batch:
     return padded(
         mask, random_log_probs(shape, 0), random_log_probs(shape, 1), **others
     )
+
+
+def test_a_column_gives_a_panel_for_each_of_its_values() -> None:
+    columns = {"rank": np.array([7, 3, 5])}
+    batch = hand_batch(sample_columns=columns)
+    figure = plot_probabilities(batch, axes="log_prob", by="rank")
+    assert words(figure) == [
+        "rank 3 | 4 tokens | mean |difference| 0.688 | Pearson r -0.1325",
+        "rank 5 | 1 token | mean |difference| 1 | Pearson r undefined",
+        "rank 7 | 3 tokens | mean |difference| 0.583 | Pearson r 0.1890",
+    ]
+    places = [(panel.xaxis, panel.yaxis) for panel in images(figure)]
+    assert places == [("x", "y"), ("x2", "y"), ("x3", "y2")]
+    assert [panel.customdata[:, 0].tolist() for panel in marks(figure)] == [
+        [1, 1, 1],
+        [2],
+        [0, 0, 0],
+    ]
+    tokens = token_frame(batch, [*PAIR, "text", "rank"])
+    assert plot_probabilities(tokens, axes="log_prob", by="rank") == figure
+
+
+def test_rows_of_panels_do_not_overlap() -> None:
+    columns = {"rank": np.array([7, 3, 5])}
+    layout = plot_probabilities(hand_batch(sample_columns=columns), by="rank").layout
+    (low, high), (lower, middle) = layout.yaxis.domain, layout.yaxis2.domain
+    assert (lower, high) == (0, 1)
+    # Ticks of the upper row and heads of the lower one are between, in pixels.
+    plot = layout.height - layout.margin.t - layout.margin.b
+    assert (low - middle) * plot == pytest.approx(26 + 5 + 60)
+    assert layout.yaxis2.range == layout.yaxis.range
+    assert layout.xaxis3.domain == layout.xaxis.domain
+
+
+def test_eight_panels_of_many_tokens_stay_small() -> None:
+    columns = {"rank": np.arange(64) % 8}
+    figure = plot_probabilities(
+        random_batch(64, 2000, sample_columns=columns), by="rank"
+    )
+    assert len(images(figure)) == 8
+    assert len(json.dumps(json.loads(figure.to_json()))) < 400_000
+
+
+def test_more_values_than_panels_are_an_error() -> None:
+    columns = {"rank": np.arange(9)}
+    message = (
+        "`by`: expected a column of at most 8 values, a line each; found 'rank' with 9"
+        " values. Put values into bins in a column of your own, and name that one."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_probabilities(random_batch(9, 4, sample_columns=columns), by="rank")
+
+
+def test_layers_can_be_left_out() -> None:
+    whole = plot_probabilities(hand_batch())
+    image = plot_probabilities(hand_batch(), layers={"points": False})
+    assert marks(image) == []
+    assert "training likes" not in image.layout.title.text
+    points = plot_probabilities(
+        hand_batch(), layers={"density": False, "diagonal": False}
+    )
+    assert images(points) == []
+    assert points.layout.shapes == ()
+    assert points.layout.height == whole.layout.height - 80
+    assert len(points.data) == 2
+    nothing = plot_probabilities(
+        hand_batch(), layers={"density": False, "points": False}
+    )
+    texts = [note.text for note in nothing.layout.annotations]
+    assert texts.count("left out") == 2
+
+
+def test_an_unknown_layer_is_an_error() -> None:
+    message = (
+        "`layers`: expected names out of ['density', 'points', 'diagonal']; found"
+        " ['ci']. `{name: False}` leaves a layer out."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_probabilities(hand_batch(), layers={"ci": False})
+
+
+def test_another_pair_is_named_on_axes_in_words_and_on_hover() -> None:
+    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
+    figure = plot_probabilities(batch, axes="log_prob", a="ref")
+    assert figure.layout.yaxis.title.text == "log-prob by ref [nat]"
+    assert figure.layout.annotations[-1].text == "log-prob by rollout [nat]"
+    assert "ref likes the token more" in figure.layout.title.text
+    first, _ = marks(figure)
+    assert "<br>ref %{customdata[3]:.3g}, rollout %{" in first.hovertemplate
+    assert set(first.customdata[:, 3]) == {-1.5}
+    diff = plot_probabilities(batch, axes="diff", a="ref", b="old").layout
+    assert diff.yaxis.title.text == "ref - old log-prob [nat]"
+    assert diff.annotations[-1].text == "probability by old"

@@ -60,17 +60,20 @@ def test_a_signed_log_is_odd_and_ascends() -> None:
 def test_bins_of_probabilities_are_fixed_and_those_of_log_probs_end_at_minus_20() -> (
     None
 ):
-    unit = Bins(low=0.0, high=1.0)
-    assert token_bins(token_pairs(FRAME, "probability"), "probability") == (unit, unit)
-    assert token_bins(token_pairs(FRAME, "log_prob"), "log_prob")[0].low == -3
+    unit = Bins(low=0.0, high=1.0, num=100)
+    assert token_bins(token_pairs(FRAME, "probability"), "probability", 100) == (
+        unit,
+        unit,
+    )
+    assert token_bins(token_pairs(FRAME, "log_prob"), "log_prob", 100)[0].low == -3
     far = FRAME.assign(old_log_prob=[-1e9, -3.0, -4.0])
-    assert token_bins(token_pairs(far, "log_prob"), "log_prob")[1].low == -20
+    assert token_bins(token_pairs(far, "log_prob"), "log_prob", 100)[1].low == -20
 
 
 def test_zero_is_in_the_middle_bin_of_diffs() -> None:
     for log_prob in (0.0, -5.0):
         pairs = token_pairs(FRAME.assign(old_log_prob=log_prob), "diff")
-        _, y = token_bins(pairs, "diff")
+        _, y = token_bins(pairs, "diff", 100)
         assert y.place(np.array([0.0])).tolist() == [50]
         assert y.low == -y.high
         assert not y.is_beyond(pairs["y"].to_numpy()).any()
