@@ -58,15 +58,17 @@ def fills(means: pd.DataFrame, colors: str | Sequence[str], paper: str) -> list[
     return found
 
 
-def hover_texts(means: pd.DataFrame, names: Iterable[str]) -> list[list[str]]:
+def hover_texts(
+    means: pd.DataFrame, names: Iterable[str], unit: str = " nat"
+) -> list[list[str]]:
     """Return the strings that `HOVER` names, per row; names are shown as they are."""
-    rows = means[[*COLUMNS]].itertuples(index=False)
-    return [[name, _hover_text(row)] for name, row in zip(names, rows, strict=True)]
+    rows = zip(names, means[[*COLUMNS]].itertuples(index=False), strict=True)
+    return [[name, _hover_text(row, unit)] for name, row in rows]
 
 
-def _hover_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     lines = [
-        f"mean {number(row.mean)} nat",
+        f"mean {number(row.mean)}{unit}",
         interval(row.ci_low, row.ci_high),
         f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
     ]

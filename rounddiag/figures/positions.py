@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from rounddiag.core.measures import measure_of
 from rounddiag.figures import means
-from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.labels import wrapped
+from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.layers import layers_of
+from rounddiag.figures.place_panels import (
+    add_counts,
+    add_means,
+    estimand,
+    hover_texts,
+    set_axes,
+)
 from rounddiag.figures.sources import of_pair, positions_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS, PLACE_MEANS, PLACES
 from rounddiag.stats.places import check_by
 
 if TYPE_CHECKING:
@@ -23,15 +26,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
-    from rounddiag.schema import Pair
+    from rounddiag.figures.theme import ThemeName
     from rounddiag.stats.places import By
 
-# Bottom and top of both panels, as shares of the plot.
-_MEANS, _COUNTS = (0.3, 1.0), (0.0, 0.15)
-_PLOT_HEIGHT, _BOTTOM = 320, 52
-# Ticks must not touch in a figure of 400 pixels: its room, and that of a character.
-_PLOT_WIDTH, _CHARACTER, _BETWEEN = 300, 6.5, 10
+# As high as a figure per round, whose place it can take.
+_HEIGHT, _HEIGHT_WITHOUT = 460, 340
 _TITLES = {
     "round": "Mismatch along the round",
     "response": "Mismatch along the response",
@@ -40,35 +39,35 @@ _TITLES = {
     "images": "Mismatch by screenshots seen",
     "context": "Mismatch by length of context",
 }
-# Characters of the axis title that the panel of the means has room for.
-_AXIS = 38
-_BEFORE_ANY = "no screenshot yet"
-_MEASURE = METRICS["abs_diff"]
 
 
 def plot_positions(
     data: Batch | pd.DataFrame,
     *,
     by: By = "round",
+    metric: str = "abs_diff",
     a: str = "old",
     b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot mean |old - rollout| log-prob by where tokens stand.
+    """Plot a metric's mean by where tokens stand, with intervals and counts.
 
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or what `rounddiag.stats.positions` made of one for the same `by`.
+        A batch, or what `rounddiag.stats.positions` made of one for the same `by` and
+        `metric`.
     by : {"round", "response", "end", "image", "images", "context"}
         The token in its round; the position in the response; tokens to the end of the
         round; tokens since the last screenshot began; screenshots seen so far; tokens
         before it, prompt included.
+    metric : str
+        What is averaged, as in `round_summary`.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
-        What to leave out: `{"ci": False}`.
+        What to leave out: `ci`, the intervals; `counts`, of samples and tokens.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -80,7 +79,7 @@ def plot_positions(
     ------
     FrameError
         If the batch does not know what `by` asks for, a frame lacks a column or has
-        another pair, or a layer is unknown.
+        another pair, or there is no such metric or layer.
     BatchError
         If the batch has no such score.
 
@@ -103,94 +102,22 @@ def plot_positions(
     >>> rd.plot_positions(batch, by="images").layout.xaxis.title.text
     'screenshots seen so far'
     """
-    look, drawn = theme_of(theme), layers_of(layers, "ci")
+    look, drawn = theme_of(theme), layers_of(layers, "ci", "counts")
     check_by(by)
+    measure_of(metric)  # an unknown one is told, whatever the data
     data, pair = of_pair(data, a, b)
-    found = positions_of(data, by).reset_index(drop=True)
+    found = positions_of(data, by, metric).reset_index(drop=True)
     if found.empty:
         why = "no generated tokens: the response mask is 0"
         return empty_figure(_TITLES[by], why, look)
     lines = means.notes(found, int(found["num_nonfinite"].sum()))
-    height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(_TITLES[by], lines, look, height=height, bottom=_BOTTOM)
-    names = [f"{PLACES[by].meaning}: {name}" for name in _names(found)]
-    _add_means(figure, found, names, look)
+    height = _HEIGHT if drawn["counts"] else _HEIGHT_WITHOUT
+    figure = new_figure(_TITLES[by], lines, look, height=height)
+    hover = hover_texts(found, by, metric)
+    set_axes(figure, found, by, has_counts=drawn["counts"])
+    figure.layout.yaxis.title.text = estimand(metric, pair)
+    add_means(figure, found, hover, look)
     means.show_intervals(figure, visible=drawn["ci"])
-    _add_counts(figure, found, names, look)
-    _set_axes(figure, found, by, pair)
+    if drawn["counts"]:
+        add_counts(figure, found, hover, look)
     return figure
-
-
-def _names(found: pd.DataFrame) -> list[str]:
-    """Name each bin, by its first and last place."""
-    pairs = zip(found["low"], found["high"], strict=True)
-    return [_name(low, high) for low, high in pairs]
-
-
-def _name(low: float, high: float) -> str:
-    if np.isnan(low):
-        return _BEFORE_ANY
-    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
-
-
-def _add_means(
-    figure: go.Figure, found: pd.DataFrame, names: list[str], look: Theme
-) -> None:
-    hover = means.hover_texts(found, names)
-    figure.add_scatter(
-        x=found.index,
-        y=found["mean"],
-        mode="lines+markers",
-        line={"color": look.muted, "width": 1},
-        marker={
-            "size": 8,
-            "color": means.fills(found, look.text, look.paper),
-            "line": {"color": look.text, "width": 1.5},
-        },
-        error_y=means.intervals(found, look.muted),
-        customdata=hover,
-        hovertemplate=means.HOVER,
-        cliponaxis=False,
-    )
-    without = np.flatnonzero(found["mean"].isna())
-    texts = [hover[i] for i in without]
-    means.add_undefined(figure, without, np.zeros(len(without)), texts, look)
-
-
-def _add_counts(
-    figure: go.Figure, found: pd.DataFrame, names: list[str], look: Theme
-) -> None:
-    figure.add_bar(
-        x=found.index,
-        y=found["num_tokens"],
-        yaxis="y2",
-        width=0.6 * min(1, len(found) / 15),  # thin also when they are few
-        marker={"color": look.quiet},
-        customdata=means.hover_texts(found, names),
-        hovertemplate=means.HOVER,
-    )
-    means.add_head(figure, "y2", PLACE_MEANS["num_tokens"].label, look)
-
-
-def _set_axes(figure: go.Figure, found: pd.DataFrame, by: By, pair: Pair) -> None:
-    highest = int(found["num_tokens"].max())
-    labels = [f"{low:,.0f}".replace("nan", "none") for low in found["low"]]
-    width = _CHARACTER * max(map(len, labels)) + _BETWEEN
-    step = ceil(width * len(labels) / _PLOT_WIDTH)
-    bins = "" if by == "images" else ", bins from"
-    figure.update_layout(
-        xaxis={
-            "title": {"text": PLACES[by].label + bins},
-            "range": [-0.6, len(found) - 0.4],
-            "tickvals": list(found.index[::step]),
-            "ticktext": labels[::step],
-            "tickangle": 0,
-            "anchor": "y2",
-        },
-        yaxis={
-            "title": {"text": wrapped(pair.label(_MEASURE), _AXIS)},
-            "domain": _MEANS,
-            "rangemode": "tozero",
-        },
-        yaxis2={"domain": _COUNTS, **means.ends(highest)},
-    )

@@ -153,11 +153,11 @@ def conditional_of(
     return conditional(known), standardised(known)
 
 
-def positions_of(data: Batch | pd.DataFrame, by: By) -> pd.DataFrame:
+def positions_of(data: Batch | pd.DataFrame, by: By, metric: str) -> pd.DataFrame:
     """Return the means of places; a frame has them already."""
     if isinstance(data, pd.DataFrame):
         return _all_of(PLACE_MEANS, data)
-    return positions(_batch(data), by=by)
+    return positions(_batch(data), by=by, metric=metric)
 
 
 def role_means_of(data: Batch | pd.DataFrame, tagger: Tagger | None) -> pd.DataFrame:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import round_and_token_frames
+from rounddiag.core.measures import measure_of
+from rounddiag.core.pairs import told
 from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
+from rounddiag.stats.measuring import measured
 from rounddiag.stats.places import NOWHERE, first_places
 from rounddiag.stats.splits import round_group
 
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 _STEPS = {"end": -1, "images": 0}
 
 
-def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
-    """Return mean |diff| by where tokens stand, with clustered intervals.
+def positions(
+    batch: Batch, *, by: By = "round", metric: str = "abs_diff"
+) -> pd.DataFrame:
+    """Return a metric's mean by where tokens stand, with clustered intervals.
 
     Parameters
     ----------
@@ -38,19 +43,22 @@ def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
         round began; how many screenshots the sample had seen by then; how many tokens
         stand before, prompt included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...),
         but screenshots seen are counted one by one.
+    metric : str
+        What is averaged, as in `round_summary`.
 
     Returns
     -------
     DataFrame
         One row a bin that has tokens: `low` and `high`, its first and last place;
-        `num_samples`, `num_tokens`, `num_nonfinite`, `mean`, `ci_low`,
-        `ci_high`, in nats. Tokens before the first screenshot, where they are counted
-        from screenshots, are the last row; its `low` and `high` are NaN.
+        `num_samples`, `num_tokens`, `num_nonfinite` and `is_few`; `mean`, `ci_low` and
+        `ci_high` in the unit of the metric. Tokens before the first screenshot, where
+        they are counted from screenshots, are the last row; its `low` and `high` are
+        NaN.
 
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for.
+        If the batch does not know what `by` asks for, or there is no such metric.
 
     Examples
     --------
@@ -62,8 +70,9 @@ def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
     1  1.0   1.0         264
     2  2.0   3.0         528
     """
-    batch = fair_part(batch)
-    rounds, tokens = round_and_token_frames(batch)
+    batch, measure = fair_part(batch), measure_of(metric)
+    needed = [measure.column] if measure.column != "diff" else []
+    rounds, tokens = round_and_token_frames(batch, needed)
     first = first_places(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
@@ -72,16 +81,17 @@ def positions(batch: Batch, *, by: By = "round") -> pd.DataFrame:
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
     found = cell_means(
-        tokens["diff"].abs().to_numpy(),
+        measured(tokens, measure),
         cell,
         tokens["sample"].to_numpy(),
         clusters_of(batch),
+        measure=measure,
     )
     low, high = _ends(np.arange(beyond), exact=by == "images")
     bins = found.pop("cell").to_numpy()
     found.insert(0, "low", np.append(low, np.nan)[bins])
     found.insert(1, "high", np.append(high, np.nan)[bins])
-    return found
+    return told(found, batch)
 
 
 def _ends(cell: Array, *, exact: bool) -> tuple[Array, Array]:

@@ -43,12 +43,14 @@ def test_the_points_the_intervals_and_the_bars_are_the_means() -> None:
         mean=[0.01, 0.02],
         ci_low=[0.008, 0.01],
         ci_high=[0.015, 0.05],
+        num_samples=[64, 32],
         num_tokens=[1000, 400],
     )
-    points, _, tokens = plot_positions(frame).data
+    points, _, samples, tokens = plot_positions(frame).data
     assert list(points.y) == [0.01, 0.02]
     assert points.error_y.array == pytest.approx([0.005, 0.03])
     assert points.error_y.arrayminus == pytest.approx([0.002, 0.01])
+    assert list(samples.y) == [64, 32]
     assert list(tokens.y) == [1000, 400]
 
 
@@ -67,7 +69,8 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit(by: By) -> None:
         "" if by == "images" else ", bins from"
     )
     assert layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
-    assert [note.text for note in layout.annotations] == ["generated tokens"]
+    heads = ["samples with such tokens", "generated tokens"]
+    assert [note.text for note in layout.annotations] == heads
 
 
 def test_a_point_says_its_bin_its_interval_and_its_counts() -> None:
@@ -164,3 +167,32 @@ def test_another_pair_is_named_on_the_axis() -> None:
     assert (
         figure.layout.yaxis.title.text == "mean |current - rollout|<br>log-prob [nat]"
     )
+
+
+def test_without_counts_there_is_one_panel() -> None:
+    figure = plot_positions(hand_batch(), layers={"counts": False})
+    assert figure.layout.yaxis.domain == (0, 1)
+    assert figure.layout.xaxis.anchor == "y"
+    assert len(figure.data) == 2
+    assert not figure.layout.annotations
+
+
+def test_any_metric_is_averaged_in_its_unit() -> None:
+    figure = plot_positions(hand_batch(), by="end", metric="beyond")
+    # Beyond a ratio of 2, log 2 nats: the last tokens 1 | 2 | -1, not -0.25 | -0.5.
+    points = figure.data[0]
+    assert points.y.tolist() == [0.6, 0, 0]
+    label = "share of tokens whose importance ratio<br>is beyond limits"
+    assert figure.layout.yaxis.title.text == label
+    assert points.customdata[0][1].startswith("mean 0.6<br>")
+    signed = plot_positions(hand_batch(), by="end", metric="diff")
+    assert signed.data[0].y.tolist() == [0.25, 0.375, 0]
+    chance = plot_positions(hand_batch(), by="end", metric="prob_diff").data[0]
+    assert chance.y[1] == pytest.approx(
+        (math.exp(-0.5) - math.exp(-1) + math.exp(-0.75) - math.exp(-1)) / 2
+    )
+
+
+def test_an_unknown_metric_is_told() -> None:
+    with pytest.raises(FrameError, match=r"^`metric`: expected one of "):
+        plot_positions(means(low=[0]), metric="kl")
