@@ -16,7 +16,7 @@ function tokenFacts({ tokens, rounds, name_a: a, name_b: b }, index) {
   const of = (name) => tokens[name]?.[index];
   const round = rounds.find((one) => one.round === of("round"));
   const facts = [
-    [`diff, ${a} - ${b}`, `${signed(of("diff"))} nat`, "of the log-probs"],
+    [`diff, ${a} - ${b}`, Number.isFinite(of("diff")) ? `${signed(of("diff"))} nat` : "not finite", "of the log-probs"],
     [`ratio, ${a} / ${b}`, number(Math.exp(of("diff"))), "of the probabilities"],
     ["k3", number(of("k3")), "ratio - 1 - diff"],
     ["entropy", tokens.entropy ? number(of("entropy")) : "not recorded", "of the distribution, in nats"],

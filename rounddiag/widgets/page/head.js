@@ -8,7 +8,7 @@ function headBlock() {
     fill(
       node,
       head.failed.length > 0 && failedChecks(head.failed),
-      element("div", { class: "rdx-title" },
+      element("div", { class: "rdx-name" },
         element("h3", {}, visible(head.name)),
         head.step !== null && element("span", {}, `step ${head.step}`),
         element("span", { class: "rdx-sizes" }, headSizes(head))),

@@ -1,9 +1,10 @@
 // Where the text of a sample matches a search; a match may span several tokens.
 
-/** Matches in the joined text of each round, as tokens from `first` up to `stop`. */
+/** Matches in the joined text of each round, as tokens from `first` up to `stop`; a
+ * SyntaxError where the text is no regular expression. */
 function hitsOf({ tokens, rounds }, text, isRegex) {
-  const pattern = text ? patternOf(text, isRegex) : null;
-  if (pattern === null) return [];
+  const source = isRegex ? text : text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+  const pattern = new RegExp(source, "gi");
   return rounds.flatMap(({ first, num_tokens: size }) => {
     const pieces = tokens.piece.slice(first, first + size);
     const matches = [...pieces.join("").matchAll(pattern)].filter((match) => match[0]);
@@ -22,14 +23,4 @@ function tokensOf(matches, pieces, first) {
     first: tokenAt(index),
     stop: tokenAt(index + words.length - 1) + 1,
   }));
-}
-
-/** The pattern of a search, or null where it is no regular expression. */
-function patternOf(text, isRegex) {
-  const source = isRegex ? text : text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
-  try {
-    return new RegExp(source, "gi");
-  } catch {
-    return null;
-  }
 }

@@ -40,7 +40,7 @@ function gapNode(gap, onObservation) {
     { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
     gapLabel(gap),
   );
-  const range = { start: gap.start + gap.head.length, stop: gap.stop - gap.tail.length };
+  const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
   let asked = null;
 
   async function open() {
@@ -48,7 +48,7 @@ function gapNode(gap, onObservation) {
     button.setAttribute("aria-expanded", String(!isOpen));
     inside.hidden = isOpen;
     if (asked) return;
-    asked = onObservation(range);
+    asked = onObservation(start, stop);
     const failed = (error) => [sentence(`This observation cannot be shown. ${error.message}`)];
     fill(inside, ...(await asked.then(observedNodes, failed)));
   }

@@ -9,8 +9,9 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
   let [views, now, live] = [null, null, []];
 
   function show(trajectory, round, shots) {
+    if (now?.trajectory === trajectory && now.round === round && now.shots === shots) return;
     if (now?.trajectory !== trajectory) full.clear();
-    now = { trajectory, round, shots: shots ?? [] };
+    now = { trajectory, round, shots };
     draw();
   }
 
@@ -54,7 +55,7 @@ function viewsOf({ trajectory, round, shots }, full) {
   const at = trajectory.rounds.findIndex((one) => one.round === round);
   const view = (one) => one && {
     round: one,
-    shot: full.get(one.screenshot) ?? shots.find(({ index }) => index === one.screenshot),
+    shot: full.get(one.screenshot) ?? shots?.find(({ index }) => index === one.screenshot),
   };
   return { current: view(trajectory.rounds[at]), before: view(trajectory.rounds[at - 1]) };
 }

@@ -67,7 +67,9 @@ function visibleNodes(text) {
 function nodesOfParts(parts) {
   return parts.flatMap((part) => {
     if (!part.sign) return [part];
-    const sign = element("i", { class: part.isCode ? "rdx-code" : "rdx-sign" }, part.sign);
+    const sign = part.isCode
+      ? element("span", { class: "rdx-code" }, part.sign)
+      : element("i", { class: "rdx-sign" }, part.sign);
     return part.text === "\n" ? [sign, "\n"] : [sign];
   });
 }

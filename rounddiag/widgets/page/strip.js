@@ -4,12 +4,12 @@ function roundStrip({ onRound }) {
   const list = element("ol", { class: "rdx-strip-list" });
   const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds" }, list);
   const buttons = () => [...list.querySelectorAll("button")];
-  let pictures = [];
-  let marked = null;
+  let [pictures, marked, shown] = [[], null, {}];
 
   function show(trajectory, thumbnails) {
-    pictures.forEach((picture) => picture.free());
-    pictures = [];
+    if (shown.trajectory === trajectory && shown.thumbnails === thumbnails) return;
+    shown = { trajectory, thumbnails };
+    free();
     const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
     const cards = trajectory.rounds.map((round) => {
       const shot = shots.get(round.screenshot);
@@ -33,13 +33,18 @@ function roundStrip({ onRound }) {
     if (!list.querySelector('[tabindex="0"]')) buttons()[0]?.setAttribute("tabindex", "0");
   }
 
+  function free() {
+    pictures.forEach((picture) => picture.free());
+    pictures = [];
+  }
+
   const choose = (button) => onRound(Number(button.dataset.round));
   list.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button) choose(button);
   });
   walkWithArrows(list, buttons, choose);
-  return { node, show, mark, free: () => pictures.forEach((picture) => picture.free()) };
+  return { node, show, mark, free };
 }
 
 function roundCard({ round, action, mean_abs_diff: mean, num_nonfinite: broken, level }, picture) {

@@ -5,7 +5,7 @@ const WORST = {
     label: "Tokens",
     what: "largest |diff| first: sample.round.token, diff in nats",
     none: "No token has a finite diff.",
-    cells: ({ piece, diff, sample, round, token }) => [visible(piece ?? ""), `${sample}.${round}.${token}`, signed(diff)],
+    cells: ({ piece, diff, sample, round, token }) => [visible(piece || "‥"), `${sample}.${round}.${token}`, signed(diff)],
     title: ({ sample, round, token }) => `sample ${sample}, round ${round}, token ${token}`,
     sign: ({ diff }) => diff,
   },
@@ -97,9 +97,9 @@ function worstList({ onJump }) {
 
 function worstRow(name, entry) {
   const { cells, title, sign } = WORST[name];
-  const side = sign && (sign(entry) > 0 ? " rdx-more-text" : " rdx-less-text");
+  const side = { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(sign?.(entry))] ?? "";
   const texts = cells(entry);
   const spans = texts.map((text, index) =>
-    element("span", { class: index === texts.length - 1 && side ? `rdx-cell${side}` : "rdx-cell" }, text));
+    element("span", { class: index === texts.length - 1 ? `rdx-cell${side}` : "rdx-cell" }, text));
   return element("button", { type: "button", title: title(entry) }, ...spans);
 }

@@ -1,0 +1,1 @@
+"""The explorer: from a batch to one token beside its screenshot."""

@@ -1,0 +1,197 @@
+"""`explore`: linked views of a batch in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.batch import Batch
+from rounddiag.loaders import load
+from rounddiag.widgets.answers import Answers
+from rounddiag.widgets.cells import replace_in_cell
+from rounddiag.widgets.code import code_of
+from rounddiag.widgets.overview import figure_of
+from rounddiag.widgets.preview import Preview, show_widget
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import box_of
+from rounddiag.widgets.view import View
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    import pandas as pd
+    import plotly.graph_objects as go
+    from typing_extensions import Self
+
+
+def explore(batch: Batch | str | os.PathLike[str], **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+    """Look at a batch: rounds, cells, tokens, screenshots and actions, linked.
+
+    Parameters
+    ----------
+    batch : Batch or path-like
+        A path is opened with `rounddiag.load`.
+    **state
+        What to look at first, as `Explorer.state` has it: `metric="k3"`,
+        `current={"sample": 3, "round": 1, "token": 0}`.
+
+    Returns
+    -------
+    Explorer
+        Shown by a notebook where it is the last value of a cell.
+
+    Raises
+    ------
+    FrameError
+        If the state has an entry that there is not, or one with a wrong value.
+
+    Notes
+    -----
+    It opens at the cell (a sample's round) whose mean |diff| is the highest beyond
+    doubt: by the lower end of an interval, among cells of at least 20 tokens. Keys work
+    after a click into it: `?` lists them.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> explorer = rd.explore("sample_data/image_window.parquet")
+    >>> explorer.current["round"] >= 2  # screenshots were dropped before these
+    True
+    >>> explorer.close()
+    """
+    found = batch if isinstance(batch, Batch) else load(batch)
+    return Explorer(found, **state)
+
+
+class Explorer:
+    """Linked views of a batch; what is chosen in them can be read and set.
+
+    Parameters
+    ----------
+    batch : Batch
+    **state
+        As in `explore`.
+
+    Attributes
+    ----------
+    batch : Batch
+    last_error : Exception, optional
+        What went wrong last, in the page or in a function given to `on_select`.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> with rd.explore("sample_data/image_window.parquet", metric="k3") as explorer:
+    ...     explorer.current = {"sample": 2, "round": 0}
+    ...     explorer.selection["round"].unique().tolist()
+    [0]
+    """
+
+    def __init__(self, batch: Batch, **state: Any) -> None:  # noqa: ANN401 entries of many types
+        self.batch = batch
+        self.last_error: Exception | None = None
+        self._session = Session(batch, state)
+        self._callbacks: list[Callable[[Explorer], object]] = []
+        self._answers = Answers(self._session, self._chosen)
+        self._view = View(self._answer)
+        self._preview = Preview(self._session)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Everything that is chosen, as plain data; `explore(batch, **state)` again.
+
+        Set it to a part of it to change that part.
+        """
+        return self._session.state.as_dict()
+
+    @state.setter
+    def state(self, changes: Mapping[str, Any]) -> None:
+        self._session.change(changes)
+        self._view.tell("changed")
+
+    @property
+    def current(self) -> dict[str, int]:
+        """The token that is looked at: `sample`, `round` and `token` in its round."""
+        current: dict[str, int] = self.state["current"]
+        return current
+
+    @current.setter
+    def current(self, place: Mapping[str, int]) -> None:
+        self.state = {"current": {"round": 0, "token": 0, **place}}
+
+    @property
+    def selection(self) -> pd.DataFrame:
+        """The token frame of the selected cells; without any, of the current round.
+
+        Set it to a frame with `sample` and `round`, a part of a round frame say: the
+        smallest box of cells that holds its rows is selected.
+        """
+        return self._session.selected(self._session.shown.tokens)
+
+    @selection.setter
+    def selection(self, rows: pd.DataFrame) -> None:
+        self.state = {"cells": box_of(rows)}
+
+    @property
+    def selected_rounds(self) -> pd.DataFrame:
+        """The rows of the round frame that are selected; set it as `selection`."""
+        return self._session.selected(self._session.shown.rounds)
+
+    @selected_rounds.setter
+    def selected_rounds(self, rows: pd.DataFrame) -> None:
+        self.selection = rows
+
+    def figure(self, name: str) -> go.Figure:
+        """Return one of the figures that are seen, to keep or to save.
+
+        Parameters
+        ----------
+        name : {"rounds", "heatmap", "trajectory"}
+
+        Raises
+        ------
+        FrameError
+            If there is no such figure.
+        """
+        return figure_of(self._session, name)
+
+    def on_select(self, callback: Callable[[Explorer], object]) -> None:
+        """Call a function with this explorer whenever something is chosen in it."""
+        self._callbacks.append(callback)
+
+    def to_code(self) -> str:
+        """Return the code that opens the batch's file and shows the same."""
+        return code_of(self.batch, self._session.state)
+
+    def close(self) -> None:
+        """Take it off the page and free what it holds; twice does no harm."""
+        self._view.close()
+        self._callbacks.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        place = ", ".join(f"{key} {value}" for key, value in self.current.items())
+        return f"Explorer({self.batch!r}, at {place})"
+
+    def _ipython_display_(self) -> None:
+        replace_in_cell(self)
+        self._preview.show()
+        show_widget(self._view)
+
+    def _answer(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
+        if name == "snapshot":
+            return self._preview.take(buffers[0])
+        try:
+            return self._answers(name, args)
+        except Exception as error:
+            self.last_error = error
+            raise
+
+    def _chosen(self) -> None:
+        for callback in self._callbacks:
+            callback(self)

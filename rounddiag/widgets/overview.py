@@ -1,0 +1,77 @@
+"""The two figures of all samples, for what a state keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import FrameError
+from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.widgets.state import METRICS
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from rounddiag.figures.theme import ThemeName
+    from rounddiag.widgets.session import Session
+    from rounddiag.widgets.shown import Shown
+    from rounddiag.widgets.state import State
+
+
+def overview(shown: Shown, state: State, theme: ThemeName | None) -> dict[str, bytes]:
+    """Draw the means per round, and the heatmap of samples and rounds."""
+    figures = {
+        "rounds": rounds_figure(shown, state, theme),
+        "heatmap": heatmap_figure(shown, state, theme),
+    }
+    return {name: as_bytes(figure) for name, figure in figures.items()}
+
+
+def figure_of(session: Session, name: str) -> go.Figure:
+    """Return one figure of what is looked at.
+
+    Raises
+    ------
+    FrameError
+        If there is no such figure.
+    """
+    match name:
+        case "rounds":
+            return rounds_figure(session.shown, session.state)
+        case "heatmap":
+            return heatmap_figure(session.shown, session.state)
+        case "trajectory":
+            sample = session.state.current.sample
+            return plot_trajectory(session.batch, sample=sample)
+    raise FrameError.build(
+        key="figure",
+        expected="'rounds', 'heatmap' or 'trajectory'",
+        found=repr(name),
+        advice="`rounddiag.figures` has all other figures.",
+    )
+
+
+def rounds_figure(
+    shown: Shown, state: State, theme: ThemeName | None = None
+) -> go.Figure:
+    """Draw the mean of the metric per round, or over another axis."""
+    if state.axis != "round":
+        return plot_positions(shown.batch, by=state.axis, theme=theme)
+    return plot_rounds(
+        shown.data, metric=state.metric, by=state.by, layers=state.layers, theme=theme
+    )
+
+
+def heatmap_figure(
+    shown: Shown, state: State, theme: ThemeName | None = None
+) -> go.Figure:
+    """Draw every sample in every round."""
+    data = shown.batch if shown.is_all else shown.rounds
+    return plot_heatmap(
+        data, order=state.order, metric=METRICS[state.metric], theme=theme
+    )
+
+
+def as_bytes(figure: go.Figure) -> bytes:
+    """Return the JSON of a figure."""
+    text: str = figure.to_json()
+    return text.encode()

@@ -1,0 +1,53 @@
+// What opens over the explorer: an error, a table, the keys.
+function errorBanner() {
+  const text = element("span", {});
+  const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
+  const node = element("div", { class: "rdx-banner", role: "alert", hidden: true }, text, close);
+  close.addEventListener("click", () => (node.hidden = true));
+  return {
+    node,
+    hide: () => (node.hidden = true),
+    show: ({ type, message }) => {
+      text.textContent = `${type}: ${message}`;
+      node.hidden = false;
+    },
+  };
+}
+
+function sheet() {
+  const title = element("h3", {});
+  const close = element("button", { type: "button", "aria-label": "Close" }, "×");
+  const body = element("div", { class: "rdx-sheet-body" });
+  const head = element("header", {}, title, close);
+  const node = element("dialog", { class: "rdx-sheet" }, head, body);
+
+  function hide() {
+    const wasOpen = node.open;
+    node.close();
+    return wasOpen;
+  }
+
+  close.addEventListener("click", hide);
+  node.addEventListener("click", ({ target }) => target === node && hide());
+  return {
+    node,
+    hide,
+    show: (name, ...content) => {
+      title.textContent = name;
+      node.setAttribute("aria-label", name);
+      fill(body, ...content);
+      if (!node.open) node.showModal();
+    },
+  };
+}
+
+function tableOf(columns, rows) {
+  const cell = (tag) => (text) => element(tag, {}, text);
+  const shown = (value) => (typeof value === "number" ? number(value) : visible(`${value ?? ""}`));
+  return element(
+    "table",
+    { class: "rdx-table" },
+    element("thead", {}, element("tr", {}, ...columns.map(cell("th")))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(shown).map(cell("td"))))),
+  );
+}

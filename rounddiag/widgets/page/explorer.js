@@ -1,0 +1,149 @@
+// The explorer: what is chosen in one part is shown by all others.
+const TELL_DELAY = 60;
+
+class ExplorerPage {
+  constructor(model) {
+    this.banner = errorBanner();
+    this.wire = wireTo(model, { onTell: () => this.open(), onError: this.banner.show });
+    this.store = sampleStore(this.wire.ask);
+    this.theme = pageTheme(() => this.open());
+    const library = () => plotlyFrom(this.wire.ask);
+    this.controls = controlBar({ onSet: (changes) => this.set(changes) });
+    this.overview = overviewPane({
+      library,
+      onCell: (samples, round) => this.pick(samples, round),
+      onBox: (cells) => this.choose({ cells }),
+      onRounds: (rounds) => this.set({ filter: { ...this.state.filter, rounds } }),
+    });
+    this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
+    this.worst = worstList({ onJump: (place) => this.goTo(place) });
+    this.sheet = sheet();
+    this.chosen = element("output", { class: "rdx-chosen" });
+    this.snapshot = snapshots(this);
+    this.node = this.layout();
+    listenToKeys(this.node, keyActions(this));
+  }
+
+  layout() {
+    const { overview, chosen, worst, sample, banner, controls, sheet: over } = this;
+    const left = element("div", { class: "rdx-left" }, overview.node, chosen, worst.node);
+    return element(
+      "div",
+      { class: "rdx", tabindex: 0, "aria-label": "rounddiag explorer", "data-lm-suppress-shortcuts": "true" },
+      banner.node,
+      controls.node,
+      element("div", { class: "rdx-main" }, left, sample.node),
+      over.node,
+    );
+  }
+
+  // Ask for everything: at first, when Python changed something, in other colours.
+  async open() {
+    const theme = this.theme.now();
+    this.node.dataset.theme = theme;
+    await this.show(this.wire.ask("overview", { theme }));
+  }
+
+  async set(changes) {
+    this.banner.hide();
+    await this.show(this.wire.ask("set", { changes, theme: this.theme.now() }));
+  }
+
+  async show(question) {
+    const found = await this.wire.latest("overview", question).catch(ignored);
+    if (!found) return;
+    this.state = found.state;
+    this.worstPlaces = found.worst;
+    this.controls.show(found.head, found.options, found.state, found.counts);
+    this.worst.show(found.worst);
+    this.sample.setThreshold(found.state.threshold);
+    await Promise.all([this.overview.show(found), this.goTo(found.state.current, { isTold: true })]);
+    this.snapshot.later();
+  }
+
+  // Look at another token; Python hears of it when the hand rests.
+  async goTo(place, { isTold = false } = {}) {
+    const { state } = this;
+    const trajectory = await this.wire.latest("sample", this.store.trajectory(place.sample, state)).catch(ignored);
+    if (!trajectory) return;
+    const current = wholePlace(trajectory, place);
+    this.state = { ...this.state, current };
+    this.overview.mark(this.state);
+    if (this.sample.trajectory() === trajectory) this.sample.mark(current);
+    else this.sample.show(trajectory, current, state.threshold);
+    if (!isTold) this.tell({ current });
+    await Promise.all([this.showShots(place.sample), this.showFigure(place.sample)]);
+    this.fetchNeighbours(place.sample);
+    this.snapshot.later();
+  }
+
+  async showShots(sample) {
+    const found = await this.wire.latest("shots", this.store.thumbnails(sample)).catch(ignored);
+    if (found) this.sample.showShots(found.shots);
+  }
+
+  async showFigure(sample) {
+    const question = this.store.figure(sample, this.state, this.theme.now());
+    const found = await this.wire.latest("figure", question).catch(ignored);
+    if (found && found !== this.drawn) await this.sample.showFigure(found.figure);
+    this.drawn = found ?? this.drawn;
+  }
+
+  // A cell of one sample is a place; one of several, Python knows the worst in.
+  pick(samples, round) {
+    if (samples.length === 1) this.goTo({ sample: samples[0], round });
+    else this.choose({ cells: { samples, rounds: [round, round] } });
+  }
+
+  async choose(changes) {
+    const found = await this.wire.latest("choice", this.wire.ask("select", { changes })).catch(ignored);
+    if (!found) return;
+    this.state = found.state;
+    this.chosen.textContent = chosenText(found);
+    await this.goTo(found.state.current, { isTold: true });
+  }
+
+  tell(changes) {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => this.wire.ask("select", { changes }).catch(ignored), TELL_DELAY);
+  }
+
+  // The samples that come next are there before they are asked for.
+  fetchNeighbours(sample) {
+    const samples = this.overview.samples();
+    const at = samples.indexOf(sample);
+    clearTimeout(this.fetching);
+    this.fetching = setTimeout(() => {
+      for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
+        this.store.trajectory(near, this.state).catch(ignored);
+        this.store.thumbnails(near).catch(ignored);
+      }
+    }, 250);
+  }
+
+  close() {
+    for (const part of [this.wire, this.theme, this.overview, this.sample, this.snapshot]) part.close();
+    clearTimeout(this.telling);
+    clearTimeout(this.fetching);
+    this.node.remove();
+  }
+}
+
+// The place with what was left out: the worst round, the worst token in it.
+function wholePlace(trajectory, { sample, round, token }) {
+  const { rounds } = trajectory;
+  const size = (one) => one.mean_abs_diff ?? -1;
+  const worst = rounds.reduce((most, one) => (size(one) > size(most) ? one : most), rounds[0]);
+  const found = round ?? worst?.round ?? 0;
+  return { sample, round: found, token: token ?? worstToken(trajectory, found) };
+}
+
+// The banner has shown it; nothing more is to be done where it was asked.
+function ignored() {
+  return undefined;
+}
+
+function chosenText({ state, num_rounds: rounds, num_tokens: tokens }) {
+  if (!state.cells) return "";
+  return `selected: ${counted(rounds, "round")}, ${counted(tokens, "token")} · explorer.selection`;
+}

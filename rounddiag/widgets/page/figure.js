@@ -1,0 +1,59 @@
+// A plotly figure that follows its box, and says what was clicked or zoomed.
+const CONFIG = { displaylogo: false, responsive: false };
+const TEXT = new TextDecoder();
+
+function figureView({ library, label, onZoom, onDrawn }) {
+  const plot = element("div", { class: "rdx-plot" });
+  const node = element("div", { class: "rdx-figure", role: "group", "aria-label": label }, plot);
+  let layout = null;
+
+  const follow = new ResizeObserver(() => {
+    const width = Math.floor(node.clientWidth);
+    if (!layout || !width || width === layout.width) return;
+    layout.width = width;
+    library().then((plotly) => plotly.relayout(plot, { width })).then(onDrawn);
+  });
+  follow.observe(node);
+
+  async function draw(json, more = {}) {
+    const figure = JSON.parse(TEXT.decode(json));
+    const plotly = await library();
+    const isFirst = layout === null;
+    layout = { ...figure.layout, ...more, width: Math.floor(node.clientWidth) || 600, autosize: false };
+    await plotly.react(plot, figure.data, layout, CONFIG);
+    if (isFirst) plot.on("plotly_relayout", onRelayout);
+    onDrawn?.();
+  }
+
+  function onRelayout(change) {
+    onDrawn?.();
+    const range = change["xaxis.range"];
+    const [low, high] = range ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (low !== undefined) onZoom?.([low, high]);
+    if (change["xaxis.autorange"]) onZoom?.(null);
+  }
+
+  // Where a value of an axis stands in pixels of the node, and back.
+  function axis(name) {
+    const drawn = plot._fullLayout?.[name];
+    return drawn && {
+      pixel: (value) => drawn._offset + drawn.l2p(value),
+      value: (pixel) => drawn.p2l(pixel - drawn._offset),
+      from: drawn._offset,
+      to: drawn._offset + drawn._length,
+    };
+  }
+
+  return {
+    node,
+    draw,
+    axis,
+    meta: () => layout?.meta ?? null,
+    height: () => layout?.height ?? 300,
+    picture: async (size) => (await library()).toImage(plot, { format: "png", ...size }),
+    close: async () => {
+      follow.disconnect();
+      if (layout) (await library()).purge(plot);
+    },
+  };
+}

@@ -1,0 +1,59 @@
+// A picture of what was last seen, for the notebook to keep when no kernel is there.
+const SNAPSHOT_DELAY = 1500;
+const [HALF, GAP, LINE] = [590, 16, 20];
+
+function snapshots(page) {
+  let [timer, isClosed] = [0, false];
+
+  async function take() {
+    if (isClosed || !page.node.isConnected) return;
+    const data = await (await snapshotOf(page)).arrayBuffer();
+    if (!isClosed) await page.wire.ask("snapshot", {}, [data]);
+  }
+
+  return {
+    later: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => take().catch(ignored), SNAPSHOT_DELAY);
+    },
+    close: () => {
+      isClosed = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+// Two columns, as on the page: all samples, and the one that is looked at.
+async function snapshotOf({ overview, sample, node }) {
+  const left = await Promise.all(overview.figures.map((view) => figurePicture(view)));
+  const right = await Promise.all([figurePicture(sample.figure)]);
+  const height = (column) => column.reduce((sum, one) => sum + one.height + GAP, 2 * LINE);
+  const canvas = document.createElement("canvas");
+  canvas.width = 2 * HALF + GAP;
+  canvas.height = Math.max(height(left), height(right));
+  const pen = canvas.getContext("2d");
+  const look = getComputedStyle(node);
+  pen.fillStyle = look.getPropertyValue("--paper");
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  pen.fillStyle = look.getPropertyValue("--text");
+  pen.font = `600 13px ${look.getPropertyValue("--font")}`;
+  pen.fillText(sample.title(), HALF + GAP + 14, LINE);
+  stack(pen, left, 0);
+  stack(pen, right, HALF + GAP);
+  return new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.8));
+}
+
+function stack(pen, pictures, x) {
+  let y = LINE + GAP;
+  for (const picture of pictures) {
+    pen.drawImage(picture, x, y);
+    y += picture.height + GAP;
+  }
+}
+
+async function figurePicture(view) {
+  const picture = new Image();
+  picture.src = await view.picture({ width: HALF, height: view.height(), scale: 1 });
+  await picture.decode();
+  return picture;
+}

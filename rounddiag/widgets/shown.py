@@ -1,0 +1,85 @@
+"""What a state leaves of a batch: the numbers that the figures and lists are of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import round_frame, rounds_of_tokens, sample_frame, token_frame
+from rounddiag.stats import worst_cells, worst_samples, worst_tokens
+from rounddiag.widgets.filtering import kept_tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.widgets.state import State
+
+_FACTS = ("sample_id", "group_id", "reward")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a filter keeps of a batch.
+
+    Attributes
+    ----------
+    batch : Batch
+        For the pair of scores that is looked at.
+    tokens : DataFrame
+        The token frame of what is kept.
+    is_all : bool
+        Whether that is everything.
+    """
+
+    batch: Batch
+    tokens: pd.DataFrame
+    is_all: bool
+
+    @property
+    def data(self) -> Batch | pd.DataFrame:
+        """What figures of tokens are drawn of."""
+        return self.batch if self.is_all else self.tokens
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """The round frame of what is kept, with what is known of the samples."""
+        if self.is_all:
+            return round_frame(self.batch)
+        found = rounds_of_tokens(self.tokens)
+        samples = sample_frame(self.batch)
+        facts = samples[["sample", *(name for name in _FACTS if name in samples)]]
+        return found.merge(facts, on="sample", how="left")
+
+    @cached_property
+    def worst(self) -> dict[str, pd.DataFrame]:
+        """The worst tokens, rounds and samples."""
+        return {
+            "tokens": worst_tokens(self.tokens),
+            "rounds": worst_cells(self.tokens),
+            "samples": worst_samples(self.tokens),
+        }
+
+    def beyond(self, threshold: float) -> dict[str, Any]:
+        """Count the tokens and samples with a |diff| beyond so many nats."""
+        diff, sample = self.tokens["diff"].to_numpy(), self.tokens["sample"].to_numpy()
+        is_beyond = np.abs(diff) > threshold
+        return {
+            "num_tokens": len(diff),
+            "num_samples": len(np.unique(sample)),
+            "num_nonfinite": int((~np.isfinite(diff)).sum()),
+            "num_tokens_beyond": int(is_beyond.sum()),
+            "num_samples_beyond": len(np.unique(sample[is_beyond])),
+        }
+
+
+def shown(batch: Batch, state: State) -> Shown:
+    """Apply the filter of a state to a batch of its pair of scores."""
+    if state.filter.is_empty:
+        return Shown(batch, token_frame(batch), is_all=True)
+    more = [] if state.by is None else [state.by]
+    kept = kept_tokens(batch, state.filter, columns=("prob_diff", *more))
+    return Shown(batch, kept, is_all=False)

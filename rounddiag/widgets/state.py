@@ -1,0 +1,190 @@
+"""What an explorer shows, as plain data: what can be saved and given back."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from rounddiag.errors import FrameError
+from rounddiag.figures.coloring import UNDERLINED
+from rounddiag.schema import ROUNDS
+from rounddiag.stats.ordering import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+# What the metric switch offers, by the name that `round_summary` has for it, and the
+# column of a round frame that holds its mean.
+METRICS = {
+    "abs_diff": "mean_abs_diff",
+    "diff": "mean_diff",
+    "prob_diff": "prob_diff",
+    "k3": "k3",
+}
+Axis: TypeAlias = Literal["round", "images", "context"]
+AXES = get_args(Axis)
+_BOX = "{'samples': [...], 'rounds': [first, last]}"
+_CHOICES = {"metric": tuple(METRICS), "order": get_args(Order), "axis": AXES}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which tokens count: those for which all that is set holds.
+
+    Attributes
+    ----------
+    sample : int, optional
+    group : str, optional
+    reward, rounds : pair of numbers, optional
+        Lowest and highest, both included.
+    text : str, optional
+        Words in a token's round; a regular expression with `is_regex`.
+    is_regex : bool
+    role : str, optional
+    """
+
+    sample: int | None = None
+    group: str | None = None
+    reward: tuple[float, float] | None = None
+    rounds: tuple[int, int] | None = None
+    text: str | None = None
+    is_regex: bool = False
+    role: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it keeps everything."""
+        return replace(self, is_regex=False) == Filter()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A token, by sample, round and token in its round."""
+
+    sample: int = 0
+    round: int = 0
+    token: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Some samples, from one round to another: a box in the heatmap."""
+
+    samples: tuple[int, ...]
+    rounds: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Everything that can be chosen in an explorer; see `Explorer.state`."""
+
+    metric: str = "abs_diff"
+    threshold: float = UNDERLINED
+    order: Order = "worst"
+    a: str = "old"
+    b: str = "rollout"
+    by: str | None = None
+    axis: Axis = "round"
+    layers: Mapping[str, bool] = field(default_factory=dict)
+    filter: Filter = Filter()
+    current: Place = Place()
+    cells: Cells | None = None
+
+    def __post_init__(self) -> None:
+        for key, known in _CHOICES.items():
+            value = getattr(self, key)
+            _check(key, value, f"one of {[*known]}", is_right=value in known)
+        size = self.threshold
+        is_size = _is_number(size) and 0 < size < math.inf
+        _check("threshold", size, "a number of nats above 0", is_right=is_size)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> State:
+        """Build it from `as_dict`, or a part of that."""
+        return cls().changed(state)
+
+    def changed(self, changes: Mapping[str, Any]) -> State:
+        """Return it with some entries replaced; inner ones of `filter`, `current` too.
+
+        Raises
+        ------
+        FrameError
+            If there is no such entry, or it cannot have this value.
+        """
+        known = [one.name for one in fields(self)]
+        for key in changes:
+            _check("state", key, f"entries among {known}", is_right=key in known)
+        return replace(
+            self, **{key: self._made(key, value) for key, value in changes.items()}
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as what JSON can hold."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def _made(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
+        if key in ("filter", "current"):
+            return _replaced(key, getattr(self, key), value)
+        if key == "cells" and value is not None and not isinstance(value, Cells):
+            return _cells(value)
+        return value
+
+
+def box_of(rows: pd.DataFrame) -> Cells | None:
+    """Return the smallest box that holds the samples and rounds of a frame.
+
+    Raises
+    ------
+    FrameError
+        If it lacks one of the two columns.
+    """
+    ROUNDS.require(rows.columns, "sample", "round")
+    if rows.empty:
+        return None
+    samples = tuple(int(sample) for sample in rows["sample"].unique())
+    low, high = int(rows["round"].min()), int(rows["round"].max())
+    return Cells(samples=samples, rounds=(low, high))
+
+
+def _replaced(key: str, now: Any, changes: Any) -> Any:  # noqa: ANN401 two classes
+    if isinstance(changes, type(now)):
+        return changes
+    names = [one.name for one in fields(now)]
+    is_known = isinstance(changes, dict) and set(changes) <= set(names)
+    _check(key, changes, f"a dictionary with some of {names}", is_right=is_known)
+    pairs = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()
+    }
+    return replace(now, **pairs)
+
+
+def _cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
+    try:
+        low, high = value["rounds"]
+        samples = tuple(int(sample) for sample in value["samples"])
+        return Cells(samples=samples, rounds=(int(low), int(high)))
+    except (KeyError, TypeError, ValueError):
+        raise _unfit("cells", value, _BOX) from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check(key: str, value: object, expected: str, *, is_right: bool) -> None:
+    if not is_right:
+        raise _unfit(key, value, expected)
+
+
+def _unfit(key: str, value: object, expected: str) -> FrameError:
+    return FrameError.build(
+        key=key,
+        expected=expected,
+        found=f"{value!r:.80}",
+        advice="Leave it out for the default.",
+    )
