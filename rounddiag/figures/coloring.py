@@ -112,6 +112,7 @@ overflow-wrap:anywhere;content-visibility:auto;contain-intrinsic-size:auto 200px
 .rd-text pre span,.rd-text .k span{border-radius:2px;padding:1px 0}
 .rd-text pre span:hover{outline:1px solid currentColor}
 .rd-text .u{text-decoration:underline 2px;text-underline-offset:3px}
+.rd-text [class^=p].u{text-decoration-line:overline}
 .rd-text .x{outline:1px dashed currentColor}
 .rd-text i{font-style:normal;opacity:.55}
 .rd-text .o{display:inline-block;border:1px solid var(--rd-dim);border-radius:9px;

@@ -14,13 +14,14 @@ from rounddiag.figures.coloring import (
     style_name,
     style_sheet,
 )
+from rounddiag.figures.excerpt import excerpt
 from rounddiag.figures.labels import number
 from rounddiag.figures.sources import of_pair, trajectory_of
 from rounddiag.figures.spans import chip, spans
 from rounddiag.schema import DIFF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-# A browser shows so many spans at once.
-_MAX_TOKENS = 20_000
+_OF_LONG = (
+    "<br>{:,} of {:,} tokens are shown, of the rounds with the largest mean |diff|: ask"
+    " for another one with <code>round=</code>"
+)
 _NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
 
 
@@ -56,6 +59,7 @@ def token_text(
     round: int | None = None,  # noqa: A002 the word of the project
     a: str = "old",
     b: str = "rollout",
+    max_tokens: int = 20_000,
     theme: ThemeName | None = None,
 ) -> TokenText:
     """Show what the model wrote in one sample or round, tokens coloured by diff.
@@ -69,6 +73,9 @@ def token_text(
         Which round of it, from 0; all when left out.
     a, b : str
         The scores to compare.
+    max_tokens : int
+        How many are shown at most: where there are more, those of the rounds with the
+        largest mean |diff|, and it says what is left out.
     theme : {"light", "dark"}, optional
         The page's own colours when left out.
 
@@ -89,13 +96,12 @@ def token_text(
     How to read it: blue tokens are liked more by `a` (training), orange ones less; the
     strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts can
     be compared. In a healthy batch most text is plain, some tokens are pale, and none
-    is underlined: a line under a token says that the two probabilities differ by more
-    than a factor of 2. A dashed frame marks a diff that is not finite. Colour that is
-    dense from one round on points to its context; a coloured first token of every
-    round, to the template; coloured numbers in actions, to the screenshots. Hover a
-    token for its numbers. Without a tokenizer, token ids stand for the text, and
-    squares where a file was redacted. Of a sample with more than 20,000 tokens the
-    first rounds are shown, and it says so.
+    has a line: one under a token says that `a` gives it less than half of the
+    probability, one over it, more than twice. A dashed frame marks a diff that is not
+    finite. Colour that is dense from one round on points to its context; a coloured
+    first token of every round, to the template; coloured numbers in actions, to the
+    screenshots. Hover a token for its numbers. Without a tokenizer, token ids stand for
+    the text, and squares where a file was redacted.
 
     Examples
     --------
@@ -118,12 +124,14 @@ def token_text(
             found=str(round),
             advice="Leave it out for all rounds of the sample.",
         )
-    if round is not None:
-        body = _round(round, tokens[tokens["round"] == round], pair)
-    else:
-        body = "".join(_rounds(tokens, int(batch.lengths[sample]), pair))
+    asked = tokens if round is None else tokens[tokens["round"] == round]
+    shown = excerpt(asked, max_tokens)
+    is_cut = len(shown) < len(asked)
+    end = int(batch.lengths[sample]) if round is None else None
     head = f"<b>Sample {sample}</b>, {count(num_rounds, 'round')}, "
     head += count(len(tokens), "generated token")
+    head += _OF_LONG.format(len(shown), len(asked)) if is_cut else ""
+    body = "".join(_rounds(asked, shown, end, pair))
     return TokenText(
         f'<div class="rd-text {style_name(theme)}"><style>{style_sheet(theme)}</style>'
         f'<div class="k">{head}<br>{_key(pair)}</div>{body}</div>'
@@ -140,30 +148,49 @@ def _key(pair: Pair) -> str:
         f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
         f" {pair.named('training likes the token more')};"
         f" {ramp('n')} -{low} to -{high}, less;"
-        f' <span class="u">underlined</span> beyond {number(UNDERLINED)} (factor 2);'
+        f' beyond {number(UNDERLINED)} (factor 2) <span class="p0 u">overlined</span>,'
+        f' <span class="n0 u">underlined</span>;'
         f' <span class="x">framed</span> not finite'
     )
 
 
-def _rounds(tokens: pd.DataFrame, end: int, pair: Pair) -> Iterator[str]:
-    """Give each round's text, and a chip for each stretch of observation."""
+def _rounds(
+    tokens: pd.DataFrame, shown: pd.DataFrame, end: int | None, pair: Pair
+) -> Iterator[str]:
+    """Give the text of the rounds that are shown, and say what is between them.
+
+    Observations are told up to the end of the sample; none of a single round, which
+    has no `end`.
+    """
     if tokens.empty:
         yield '<div class="k">The response mask is 0 everywhere.</div>'
-    reached = num_shown = 0
-    for index, part in tokens.groupby("round"):
-        if num_shown and num_shown + len(part) > _MAX_TOKENS:
-            left_out = count(len(tokens) - num_shown, "token")
-            yield f'<div class="k">Left out: {left_out} from round {index} on. '
-            yield f"Ask for a round with <code>round={index}</code>.</div>"
-            return
-        start = int(part["position"].iloc[0])
-        yield chip(start - reached) + _round(index, part, pair)
-        num_shown += len(part)
-        reached = start + len(part)
-    yield chip(end - reached)
+    parts = dict(iter(shown.groupby("round")))
+    left_out: list[pd.DataFrame] = []
+    reached = 0
+    for index, whole in tokens.groupby("round"):
+        start = int(whole["position"].iloc[0])
+        if index in parts:
+            yield _left_out(left_out)
+            left_out = []
+            yield chip(start - reached) if end is not None else ""
+            yield _round(index, len(whole), parts[index], pair)
+        else:
+            left_out.append(whole)
+        reached = start + len(whole)
+    yield _left_out(left_out)
+    yield chip(end - reached) if end is not None else ""
 
 
-def _round(index: object, part: pd.DataFrame, pair: Pair) -> str:
-    size = count(len(part), "token")
-    head = f'<div class="k"><b>round {index}</b>, {size}</div>'
+def _left_out(rounds: Sequence[pd.DataFrame]) -> str:
+    if not rounds:
+        return ""
+    first, last = (int(rounds[place]["round"].iloc[0]) for place in (0, -1))
+    names = f"round {first}" if first == last else f"rounds {first} to {last}"
+    size = count(sum(map(len, rounds)), "token")
+    return f'<div class="k">Left out: {names}, {size}.</div>'
+
+
+def _round(index: object, size: int, part: pd.DataFrame, pair: Pair) -> str:
+    first = f", the first {len(part):,} of them" if len(part) < size else ""
+    head = f'<div class="k"><b>round {index}</b>, {count(size, "token")}{first}</div>'
     return f'{head}<pre class="t">{"".join(spans(part, pair))}</pre>'

@@ -109,7 +109,8 @@ def test_the_scale_is_printed() -> None:
     text = Shown(token_text(hand_batch(), sample=0).html).text.replace("\xa0", "")
     assert (
         "old - rollout log-prob [nat]:  0.001 to 1, training likes the token more;"
-        "  -0.001 to -1, less; underlined beyond 0.693 (factor 2); framed not finite"
+        "  -0.001 to -1, less; beyond 0.693 (factor 2) overlined, underlined;"
+        " framed not finite"
     ) in text
 
 
@@ -123,12 +124,32 @@ def test_the_page_gives_the_colours_unless_a_theme_is_asked_for() -> None:
     assert ".rd-fixed-dark .p8" in dark
 
 
-def test_of_a_long_sample_the_first_rounds_are_shown_and_it_says_so() -> None:
-    mask = [*[1] * 15_000, 0, *[1] * 6_000, 0, 1]
-    html = token_text(of_row(mask, [0.0] * len(mask)), sample=0).html
-    assert len(Shown(html).spans) == 15_000
-    text = "Left out: 6,001 tokens from round 1 on. Ask for a round with round=1."
-    assert text in Shown(html).text
+def test_of_a_long_sample_the_worst_rounds_are_shown_and_it_says_so() -> None:
+    mask = [1, 0, 1, 1, 0, 1, 0, 0, 1, 1]
+    diffs = [0.0, 9.0, 0.0, 0.5, 9.0, NAN, 9.0, 9.0, 0.5, -0.5]
+    html = token_text(of_row(mask, diffs), sample=0, max_tokens=4).html
+    text = Shown(html).text
+    assert [name for name, _, _ in Shown(html).spans] == ["", "p7", "p7", "n7"]
+    assert "4 of 6 tokens are shown, of the rounds with the largest mean |diff|" in text
+    said = re.findall(r"Left out: .*?\.|round \d, |\d observation", text)
+    assert said == [
+        *("Left out: round 0, 1 token.", "1 observation", "round 1, "),
+        *("Left out: round 2, 1 token.", "2 observation", "round 3, "),
+    ]
+
+
+def test_neighbours_that_are_left_out_are_told_together() -> None:
+    batch = of_row([1, 0, 1, 1, 0, 1], [0.0, 9.0, 0.1, 0.1, 9.0, 1.0])
+    text = Shown(token_text(batch, sample=0, max_tokens=1).html).text
+    assert "Left out: rounds 0 to 1, 3 tokens." in text
+
+
+def test_of_a_round_that_is_too_long_the_first_tokens_are_shown() -> None:
+    batch = of_row([1, 1, 1, 0, 1], [-0.5, 0.0, 0.5, 9.0, 0.1])
+    for index in (None, 0):
+        html = token_text(batch, sample=0, round=index, max_tokens=2).html
+        assert [name for name, _, _ in Shown(html).spans] == ["n7", ""]
+        assert "round 0, 3 tokens, the first 2 of them" in Shown(html).text
 
 
 def test_a_sample_without_tokens_says_why() -> None:
