@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from tests.browser.conftest import ARTEFACTS, ROOT
+from tests.browser.contrast import pale_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,40 +19,6 @@ if TYPE_CHECKING:
 
 NUM_FIGURES = 2 + 3
 
-# Text whose contrast with what stands behind it is below 4.5; the signs for white space
-# are no text.
-PALE = """() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
-  const over = colors => {
-    for (const color of ['white', ...colors]) {
-      canvas.fillStyle = color;
-      canvas.fillRect(0, 0, 1, 1);
-    }
-    return [...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-  };
-  const light = ([r, g, b]) => {
-    const [x, y, z] = [r, g, b].map(value => {
-      const share = value / 255;
-      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
-  };
-  const behind = one => one
-    ? [...behind(one.parentElement), getComputedStyle(one).backgroundColor] : [];
-  const contrast = one => {
-    const colors = behind(one);
-    const ground = light(over(colors));
-    const ink = light(over([...colors, getComputedStyle(one).color]));
-    return (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
-  };
-  const isText = one => [...one.childNodes].some(
-    node => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
-  const all = [...document.querySelectorAll('header *, nav *, main *')];
-  const texts = all.filter(one => isText(one) && one.checkVisibility()
-    && !one.closest('svg, script, style, i'));
-  const pale = texts.filter(one => contrast(one) < 4.5);
-  return {num: texts.length, pale: pale.map(one => one.outerHTML.slice(0, 200))};
-}"""
 PAINTED = """all => all.map(box => ({
   marks: box.querySelectorAll('.mlayer path, .mlayer rect, .mlayer image').length,
   paper: getComputedStyle(box.querySelector('.main-svg')).backgroundColor,
@@ -119,9 +86,9 @@ def test_a_page_without_network_is_painted_and_read(
     assert all(figure["width"] == figure["room"] for figure in painted)
     found = opened.page.evaluate("document.documentElement.scrollWidth")
     assert found == width
-    read = opened.page.evaluate(PALE)
-    assert read["num"] > 300
-    assert read["pale"] == []
+    num_texts, pale = pale_texts(opened.page, "header *, nav *, main *")
+    assert num_texts > 300
+    assert pale == []
     ARTEFACTS.mkdir(exist_ok=True)
     opened.page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
     assert (opened.complaints, opened.requests) == ([], [opened.own])

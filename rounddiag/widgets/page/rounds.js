@@ -38,7 +38,7 @@ function gapNode(gap, onObservation) {
   const button = hidden > 0 && element(
     "button",
     { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
-    gapLabel(gap),
+    (gap.start < 0 ? "prompt: " : "") + gapLabel(gap),
   );
   const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
   let asked = null;
@@ -55,7 +55,8 @@ function gapNode(gap, onObservation) {
 
   const onOneLine = (piece) => element("span", { class: "rdx-piece" }, visible(piece));
   const ends = [gap.head, gap.tail].map((pieces) => pieces.map(onOneLine));
-  return element("div", { class: "rdx-gap", "aria-label": "observation" }, ...ends[0], button, inside, ...ends[1]);
+  const what = gap.start < 0 ? "prompt" : "observation";
+  return element("div", { class: "rdx-gap", role: "group", "aria-label": what }, ...ends[0], button, inside, ...ends[1]);
 }
 
 // Of all of it, its ends included.

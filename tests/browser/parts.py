@@ -1,0 +1,75 @@
+"""The parts of the explorer's page, each by itself, in a page without a kernel."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.widgets.script import script, style
+from rounddiag.widgets.style import variables
+from rounddiag.widgets.wire import packed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+PARTS = (
+    *("tokenText", "focusPanel", "roundStrip", "screenViewer", "worstList"),
+    *("controlBar", "number", "visible", "unpacked", "signed"),
+)
+_PAGE = """<!doctype html><meta charset="utf-8">
+<style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>
+<main class="rdx" data-theme="{theme}"></main>
+<script type="module">{js}
+Object.assign(globalThis, {{said: [], {parts}}});
+globalThis.say = name => (...what) => {{ said.push([name, ...what]); }};
+</script>"""
+_KEEP = """([name, plain, buffers]) => {
+  const bytes = text => Uint8Array.from(atob(text), one => one.charCodeAt(0));
+  globalThis[name] = unpacked(plain, buffers.map(bytes));
+}"""
+
+
+class PartsPage:
+    """A page with the script of the explorer, and everything that it complains of."""
+
+    def __init__(self, browser: Browser, *, width: int, theme: str) -> None:
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, offline=True)
+        self.page: Page = context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+        css, parts = variables() + style(), ", ".join(PARTS)
+        html = _PAGE.format(css=css, theme=theme, js=script(), parts=parts)
+        self.page.set_content(html)
+        self.page.wait_for_function("globalThis.say")
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("data:", "blob:")):
+            self.complaints.append(f"asked for {url}")
+
+    def keep(self, name: str, value: object) -> None:
+        """Send a value as the kernel would, and keep it by a name in the page."""
+        plain, buffers = packed(value)
+        texts = [b64encode(buffer).decode() for buffer in buffers]
+        self.page.evaluate(_KEEP, [name, plain, texts])
+
+    def run(self, code: str) -> Any:
+        """Run a few lines in the page."""
+        return self.page.evaluate(f"async () => {{ {code} }}")
+
+    @property
+    def said(self) -> list[list[Any]]:
+        """What the parts have told since this was last read."""
+        found: list[list[Any]] = self.run("return said.splice(0);")
+        return found
+
+    def find(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def texts(self, selector: str) -> list[str]:
+        return self.find(selector).all_text_contents()
+
+    def close(self) -> None:
+        self.page.context.close()

@@ -1,0 +1,217 @@
+"""The text of a sample in the explorer's page, driven as people do."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.figures.coloring import SCALE, token_class
+from rounddiag.figures.labels import number
+from rounddiag.widgets.trajectory import trajectory_of
+from tests.browser.explorer_data import sample_of
+from tests.browser.parts import PartsPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    Sample = dict[str, Any]
+
+SHOW = """
+said.length = 0;
+globalThis.text = tokenText({onToken: say('token'), onObservation: async (...range) => {
+  say('observation')(...range);
+  if (globalThis.observed instanceof Error) throw observed;
+  return observed;
+}});
+document.querySelector('.rdx').replaceChildren(text.node);
+text.show(sample, Math.LN2);"""
+SPANS = ".rdx-chunk > span"
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Browser) -> Iterator[PartsPage]:
+    opened = PartsPage(chromium, width=800, theme="light")
+    yield opened
+    assert opened.complaints == []
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def sample() -> Sample:
+    return trajectory_of(rd.load("sample_data/image_window.parquet"), sample=7)
+
+
+@pytest.fixture
+def shown(page: PartsPage, sample: Sample) -> PartsPage:
+    page.keep("sample", sample)
+    page.run(SHOW)
+    return page
+
+
+def show(page: PartsPage, sample: Sample) -> None:
+    page.keep("sample", sample)
+    page.run(SHOW)
+
+
+def test_every_token_has_its_text_and_its_colour(
+    shown: PartsPage, sample: Sample
+) -> None:
+    tokens = sample["tokens"]
+    signs = [piece if piece.strip() else "·" for piece in tokens["piece"]]
+    assert shown.texts(SPANS) == signs
+    found = shown.run(f"""return [...document.querySelectorAll('{SPANS}')].map(
+        one => [...one.classList].filter(name => /^rdx-([pn]\\d|u|x)$/.test(name)));""")
+    assert [" ".join(names).replace("rdx-", "") for names in found] == [
+        token_class(float(diff)) for diff in tokens["diff"]
+    ]
+
+
+def test_lines_over_and_under_are_darker_for_unlikely_tokens(page: PartsPage) -> None:
+    sample = sample_of(["a", "b", "c"])
+    sample["tokens"]["a"] = np.array([-0.1, -3.2, -40.0], np.float32)
+    sample["tokens"]["b"] = np.array([-2.0, math.nan, -0.4], np.float32)
+    show(page, sample)
+    names = page.run(
+        f"return [...document.querySelectorAll('{SPANS}')].map(one => one.className);"
+    )
+    assert names == ["rdx-under2", "rdx-over3", "rdx-over8"]
+
+
+def test_a_click_on_a_token_says_where_it_is(shown: PartsPage, sample: Sample) -> None:
+    first = sample["rounds"][3]["first"]
+    shown.find(SPANS).nth(first + 2).click()
+    assert shown.said == [["token", 3, 2, first + 2]]
+
+
+def test_a_token_under_the_pointer_tells_its_numbers(
+    shown: PartsPage, sample: Sample
+) -> None:
+    worst = int(np.abs(sample["tokens"]["diff"]).argmax())
+    shown.find(SPANS).nth(worst).hover()
+    old, rollout = (number(float(sample["tokens"][name][worst])) for name in "ab")
+    diff = number(float(sample["tokens"]["diff"][worst]))
+    assert shown.texts(".rdx-tip > div") == [
+        f"diff {diff}",
+        f"old {old}, rollout {rollout}",
+        f"round {sample['tokens']['round'][worst]}, rank 1 in it",
+    ]
+    shown.page.mouse.move(0, 0)
+    assert not shown.find(".rdx-tip").is_visible()
+
+
+def test_the_marked_token_is_scrolled_to_and_the_page_is_not(
+    shown: PartsPage, sample: Sample
+) -> None:
+    last = sample["rounds"][-1]
+    shown.run(f"text.mark({last['round']}, {last['num_tokens'] - 1});")
+    marked = shown.find(f"{SPANS}.rdx-now")
+    box, around = marked.bounding_box(), shown.find(".rdx-scroller").bounding_box()
+    assert box is not None
+    assert around is not None
+    assert around["y"] < box["y"] < around["y"] + around["height"] - box["height"]
+    assert shown.run("return scrollY;") == 0
+    head = shown.find(".rdx-round-head.rdx-now").text_content() or ""
+    assert head.startswith(f"round {last['round']}")
+
+
+def test_the_threshold_moves_the_underline(shown: PartsPage, sample: Sample) -> None:
+    size = np.abs(sample["tokens"]["diff"])
+    for threshold in (0.1, 1.5, 0.02):
+        shown.run(f"text.setThreshold({threshold});")
+        assert shown.find(f"{SPANS}.rdx-u").count() == int((size > threshold).sum()) > 0
+    assert "beyond 0.02 nat" in shown.texts(".rdx-key")[0]
+
+
+def test_the_key_prints_the_ends_of_the_scale(shown: PartsPage) -> None:
+    ends = f"{number(SCALE.low)} to {number(SCALE.high)} nat"
+    assert ends in shown.texts(".rdx-key")[0]
+
+
+def test_observations_open_by_mouse_and_close_by_key(shown: PartsPage) -> None:
+    shown.keep(
+        "observed",
+        {
+            "pieces": ["user", "<pad>", "<pad>", "\n"],
+            "is_image": np.array([0, 1, 1, 0], np.uint8),
+        },
+    )
+    chip = shown.find(".rdx-gap button").nth(1)
+    assert chip.text_content() == "12 image tokens, 20 others"
+    chip.click()
+    inside = shown.find(".rdx-inside").nth(1)
+    inside.locator("span").first.wait_for()
+    assert inside.text_content() == "user2 image tokens↵\n"
+    ((name, start, stop),) = shown.said
+    gap = shown.run("return sample.gaps[1];")
+    assert [name, start, stop] == ["observation", gap["start"] + 8, gap["stop"] - 8]
+    assert chip.get_attribute("aria-expanded") == "true"
+    chip.press("Enter")
+    assert not inside.is_visible()
+    chip.press("Enter")
+    assert inside.is_visible()
+    assert shown.said == []
+
+
+def test_an_observation_that_fails_says_why(shown: PartsPage) -> None:
+    shown.run("globalThis.observed = new Error('The kernel is gone.');")
+    shown.find(".rdx-gap button").first.click()
+    sentence = shown.find(".rdx-inside .rdx-empty")
+    sentence.wait_for()
+    assert (
+        sentence.text_content()
+        == "This observation cannot be shown. The kernel is gone."
+    )
+
+
+def test_a_search_finds_words_over_several_tokens(page: PartsPage) -> None:
+    show(page, sample_of(["cl", "ick", "(1", ", 2)", " CLICK", "1)"]))
+    assert page.run("return text.search('click(', false);") == 1
+    assert page.texts(".rdx-hit") == ["cl", "ick", "(1"]
+    assert page.run(r"return text.search('click|\\d\\)', true);") == 4
+    walk = "[[0, 1], [5, 1], [4, -1], [0, -1]].map(place => text.nextHit(...place))"
+    assert page.run(f"return {walk};") == [3, 0, 3, 5]
+    assert page.run("return text.search('', false);") == 0
+    assert page.find(".rdx-hit").count() == 0
+    error = "try { text.search('(', true); } catch (error) { return error.name; }"
+    assert page.run(error) == "SyntaxError"
+
+
+@pytest.mark.parametrize(
+    ("sample", "sentence"),
+    [
+        (sample_of([]), "No generated tokens: the response mask is 0 everywhere."),
+        (sample_of(["⟨100⟩"]), "No tokenizer: token ids stand for the text."),
+        (sample_of(["a", "b"], [math.nan] * 2), "No diff of this sample is finite."),
+    ],
+)
+def test_what_is_missing_is_said(
+    page: PartsPage, sample: Sample, sentence: str
+) -> None:
+    show(page, sample)
+    assert page.texts(".rdx-scroller > .rdx-empty") == [sentence]
+
+
+def test_text_that_was_left_out_is_said(page: PartsPage) -> None:
+    sample = sample_of(["□", "□"])
+    del sample["tokens"]["token_id"]
+    show(page, sample)
+    said = "The text was left out when the file was saved: each square is a token."
+    assert page.texts(".rdx-scroller > .rdx-empty") == [said]
+
+
+def test_long_rounds_are_chunked_at_their_lines(page: PartsPage) -> None:
+    show(page, sample_of([*["a"] * 299, "\n", *["b"] * 900]))
+    chunks = "[...document.querySelectorAll('.rdx-chunk')]"
+    assert page.run(f"return {chunks}.map(one => one.children.length);") == [
+        300,
+        800,
+        100,
+    ]
+    page.find(SPANS).nth(1150).click()
+    assert page.said == [["token", 0, 1150, 1150]]
