@@ -37,6 +37,11 @@ _MEANS = (
 )
 _MAX = nat("max_abs_diff", "largest |old - rollout| log-prob", "float64")
 _AGGREGATES = (*_MEANS, _MAX, METRICS["k3"])
+_IS_FEW = Column(
+    name="is_few",
+    dtype="bool",
+    meaning="fewer than 10 samples, or groups where groups are drawn",
+)
 
 TOKENS = Table(
     one_row_per="generated token",
@@ -109,7 +114,7 @@ SUMMARY = Table(
         number("p95", "95th percentile of the metric"),
         number("p99", "99th percentile of the metric"),
         number("max", "largest value of the metric"),
-        Column(name="is_few", dtype="bool", meaning="fewer than 10 samples"),
+        _IS_FEW,
         *_MEANS,
         METRICS["k3"],
         METRICS["prob_diff"],
@@ -124,6 +129,7 @@ _CELLS = (
     number("mean", "mean of the metric"),
     number("ci_low", "lower end of the 95 % interval of the mean"),
     number("ci_high", "upper end of the 95 % interval of the mean"),
+    _IS_FEW,
 )
 PLACE_MEANS = Table(
     one_row_per="bin of places",

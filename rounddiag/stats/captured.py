@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.resampling import Resampling, is_few
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 _BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 # What the first files with `max_samples` do not have, and what the others tell.
-_LATER, _DERIVED = ("share_zero", "p90"), ("share_nonfinite", "is_few")
+_LATER, _DERIVED = ("share_zero", "p90"), ("share_nonfinite",)
 
 
 def rows_of_all(
@@ -82,7 +82,10 @@ def _with_intervals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, A
     used = np.any([counts > 0 for _, counts in sums], axis=0)
     draws = Resampling(int(used.sum()))
     return [
-        _row(entry, draws.ratio_interval(totals[used], counts[used], ci))
+        _row(
+            {**entry, "is_few": is_few(counts)},
+            draws.ratio_interval(totals[used], counts[used], ci),
+        )
         for entry, (totals, counts) in zip(rounds, sums, strict=True)
     ]
 

@@ -42,7 +42,7 @@ def cell_means(
     -------
     DataFrame
         One row a cell that has tokens: `cell, num_samples, num_tokens, num_nonfinite,
-        mean, ci_low, ci_high`.
+        mean, ci_low, ci_high, is_few`.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -
 def _means(
     totals: Array, counts: Array, cluster: Array, measure: Measure
 ) -> pd.DataFrame:
-    """Return the mean of each cell, and the ends of its interval."""
+    """Return the mean of each cell, the ends of its interval, and if it is of few."""
     how = Estimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     of_cells = [
@@ -94,4 +94,5 @@ def _means(
         )
         for total, of in zip(totals.T, counts.T, strict=True)
     ]
-    return pd.DataFrame(of_cells, columns=["mean", "ci_low", "ci_high"], dtype=float)
+    types = dict.fromkeys(("mean", "ci_low", "ci_high"), float) | {"is_few": bool}
+    return pd.DataFrame(of_cells, columns=[*types]).astype(types)

@@ -69,7 +69,7 @@ def conditional(
         One row a group of rounds (or value) and bin that have tokens: `rounds` (or
         the column), `prob_low`, `prob_high`, `prob` (their mean), `num_samples`,
         `num_tokens`, `num_nonfinite`, `mean`, `ci_low`, `ci_high`, in the unit of the
-        metric, and of |diff| the `envelope`.
+        metric, `is_few`, and of |diff| the `envelope`.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import FrameError
+from rounddiag.stats.resampling import is_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,7 @@ class Estimator:
     def mean(
         self, runs: Mapping[str, Array], totals: Array, draws: Resampling
     ) -> dict[str, float]:
-        """Return the mean of runs, and the ends of its interval.
+        """Return the mean of runs, the ends of its interval, and if it is of few.
 
         Parameters
         ----------
@@ -68,14 +69,19 @@ class Estimator:
         counts, cluster = runs["num_finite"], runs["cluster"]
         if (self.measure.weight or self.weight) == "sample":
             totals, counts, cluster = _of_samples(runs, totals)
+        of_clusters = np.bincount(cluster, counts, draws.num_clusters)
         low, high = draws.ratio_interval(
             np.bincount(cluster, totals, draws.num_clusters),
-            np.bincount(cluster, counts, draws.num_clusters),
+            of_clusters,
             self.ci,
             is_signed=self.measure.is_signed,
         )
-        mean = totals.sum() / (counts.sum() or np.nan)
-        return {"mean": mean, "ci_low": low, "ci_high": min(high, self.measure.most)}
+        return {
+            "mean": totals.sum() / (counts.sum() or np.nan),
+            "ci_low": low,
+            "ci_high": min(high, self.measure.most),
+            "is_few": is_few(of_clusters),
+        }
 
 
 def _of_samples(runs: Mapping[str, Array], totals: Array) -> tuple[Array, Array, Array]:

@@ -104,8 +104,7 @@ class Resampling:
             `clustered.ratio_interval` where fewer than 10 clusters have tokens.
         """
         used = counts > 0
-        num = int(np.count_nonzero(used))
-        if num < MIN_DRAWN or not has_mean(totals, is_signed=is_signed):
+        if is_few(counts) or not has_mean(totals, is_signed=is_signed):
             return ratio_interval(
                 totals[used], counts[used], confidence, is_signed=is_signed
             )
@@ -116,7 +115,8 @@ class Resampling:
         known = distances[np.isfinite(distances)]
         if len(known) == 0:
             return float(mean), float(mean)
-        quantile = np.quantile(known, confidence) * _wider(num, confidence)
+        wider = _wider(np.count_nonzero(used), confidence)
+        quantile = np.quantile(known, confidence) * wider
         return scale.around(mean, quantile * error)
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
@@ -129,7 +129,15 @@ class Resampling:
         return means, np.sqrt(residuals * num / (num - 1)) / count
 
 
-def _wider(num: int, confidence: float) -> float:
+def is_few(counts: Array) -> bool:
+    """Tell whether so few clusters have tokens that the mean hangs on some of them.
+
+    Their interval is not of draws, and covers less often than it should.
+    """
+    return int(np.count_nonzero(counts)) < MIN_DRAWN
+
+
+def _wider(num: np.integer[Any], confidence: float) -> float:
     """Return how much wider few clusters make an interval: t over normal quantile."""
     level = (1 + confidence) / 2
     return float(stdtrit(num - 1, level) / ndtri(level))

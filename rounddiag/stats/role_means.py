@@ -53,7 +53,8 @@ def role_means(
         One row a role that a token has, and the first and the last token of all rounds
         as two more: `role`, `overlaps` (True for these two, which are counted among
         the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
-        `ci_low`, `ci_high`, in the unit of the metric; `by` comes after the role.
+        `ci_low`, `ci_high`, in the unit of the metric, `is_few`; `by` comes after the
+        role.
 
     Raises
     ------

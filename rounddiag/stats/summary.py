@@ -13,7 +13,7 @@ from rounddiag.core.pairs import paired, told
 from rounddiag.stats.captured import fair_part, rows_of_all
 from rounddiag.stats.estimator import Estimator
 from rounddiag.stats.measuring import need_column
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.resampling import MIN_DRAWN, Resampling
 from rounddiag.stats.rows import row_of, runs_by_key
 from rounddiag.stats.runs import runs_of_batch, runs_of_frame
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rounddiag.stats.runs import Runs
 
-# The mean of a round that fewer samples reach hangs on a few trajectories.
-FEW_SAMPLES = 10
+# The mean of a round that fewer samples, or groups, reach hangs on some of them.
+FEW_SAMPLES = MIN_DRAWN
 
 
 def round_summary(  # noqa: PLR0913 all but the first are keywords
@@ -85,7 +85,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     DataFrame
         One row per round, ordered. `mean` and what follows up to `max` are in the unit
         of the metric (`schema.METRICS` names it). `is_few` marks rounds of fewer than
-        10 samples, whose interval says little. `prob_diff` is there when the batch, or
+        10 samples, or of fewer than 10 groups where groups are drawn: their interval
+        says little. `prob_diff` is there when the batch, or
         the frame's `prob_diff` or `rollout_log_prob`, tells the probabilities. Of
         another pair than the standard one, `attrs["pair"]` names both.
 
@@ -102,10 +103,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
-    figures) intervals that should cover 95 % cover 92 to 95 % where 64 samples or more
-    reach the round, of means that can be negative 91 to 95 %. Where 16 to 32 reach it
-    they cover 92 to 94 %, and 88 to 92 % of means that can be negative. Those that take
-    tokens as independent cover 47 to 57 %.
+    figures) intervals that should cover 95 % cover 93 to 95 % where 64 samples or more
+    reach the round, and 92 to 94 % where 10 to 32 do. Those that take tokens as
+    independent cover 45 to 58 %.
 
     References
     ----------
@@ -169,5 +169,4 @@ def _frame(
     columns = [name for name in names if has_prob or name != "prob_diff"]
     frame = pd.DataFrame(rows, columns=[*first, *columns])
     frame["share_nonfinite"] = frame["num_nonfinite"] / frame["num_tokens"]
-    frame["is_few"] = frame["num_samples"] < FEW_SAMPLES
     return frame.astype({name: schema.SUMMARY[name].dtype for name in columns})

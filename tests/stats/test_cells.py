@@ -44,6 +44,16 @@ def test_the_interval_is_of_clusters_of_samples() -> None:
     assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
 
 
+def test_cells_of_few_clusters_are_marked() -> None:
+    sample = np.r_[np.arange(20), np.arange(9)]
+    cell = np.repeat([0, 1], [20, 9])
+    values = np.arange(29.0)
+    assert cell_means(values, cell, sample)["is_few"].tolist() == [False, True]
+    triples = np.arange(20) // 3
+    found = cell_means(values, cell, sample, triples)
+    assert found["is_few"].tolist() == [True, True]
+
+
 def test_no_tokens_are_no_cells() -> None:
     nothing = np.empty(0, dtype=np.int64)
     assert len(cell_means(np.empty(0), nothing, nothing)) == 0

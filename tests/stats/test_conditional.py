@@ -215,8 +215,8 @@ def test_a_mean_of_sample_means_is_standardised_as_one() -> None:
             "prob",
             "`by`: expected a column that is called none of ['prob_low', 'prob_high',"
             " 'num_samples', 'num_tokens', 'num_nonfinite', 'mean', 'ci_low',"
-            " 'ci_high', 'prob', 'envelope']; found 'prob'. Give the column another"
-            " name.",
+            " 'ci_high', 'is_few', 'prob', 'envelope']; found 'prob'. Give the column"
+            " another name.",
         ),
     ],
 )

@@ -181,6 +181,26 @@ def test_rounds_of_fewer_than_ten_samples_are_marked() -> None:
     assert found["is_few"].tolist() == [False, True]
 
 
+def test_rounds_of_fewer_than_ten_groups_are_marked_where_groups_are_drawn() -> None:
+    mask = torch.ones(40, 3)
+    mask[36:, 2] = 0
+    mask[:, 1] = 0
+    groups = tuple(str(i // 4) for i in range(40))
+    batch = padded(mask, mask, mask, group_ids=groups)
+    assert round_summary(batch)["is_few"].tolist() == [False, True]
+    by_sample = round_summary(batch, cluster="sample")
+    assert by_sample["is_few"].tolist() == [False, False]
+    assert by_sample["num_samples"].tolist() == [40, 36]
+
+
+def test_samples_without_a_finite_diff_are_none_of_ten() -> None:
+    old = torch.zeros(12, 1)
+    old[:3] = torch.nan
+    found = round_summary(padded(torch.ones(12, 1), old, torch.zeros(12, 1)))
+    assert found["num_samples"].tolist() == [12]
+    assert found["is_few"].tolist() == [True]
+
+
 def test_shares_are_of_finite_tokens_and_of_all() -> None:
     old = torch.tensor([[torch.nan, 0.0, 0.0, -1.0, torch.inf]])
     found = round_summary(padded(torch.ones(1, 5), old, torch.zeros(1, 5)))
