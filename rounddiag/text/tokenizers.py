@@ -143,11 +143,20 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+def _valid(text: str) -> str:
+    """Join the halves of characters; one that is alone is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def _checked(decode: Callable[[list[int]], object]) -> Decode:
     def checked(ids: list[int]) -> str:
         text = decode(ids)
         if isinstance(text, str):
-            return text
+            return _valid(text)
         raise BatchError.build(
             key="tokenizer",
             expected="text for a list of ids",

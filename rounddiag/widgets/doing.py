@@ -68,7 +68,9 @@ def label_of(action: Action) -> str:
     """
     if action.kind == "unknown":
         return "no action found"
-    words = [action.variant, action.kind.replace("_", " ")]
+    words = [action.kind.replace("_", " "), action.variant]
+    if action.kind == "click":  # "right click", but "finished success"
+        words.reverse()
     words += [action.direction, "+".join(action.keys), _where(action)]
     if action.kind == "wait" and action.amount is not None:
         words.append(f"{action.amount:g} s")

@@ -67,3 +67,9 @@ def test_each_id_is_decoded_once(of_bytes: Tokenizer) -> None:
 def test_whitespace_is_shown_by_signs_on_request(of_bytes: Tokenizer) -> None:
     found = pieces(of_bytes.encode("a \n世").ids, of_bytes, visible_whitespace=True)
     assert found == ["a", "·", "↵", "世", "", ""]
+
+
+def test_halves_of_a_character_are_joined_and_one_alone_is_a_fragment() -> None:
+    halves = ["\ud83d", "\ude00", "a"]
+    found = pieces([0, 1, 2, 0], lambda ids: "".join(halves[i] for i in ids))
+    assert found == ["\N{GRINNING FACE}", "", "a", "\ufffd"]
