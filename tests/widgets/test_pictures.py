@@ -1,0 +1,175 @@
+"""Screenshots for the page: small, in full, and broken ones that say so."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from PIL import Image
+
+from rounddiag.errors import FrameError
+from rounddiag.vision import EncodedScreenshot, PatchScreenshot, RawScreenshot
+from rounddiag.widgets.pictures import last_seen, picture, thumbnails
+from tests.widgets.samples import png, shot, worded
+
+if TYPE_CHECKING:
+    from rounddiag import Batch
+    from rounddiag.vision import Screenshot
+
+BROKEN = EncodedScreenshot(data=b"<svg onload=\x1b", round=1, position=7)
+
+
+class Failing(EncodedScreenshot):
+    def image(self) -> Image.Image:
+        message = "disk\nfull \u202e"
+        raise OSError(message)
+
+
+def showing(*shots: Screenshot) -> Batch:
+    return worded([["a"], ["b"]], images=(shots,))
+
+
+def opened(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_a_thumbnail_is_small_and_knows_the_original() -> None:
+    (found,) = thumbnails(showing(shot(320, 200, round=0, position=-4)), 0)
+    small = opened(found.pop("jpeg"))
+    assert (small.size, small.format) == ((160, 100), "JPEG")
+    assert found == {
+        "index": 0,
+        "round": 0,
+        "position": -4,
+        "width": 320,
+        "height": 200,
+    }
+
+
+def test_a_small_picture_and_a_high_one_are_no_wider_than_they_are() -> None:
+    found = thumbnails(showing(shot(8, 4), shot(320, 2000)), 0)
+    assert [opened(one["jpeg"]).size for one in found] == [(8, 4), (160, 1000)]
+
+
+def test_a_broken_picture_says_why_and_the_others_are_shown() -> None:
+    found = thumbnails(showing(shot(), BROKEN, shot()), 0)
+    assert [one["index"] for one in found] == [0, 1, 2]
+    assert ["error" in one for one in found] == [False, True, False]
+    assert found[1] == {
+        "index": 1,
+        "round": 1,
+        "position": 7,
+        "error": "`images`: expected a picture in PNG, JPEG, WEBP; found 13 bytes that"
+        r" start with b'<svg onl'. The numbers of the batch are not affected.",
+    }
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        BROKEN,
+        EncodedScreenshot(data=png(50, 50)[:60]),
+        EncodedScreenshot(data=b""),
+        RawScreenshot(mode="RGB", width=2, height=2, data=lambda: b"short"),
+        RawScreenshot(mode="L", width=0, height=9, data=lambda: b""),
+        PatchScreenshot(patches=lambda: torch.zeros(2, 3), grid_thw=(1, 2, 2)),
+        Failing(data=b""),
+    ],
+)
+def test_no_picture_is_broken_enough_to_raise(damaged: Screenshot) -> None:
+    (small,) = thumbnails(showing(damaged), 0)
+    full = picture(showing(damaged), 0, 0)
+    assert [*full] == ["error"]
+    assert small["error"] == full["error"]
+    assert full["error"].isprintable()
+
+
+def test_a_bomb_is_not_decoded() -> None:
+    bomb = bytearray(png(1, 1))
+    bomb[16:24] = struct.pack(">II", 20_000, 20_000)  # says its first chunk
+    bomb[29:33] = struct.pack(">I", zlib.crc32(bomb[12:29]))
+    found = picture(showing(EncodedScreenshot(data=bytes(bomb))), 0, 0)
+    assert "found a larger picture" in found["error"]
+
+
+def test_a_stored_png_travels_as_it_is() -> None:
+    screenshot = shot(30, 20)
+    assert picture(showing(screenshot), 0, 0) == {
+        "bytes": screenshot.data,
+        "mime": "image/png",
+        "width": 30,
+        "height": 20,
+    }
+
+
+def test_a_rebuilt_picture_travels_without_loss() -> None:
+    raw = RawScreenshot(mode="L", width=2, height=1, data=lambda: b"\x00\xff")
+    found = picture(showing(raw), 0, 0)
+    assert found["mime"] == "image/png"
+    assert opened(found["bytes"]).getpixel((1, 0)) == 255
+
+
+def test_a_stored_jpeg_travels_as_jpeg() -> None:
+    data = png(30, 20, format="JPEG")
+    found = picture(showing(EncodedScreenshot(data=data)), 0, 0)
+    assert found["mime"] == "image/jpeg"
+    assert opened(found["bytes"]).size == (30, 20)
+
+
+def test_a_wide_picture_is_made_smaller_and_knows_its_size() -> None:
+    found = picture(showing(shot(5120, 100)), 0, 0)
+    assert found["mime"] == "image/jpeg"
+    assert (found["width"], found["height"]) == (5120, 100)
+    assert opened(found["bytes"]).size == (2560, 50)
+
+
+def test_a_heavy_png_travels_as_jpeg() -> None:
+    noise = torch.randint(0, 256, (1300, 1200, 3), dtype=torch.uint8).numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, format="PNG", compress_level=0)
+    found = picture(showing(EncodedScreenshot(data=buffer.getvalue())), 0, 0)
+    assert found["mime"] == "image/jpeg"
+    assert opened(found["bytes"]).size == (1200, 1300)
+
+
+@pytest.mark.parametrize("mode", ["P", "LA", "RGBA", "I;16", "CMYK", "1"])
+def test_every_kind_of_pixel_has_a_thumbnail(mode: str) -> None:
+    buffer = io.BytesIO()
+    kind = "JPEG" if mode == "CMYK" else "PNG"
+    Image.new(mode, (4, 4)).save(buffer, format=kind)
+    batch = showing(EncodedScreenshot(data=buffer.getvalue()))
+    (found,) = thumbnails(batch, 0)
+    assert opened(found["jpeg"]).size == (4, 4)
+    assert "bytes" in picture(batch, 0, 0)
+
+
+def test_a_batch_without_screenshots_has_no_thumbnails() -> None:
+    assert thumbnails(worded([["a"]]), 0) == []
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_a_screenshot_that_is_not_there_is_an_error(index: int) -> None:
+    message = (
+        f"^`index`: expected a screenshot below 1 of sample 0; found {index}. Count the"
+        " sample's screenshots from 0.$"
+    )
+    with pytest.raises(FrameError, match=message):
+        picture(showing(shot()), 0, index)
+
+
+@pytest.mark.parametrize("ask", [thumbnails, partial(picture, index=0)])
+def test_a_sample_that_is_not_there_is_an_error(ask: Any) -> None:
+    with pytest.raises(FrameError, match=r"^`sample`: expected a sample from 0 to 0;"):
+        ask(showing(shot()), 1)
+
+
+def test_rounds_before_the_first_screenshot_saw_none() -> None:
+    shots = [shot(round=at) for at in (1, None, 9, 1, -1)]
+    assert last_seen(shots, 3) == [None, 3, 3]
+    assert last_seen([], 2) == [None, None]
+    assert last_seen(shots, 0) == []
