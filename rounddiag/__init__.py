@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from rounddiag.loaders import attach, export_rescore, formats, load, save
     from rounddiag.stats import round_summary
+    from rounddiag.widgets import explore
 
 __all__ = [
     "Batch",
@@ -52,6 +53,7 @@ __all__ = [
     "capture",
     "check",
     "errors",
+    "explore",
     "export_rescore",
     "figures",
     "formats",
@@ -87,6 +89,7 @@ _HOMES = {
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
     "export": ("report",),
     "stats": ("round_summary",),
+    "widgets": ("explore",),
     "figures": (
         "plot_compare",
         "plot_conditional",

@@ -15,14 +15,9 @@ _FOLDER = "rounddiag_notebooks"
 _TITLE = "# In which round do the two engines disagree?\n\nThe batch is `{name}`."
 _CODE = (
     "import rounddiag as rd\n\nbatch = rd.load({path!r})\nbatch",
-    "rd.plot_rounds(batch)",
+    "explorer = rd.explore(batch)\nexplorer",
+    "explorer.selection  # the tokens of what is chosen above",
     "rd.round_summary(batch)",
-    "rd.plot_heatmap(batch)",
-    (
-        'worst = int(rd.sample_frame(batch)["mean_abs_diff"].fillna(0).argmax())\n'
-        "rd.plot_trajectory(batch, sample=worst)"
-    ),
-    "rd.token_text(batch, sample=worst)",
 )
 
 

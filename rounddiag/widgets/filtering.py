@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rounddiag.widgets.state import Filter
 
     Array = np.ndarray[Any, Any]
+
+Field = TypeVar("Field")
 
 _KINDS = {"sample": int, "group": str, "text": str, "role": str}
 
@@ -85,18 +87,12 @@ def _samples(batch: Batch, keep: Filter) -> Array:
         check_sample(keep.sample, batch.num_samples)
         found &= np.arange(batch.num_samples) == keep.sample
     if keep.group is not None:
-        names = [*dict.fromkeys(batch.group_ids or ())]
-        _check("group", keep.group, names)
-        found &= np.array([name == keep.group for name in batch.group_ids or ()])
+        names = np.array(_needed("group", "group_ids", batch.group_ids))
+        _check("group", keep.group, [*dict.fromkeys(names.tolist())])
+        found &= names == keep.group
     if keep.reward is not None:
         low, high = _ends("reward", keep.reward)
-        if batch.rewards is None:
-            raise _unfit(
-                key="reward",
-                expected="a batch with `rewards`",
-                found="a batch without them",
-            )
-        rewards = batch.rewards.double().cpu().numpy()
+        rewards = _needed("reward", "rewards", batch.rewards).double().cpu().numpy()
         found &= (low <= rewards) & (rewards <= high)
     return found
 
@@ -125,11 +121,16 @@ def _check_kinds(keep: Filter) -> None:
             raise _unfit(key=name, expected=expected, found=f"{value!r:.80}")
 
 
+def _needed(key: str, field: str, values: Field | None) -> Field:
+    if values is None:
+        wanted = f"a batch with `{field}`"
+        raise _unfit(key=key, expected=wanted, found="a batch without them")
+    return values
+
+
 def _check(key: str, value: str, known: list[str]) -> None:
     if value not in known:
-        names = (
-            listed([*map(repr, known)], len(known), most=8) or "none: there are none"
-        )
+        names = listed([*map(repr, known)], len(known), most=8)
         raise _unfit(key=key, expected=f"one of {names}", found=f"{value!r:.80}")
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import round_frame, rounds_of_tokens, sample_frame, token_frame
-from rounddiag.stats import worst_cells, worst_samples, worst_tokens
+from rounddiag.core.open_columns import open_names
 from rounddiag.widgets.filtering import kept_tokens
+from rounddiag.widgets.worst import worst_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,11 +58,7 @@ class Shown:
     @cached_property
     def worst(self) -> dict[str, pd.DataFrame]:
         """The worst tokens, rounds and samples."""
-        return {
-            "tokens": worst_tokens(self.tokens),
-            "rounds": worst_cells(self.tokens),
-            "samples": worst_samples(self.tokens),
-        }
+        return worst_of(self.batch, self.tokens)
 
     def beyond(self, threshold: float) -> dict[str, Any]:
         """Count the tokens and samples with a |diff| beyond so many nats."""
@@ -80,6 +77,9 @@ def shown(batch: Batch, state: State) -> Shown:
     """Apply the filter of a state to a batch of its pair of scores."""
     if state.filter.is_empty:
         return Shown(batch, token_frame(batch), is_all=True)
-    more = [] if state.by is None else [state.by]
+    more = [state.by] if state.by in open_names(batch) else []
     kept = kept_tokens(batch, state.filter, columns=("prob_diff", *more))
+    if state.by is not None and state.by not in kept:
+        column = sample_frame(batch)[["sample", state.by]]
+        kept = kept.merge(column, on="sample", how="left")
     return Shown(batch, kept, is_all=False)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.conftest import ARTEFACTS, ROOT
-from tests.browser.figures import drawn_figures
 from tests.browser.lab import LabNotebook
 from tests.browser.server import TOKEN, free_port, running, server_arguments
 
@@ -35,8 +34,8 @@ def test_a_file_opens_at_a_notebook_that_loads_and_draws_it(
         lab.run_all()
         assert lab.errors == []
         assert lab.value("batch.num_tokens") > 0
-        assert all(figure.fits and figure.marks for figure in drawn_figures(lab))
-        assert lab.num_figures == 3
+        lab.outputs.locator(".rdx-plot svg.main-svg").nth(2).wait_for()
+        assert lab.value("len(explorer.selection)") > 0
         lab.screenshot(f"lab_{file.stem}")
         lab.close()
     assert (folder / "rounddiag_notebooks" / f"{file.stem}.ipynb").is_file()

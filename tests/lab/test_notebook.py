@@ -39,7 +39,7 @@ def test_every_code_cell_compiles(batch: Path, tmp_path: Path) -> None:
     sources = [cell.source for cell in cells if cell.cell_type == "code"]
     assert [compile(source, "cell", "exec") is None for source in sources] == [
         False
-    ] * 6
+    ] * 4
 
 
 def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(

@@ -7,7 +7,8 @@ class ExplorerPage {
     this.wire = wireTo(model, { onTell: () => this.open(), onError: this.banner.show });
     this.store = sampleStore(this.wire.ask);
     this.theme = pageTheme(() => this.open());
-    const library = () => plotlyFrom(this.wire.ask);
+    this.library = () => plotlyFrom(this.wire.ask);
+    const { library } = this;
     this.controls = controlBar({ onSet: (changes) => this.set(changes) });
     this.overview = overviewPane({
       library,
@@ -40,6 +41,7 @@ class ExplorerPage {
   // Ask for everything: at first, when Python changed something, in other colours.
   async open() {
     const theme = this.theme.now();
+    this.library().catch(this.banner.show); // the page reads it while Python draws
     this.node.dataset.theme = theme;
     await this.show(this.wire.ask("overview", { theme }));
   }

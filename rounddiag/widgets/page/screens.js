@@ -3,8 +3,10 @@
 const POINTING = ["click", "double_click", "drag", "move"];
 
 function screenViewer({ onLarge, onWanted = () => {} }) {
-  const node = element("section", { class: "rdx-screens", "aria-label": "Screenshot" });
+  const seen = element("div", { class: "rdx-screens" });
   const large = lightbox({ onToggle: onLarge, onWanted: want });
+  // What is large must stay in the page: it would fall out of its layer.
+  const node = element("section", { "aria-label": "Screenshot" }, seen, large.node);
   const full = new Map();
   let [views, now, live] = [null, null, []];
 
@@ -25,7 +27,7 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
     live.forEach((picture) => picture.free());
     live = [];
     views = viewsOf(now, full);
-    fill(node, ...screenNodes(views, now, largeButton, figureOf), large.node);
+    fill(seen, ...screenNodes(views, now, largeButton, figureOf));
     large.show(views);
     if (views.current?.shot) want(views.current.shot);
   }
