@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rounddiag.batch.html import sources
 from rounddiag.checks import check
 from rounddiag.checks.words import count, printable
-from rounddiag.stats import FEW_SAMPLES, round_summary, worst_round
+from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +67,8 @@ def _worst(summary: pd.DataFrame) -> str:
     interval = f"95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}"
     if isnan(worst["ci_low"]):
         interval = "too few independent samples for an interval"
-    some_few = (summary["num_samples"] < FEW_SAMPLES).any()
-    compared = some_few and worst["num_samples"] >= FEW_SAMPLES
+    is_few = few_rows(summary)
+    compared = is_few.any() and not is_few.all()
     note = (
         f"\nof the rounds that {FEW_SAMPLES} samples or more reach" if compared else ""
     )

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import cross
 from rounddiag.figures.labels import CROSS, number
-from rounddiag.stats import FEW_SAMPLES
+from rounddiag.stats import FEW_SAMPLES, few_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,8 +53,7 @@ def show_intervals(figure: go.Figure, *, visible: bool) -> None:
 
 def fills(means: pd.DataFrame, colors: str | Sequence[str], paper: str) -> list[str]:
     """Return the fill of each marker: that of few samples is hollow."""
-    is_few = means["num_samples"].to_numpy() < FEW_SAMPLES
-    found: list[str] = np.where(is_few, paper, colors).tolist()
+    found: list[str] = np.where(few_rows(means), paper, colors).tolist()
     return found
 
 
@@ -62,8 +61,10 @@ def hover_texts(
     means: pd.DataFrame, names: Iterable[str], unit: str = " nat"
 ) -> list[list[str]]:
     """Return the strings that `HOVER` names, per row; names are shown as they are."""
-    rows = zip(names, means[[*COLUMNS]].itertuples(index=False), strict=True)
-    return [[name, _hover_text(row, unit)] for name, row in rows]
+    rows = means[[*COLUMNS]].assign(is_few=few_rows(means)).itertuples(index=False)
+    return [
+        [name, _hover_text(row, unit)] for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
@@ -74,9 +75,15 @@ def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuple
     ]
     if row.num_nonfinite:
         lines.append(f"{count(row.num_nonfinite, 'token')} not finite, left out")
-    if row.num_samples < FEW_SAMPLES:
-        lines.append(f"fewer than {FEW_SAMPLES} samples: do not lean on it")
+    if row.is_few:
+        lines.append(f"{few_words(row.num_samples)}: do not lean on it")
     return "<br>".join(lines)
+
+
+def few_words(num_samples: int) -> str:
+    """Say what there are few of: samples, or groups of many."""
+    what = "samples" if num_samples < FEW_SAMPLES else "groups of samples"
+    return f"fewer than {FEW_SAMPLES} {what}"
 
 
 def interval(low: float, high: float) -> str:
@@ -89,8 +96,10 @@ def interval(low: float, high: float) -> str:
 def notes(means: pd.DataFrame, num_nonfinite: int) -> list[str]:
     """Explain hollow marks and crosses, and what was left out: lines for a title."""
     lines = []
-    if (means["num_samples"] < FEW_SAMPLES).any():
-        lines.append(f"○ hollow: fewer than {FEW_SAMPLES} samples")
+    is_few = few_rows(means)
+    if is_few.any():
+        most = means["num_samples"].to_numpy()[is_few].max()
+        lines.append(f"○ hollow: {few_words(most)}")
     if means["mean"].isna().any():
         lines.append(f"{CROSS} no finite value")
     if num_nonfinite:

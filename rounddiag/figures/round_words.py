@@ -10,9 +10,9 @@ from plotly.colors import hex_to_rgb
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored
 from rounddiag.figures.labels import CROSS, number, wrapped
-from rounddiag.figures.means import interval
+from rounddiag.figures.means import few_words, interval
 from rounddiag.schema import METRICS
-from rounddiag.stats import FEW_SAMPLES
+from rounddiag.stats import few_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,10 +91,11 @@ def tint(look: Theme, strength: float) -> str:
 def notes(summary: pd.DataFrame, worst: pd.Series[Any] | None) -> list[str]:
     """Explain the marks that need a word, and say what was left out."""
     lines = []
-    if (summary["num_samples"] < FEW_SAMPLES).any():
-        is_left = worst is not None and worst["num_samples"] >= FEW_SAMPLES
-        note = ", not compared" if is_left else ""
-        lines.append(f"○ fewer than {FEW_SAMPLES} samples{note}")
+    is_few = few_rows(summary)
+    if is_few.any():
+        most = summary["num_samples"].to_numpy()[is_few].max()
+        note = ", not compared" if worst is not None and not is_few.all() else ""
+        lines.append(f"○ {few_words(most)}{note}")
     if summary["mean"].isna().any():
         lines.append(f"{CROSS} no finite value in the round")
     left_out = int(summary["num_nonfinite"].sum())
@@ -108,7 +109,7 @@ def hover_texts(line: RoundLine, unit: str) -> list[list[str]]:
     name = f", {line.name}" if line.name else ""
     return [
         [f"round {row['round']}{name}", "<br>".join(_about(row, unit))]
-        for row in line.rows.to_dict("records")
+        for row in line.rows.assign(is_few=few_rows(line.rows)).to_dict("records")
     ]
 
 
@@ -123,8 +124,8 @@ def _about(row: Mapping[Any, Any], unit: str) -> Iterator[str]:
     left_out = int(row["num_nonfinite"])
     if left_out:
         yield f"{count(left_out, 'token')} not finite, left out"
-    if row["num_samples"] < FEW_SAMPLES:
-        yield f"fewer than {FEW_SAMPLES} samples: do not lean on it"
+    if row["is_few"]:
+        yield f"{few_words(row['num_samples'])}: do not lean on it"
 
 
 def _percent(share: float) -> str:

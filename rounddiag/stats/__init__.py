@@ -4,13 +4,14 @@ from rounddiag.stats.cohorts import cohorts, survivors
 from rounddiag.stats.comparison import differences
 from rounddiag.stats.conditional import conditional
 from rounddiag.stats.correlating import correlations
+from rounddiag.stats.few import FEW_SAMPLES, few_rows
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
 from rounddiag.stats.ranking import worst_cells, worst_samples, worst_tokens
 from rounddiag.stats.role_means import role_means
 from rounddiag.stats.samples import groups
 from rounddiag.stats.standardising import standardised
-from rounddiag.stats.summary import FEW_SAMPLES, round_summary
+from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tails import tails
 from rounddiag.stats.truncation import truncation
 from rounddiag.stats.worst import worst_round
@@ -21,6 +22,7 @@ __all__ = [
     "conditional",
     "correlations",
     "differences",
+    "few_rows",
     "groups",
     "perplexities",
     "positions",

@@ -13,7 +13,7 @@ from rounddiag.core.pairs import paired, told
 from rounddiag.stats.captured import fair_part, rows_of_all
 from rounddiag.stats.estimator import Estimator
 from rounddiag.stats.measuring import need_column
-from rounddiag.stats.resampling import MIN_DRAWN, Resampling
+from rounddiag.stats.resampling import Resampling
 from rounddiag.stats.rows import row_of, runs_by_key
 from rounddiag.stats.runs import runs_of_batch, runs_of_frame
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rounddiag.stats.runs import Runs
-
-# The mean of a round that fewer samples, or groups, reach hangs on some of them.
-FEW_SAMPLES = MIN_DRAWN
 
 
 def round_summary(  # noqa: PLR0913 all but the first are keywords

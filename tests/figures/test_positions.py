@@ -34,6 +34,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
         "mean": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
+        "is_few": [False] * size,
     }
     return pd.DataFrame(known | columns)
 
@@ -105,7 +106,12 @@ def test_tokens_before_the_first_screenshot_are_named() -> None:
 
 
 def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
-    frame = means(num_samples=[10, 9], num_nonfinite=[0, 7], mean=[0.01, NAN])
+    frame = means(
+        num_samples=[10, 9],
+        num_nonfinite=[0, 7],
+        mean=[0.01, NAN],
+        is_few=[False, True],
+    )
     figure = plot_positions(frame)
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in figure.data[0].marker.color] == [False, True]
@@ -146,8 +152,9 @@ def test_a_frame_without_the_columns_is_told() -> None:
     message = (
         "expected a frame with one row per bin of places and the columns ['low',"
         " 'high', 'num_samples', 'num_tokens', 'num_nonfinite', 'mean',"
-        " 'ci_low', 'ci_high']; found ['low'], without ['high', 'num_samples',"
-        " 'num_tokens', 'num_nonfinite', 'mean', 'ci_low', 'ci_high']."
+        " 'ci_low', 'ci_high', 'is_few']; found ['low'], without ['high',"
+        " 'num_samples', 'num_tokens', 'num_nonfinite', 'mean', 'ci_low', 'ci_high',"
+        " 'is_few']."
         " Build it with `rounddiag.stats.positions(batch)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

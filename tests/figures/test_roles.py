@@ -29,6 +29,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
         "mean": [0.01] * size,
         "ci_low": [0.005] * size,
         "ci_high": [0.02] * size,
+        "is_few": [False] * size,
     }
     return pd.DataFrame(known | columns)
 
@@ -76,11 +77,15 @@ def test_what_is_left_out_is_not_counted_twice() -> None:
     assert "left out: 5 tokens whose diff is not finite" in figure.layout.title.text
 
 
-def test_few_samples_are_hollow() -> None:
-    figure = plot_roles(means(num_samples=[9, 10], mean=[0.1, 0.2]))
+@pytest.mark.parametrize(("num", "what"), [(9, "samples"), (64, "groups of samples")])
+def test_few_samples_or_groups_are_hollow(num: int, what: str) -> None:
+    frame = means(num_samples=[num, 64], mean=[0.1, 0.2], is_few=[True, False])
+    figure = plot_roles(frame)
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in figure.data[0].marker.color] == [True, False]
-    assert "○ hollow: fewer than 10 samples" in figure.layout.title.text
+    assert f"○ hollow: fewer than 10 {what}" in figure.layout.title.text
+    (texts, _) = figure.data[0].customdata
+    assert texts[1].endswith(f"fewer than 10 {what}: do not lean on it")
 
 
 def test_means_of_zero_are_on_the_logarithmic_axis() -> None:

@@ -96,7 +96,7 @@ def test_a_round_of_few_samples_is_hollow_and_says_so() -> None:
     means = figure.data[0]
     paper = figure.layout.template.layout.paper_bgcolor
     assert [color == paper for color in means.marker.color] == [False, True]
-    assert "○ fewer than 10 samples" in figure.layout.title.text
+    assert "○ fewer than 10 samples, not compared" in figure.layout.title.text
     assert "fewer than 10 samples" not in "".join(means.customdata[0])
     assert "fewer than 10 samples: do not lean on it" in "".join(means.customdata[1])
     assert "too few independent samples for an interval" in means.customdata[1][1]

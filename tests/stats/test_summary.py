@@ -116,7 +116,7 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
     frame = pd.DataFrame(
         {
             "round": [3, 1, 2, 0],
-            "is_few": [False] * 4,
+            "num_samples": [20, 20, 20, 20],
             "mean": [0.5, 0.5, np.nan, np.inf],
         }
     )
@@ -125,16 +125,14 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
     assert worst["round"] == 1
 
 
-@pytest.mark.parametrize(
-    ("is_few", "wanted"), [([False, False, True], 1), ([True, True, True], 2)]
-)
+@pytest.mark.parametrize(("num_samples", "wanted"), [([64, 10, 9], 1), ([9, 8, 1], 2)])
 def test_a_round_of_few_samples_wins_only_among_its_like(
-    is_few: list[bool], wanted: int
+    num_samples: list[int], wanted: int
 ) -> None:
     frame = pd.DataFrame(
         {
             "round": [0, 1, 2],
-            "is_few": is_few,
+            "num_samples": num_samples,
             "mean": [0.1, 0.2, 0.9],
         }
     )
@@ -143,9 +141,23 @@ def test_a_round_of_few_samples_wins_only_among_its_like(
     assert worst["round"] == wanted
 
 
+def test_a_round_of_few_groups_wins_only_among_its_like() -> None:
+    frame = pd.DataFrame(
+        {
+            "round": [0, 1],
+            "num_samples": [64, 64],
+            "is_few": [False, True],
+            "mean": [0.1, 0.9],
+        }
+    )
+    worst = worst_round(frame)
+    assert worst is not None
+    assert worst["round"] == 0
+
+
 def test_a_mean_below_zero_can_be_the_worst() -> None:
     frame = pd.DataFrame(
-        {"round": [0, 1], "is_few": [False, False], "mean": [0.25, -0.5]}
+        {"round": [0, 1], "num_samples": [20, 20], "mean": [0.25, -0.5]}
     )
     worst = worst_round(frame)
     assert worst is not None
