@@ -42,7 +42,9 @@ def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> No
     Notes
     -----
     The page has the text of these samples, and their screenshots, in it: think of whom
-    you mail it to. It is some 5 MB large, most of it plotly.js.
+    you mail it to. It is 5 to 11 MB large, 5 of them plotly.js. Figures of samples with
+    more than 4,000 tokens are thinned, and of texts with more than 2,000 the worst
+    rounds are shown; both say so.
 
     Examples
     --------
@@ -76,7 +78,7 @@ def _sections(batch: Batch, num_worst: int) -> list[Section]:
         Section(
             key="rounds",
             title="Rounds",
-            body=embedded(plot_rounds, summary) + summary_table(summary),
+            body=embedded(plot_rounds, batch) + summary_table(summary),
         ),
         Section(
             key="heatmap",

@@ -21,6 +21,8 @@ _SHOWN = (
     *("sample", "sample_id", "group_id", "reward", "num_rounds", "num_tokens"),
     *("mean_abs_diff", "max_abs_diff"),
 )
+# Of each sample, so that the page can be mailed, and opens at once.
+_MAX_TOKENS = 2_000
 
 
 def worst_samples(batch: Batch, num_worst: int) -> Section:
@@ -54,5 +56,5 @@ def _sample(batch: Batch, sample: int) -> Section:
         key=f"sample-{sample}",
         title=f"Sample {sample}",
         body=embedded(plot_trajectory, batch, sample=sample)
-        + token_text(batch, sample=sample).html,
+        + token_text(batch, sample=sample, max_tokens=_MAX_TOKENS).html,
     )

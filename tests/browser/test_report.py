@@ -25,6 +25,7 @@ PAINTED = """all => all.map(box => ({
   width: box.querySelector('.main-svg').getBoundingClientRect().width,
   room: box.getBoundingClientRect().width,
 }))"""
+SIZE = "box => [box.clientWidth, box.clientHeight]"
 ALL_ON = """paper => [...document.querySelectorAll('.plot')].every(box =>
   getComputedStyle(box.querySelector('.main-svg')).backgroundColor === paper)"""
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
@@ -47,7 +48,14 @@ class Opened:
         if not url.startswith(("data:", "blob:")):
             self.requests.append(url)
 
+    def scroll_through(self) -> None:
+        """Bring every figure near the screen: it is drawn then."""
+        for figure in self.page.locator(".plot").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".main-svg").first.wait_for()
+
     def painted(self) -> list[dict[str, Any]]:
+        self.scroll_through()
         found: list[dict[str, Any]] = self.page.eval_on_selector_all(".plot", PAINTED)
         return found
 
@@ -92,6 +100,30 @@ def test_a_page_without_network_is_painted_and_read(
     ARTEFACTS.mkdir(exist_ok=True)
     opened.page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
     assert (opened.complaints, opened.requests) == ([], [opened.own])
+
+
+def test_figures_are_drawn_when_they_come_near_the_screen(
+    chromium: Browser, file: Path
+) -> None:
+    opened = Opened(chromium.new_page(viewport={"width": 1280, "height": 400}), file)
+    first, *_, last = opened.page.locator(".plot").all()
+    first.locator(".main-svg").first.wait_for(state="attached")
+    assert last.locator(".main-svg").count() == 0
+    room = last.evaluate(SIZE)
+    last.scroll_into_view_if_needed()
+    last.locator(".main-svg").first.wait_for()
+    assert last.evaluate(SIZE) == room
+    opened.page.close()
+
+
+def test_figures_that_nobody_has_seen_are_on_paper_too(
+    chromium: Browser, file: Path
+) -> None:
+    opened = Opened(chromium.new_page(viewport={"width": 1280, "height": 400}), file)
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    on_paper = opened.page.locator(".plot .main-svg:first-child[width='660']")
+    expect(on_paper).to_have_count(NUM_FIGURES)
+    opened.page.close()
 
 
 def test_colours_and_width_follow_the_reader_and_the_paper(
