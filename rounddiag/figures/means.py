@@ -81,8 +81,8 @@ def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuple
 
 
 def few_words(num_samples: int) -> str:
-    """Say what there are few of: samples, or groups of many."""
-    what = "samples" if num_samples < FEW_SAMPLES else "groups of samples"
+    """Say what there are few of: those of one group are not independent."""
+    what = "samples" if num_samples < FEW_SAMPLES else "independent samples"
     return f"fewer than {FEW_SAMPLES} {what}"
 
 

@@ -77,7 +77,7 @@ def test_what_is_left_out_is_not_counted_twice() -> None:
     assert "left out: 5 tokens whose diff is not finite" in figure.layout.title.text
 
 
-@pytest.mark.parametrize(("num", "what"), [(9, "samples"), (64, "groups of samples")])
+@pytest.mark.parametrize(("num", "what"), [(9, "samples"), (64, "independent samples")])
 def test_few_samples_or_groups_are_hollow(num: int, what: str) -> None:
     frame = means(num_samples=[num, 64], mean=[0.1, 0.2], is_few=[True, False])
     figure = plot_roles(frame)
