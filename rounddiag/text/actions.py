@@ -39,6 +39,8 @@ _POINT = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES = {"action", "action_type", "name"}  # keys of JSON whose value is the action
+# Keys and calls whose value is typed, though it be a number.
+_TYPED = {"content", "input", "text", "type", "typewrite", "value", "write"}
 # Arguments that are neither a place nor a text, and calls that have no others.
 _OPTIONS = {
     *("app", "app_name", "button", "direction", "goal_status", "key", "keys", "status"),
@@ -70,13 +72,18 @@ def tag_actions(text: str) -> list[Stretch]:
     found: list[Stretch] = [(0, start.start(), "thought")]
     if announced:
         found.append((*announced.span(), "syntax"))
+        found += _signs(text, announced.end(), start.start())
     while start is not None:
         parts, end = _action(text, start)
         start = _START.search(text, end)
         stop = start.start() if start else len(text)
-        signs = [(*m.span(), "syntax") for m in _SIGNS.finditer(text, end, stop)]
-        found += [*parts, *signs]
+        found += [*parts, *_signs(text, end, stop)]
     return found
+
+
+def _signs(text: str, start: int, stop: int) -> list[Stretch]:
+    """Mark what stands between and behind actions, unless it is words."""
+    return [(*match.span(), "syntax") for match in _SIGNS.finditer(text, start, stop)]
 
 
 def _action(text: str, start: re.Match[str]) -> tuple[list[Stretch], int]:
@@ -110,14 +117,15 @@ def _roles(match: re.Match[str], key: str) -> Iterator[Stretch]:
         yield *match.span(), "syntax"
         yield from _inside(match.start() + 1, match["string"][1:-1], key)
     elif match["number"]:
-        yield *match.span(), "other" if key in _OPTIONS else "coordinates"
+        typed = "typed text" if key in _TYPED else "coordinates"
+        yield *match.span(), "other" if key in _OPTIONS else typed
     else:
         is_choice = match["word"] and not match["keyword"]
         yield *match.span(), "other" if is_choice else "syntax"
 
 
 def _inside(begin: int, value: str, key: str) -> Iterator[Stretch]:
-    if key not in _NAMES | _OPTIONS and _POINT.fullmatch(value):
+    if key not in _NAMES | _OPTIONS | _TYPED and _POINT.fullmatch(value):
         for number in _NUMBER.finditer(value):
             yield begin + number.start(), begin + number.end(), "coordinates"
         return

@@ -109,6 +109,20 @@ def told(text: str) -> list[tuple[str, str]]:
                 ("2", "coordinates"),
             ],
         ),
+        (
+            "type('2024'); input_text(text=\"12, 34\", x=5)",
+            [
+                ("type", "action"),
+                ("2024", "typed text"),
+                ("input_text", "action"),
+                ("12, 34", "typed text"),
+                ("5", "coordinates"),
+            ],
+        ),
+        (
+            '{"action": "type", "text": 2024}',
+            [("type", "action"), ("2024", "typed text")],
+        ),
         ("scroll(down)", [("scroll", "action"), ("down", "other")]),
         ("<think>not click(1)", [("<think>not click(1)", "thought")]),
         ("no action at all", [("no action at all", "thought")]),
