@@ -41,21 +41,27 @@ def levels(diff: Array) -> Array:
     return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
 
 
-def token_class(diff: float) -> str:
-    """Name the CSS classes of a token: sign and strength, underline, not finite.
+def token_classes(diff: Array) -> list[str]:
+    """Name the CSS classes of each token: sign and strength, underline, not finite.
 
     Examples
     --------
-    >>> token_class(0.0001), token_class(0.03), token_class(-5.0), token_class(math.nan)
-    ('', 'p4', 'n8 u', 'x')
+    >>> token_classes(np.array([0.0001, 0.03, -5.0, np.nan]))
+    ['', 'p4', 'n8 u', 'x']
     """
-    level = int(levels(np.array(diff)))
+    found = levels(diff)
+    names = {level: _class(level) for level in set(found.tolist())}
+    is_far = (np.abs(diff) > UNDERLINED) & (found != NOT_FINITE)
+    return [
+        f"{names[level]} u" if far else names[level]
+        for level, far in zip(found.tolist(), is_far.tolist(), strict=True)
+    ]
+
+
+def _class(level: int) -> str:
     if level == NOT_FINITE:
         return "x"
-    if level == 0:
-        return ""
-    strong = " u" if abs(diff) > UNDERLINED else ""
-    return f"{'p' if level > 0 else 'n'}{abs(level)}{strong}"
+    return f"{'p' if level > 0 else 'n'}{abs(level)}" if level else ""
 
 
 def style_name(theme: ThemeName | None) -> str:

@@ -29,7 +29,7 @@ _OF_LONG = (
     "<br>{:,} of {:,} tokens are shown, of the rounds with the largest mean |diff|: ask"
     " for another one with <code>round=</code>"
 )
-_NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
+NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def token_text(
     data, pair = of_pair(batch, a, b)
     tokens = trajectory_of(data, sample)
     if "text" not in tokens:
-        tokens = tokens.assign(text=_NO_TEXT)
+        tokens = tokens.assign(text=NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
     if round is not None and not 0 <= round < num_rounds:
         raise FrameError.build(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.checks.words import count
-from rounddiag.figures.coloring import token_class
+from rounddiag.figures.coloring import token_classes
 from rounddiag.figures.labels import number
 from rounddiag.text import visible
 
@@ -45,13 +45,19 @@ def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
     columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))
     starts = [i for i, text in enumerate(texts) if text or i == 0]
-    for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True):
-        yield _span(texts[start], values[start:stop], pair)
+    parts = [
+        values[start:stop]
+        for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True)
+    ]
+    strongest = [max((diff for diff, _, _ in one), key=_strength) for one in parts]
+    names = token_classes(np.array(strongest))
+    for start, one, name in zip(starts, parts, names, strict=True):
+        yield _span(texts[start], name, one, pair)
 
 
-def _span(text: str, values: list[tuple[float, float, float]], pair: Pair) -> str:
-    strongest = max((diff for diff, _, _ in values), key=_strength)
-    name = token_class(strongest)
+def _span(
+    text: str, name: str, values: list[tuple[float, float, float]], pair: Pair
+) -> str:
     shown = f' class="{name}"' if name else ""
     # Safe as text, but an attribute ends at a quote.
     a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))

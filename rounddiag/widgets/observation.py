@@ -10,6 +10,7 @@ import numpy as np
 
 from rounddiag.checks.sequences import known_sequence
 from rounddiag.errors import FrameError
+from rounddiag.figures.reading import NO_TEXT
 from rounddiag.figures.sources import check_sample
 from rounddiag.text import pieces
 from rounddiag.widgets.facts import Facts
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Stretch = tuple[int, int]
 
-NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
 _NUM_SEEN = 8  # tokens at either end, where templates and tokenizers disagree
 
 

@@ -10,11 +10,12 @@ from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import MEASURES
 from rounddiag.core.pairs import pair_of, paired
 from rounddiag.figures.coloring import NOT_FINITE, levels
+from rounddiag.figures.reading import NO_TEXT
 from rounddiag.figures.sources import check_sample
 from rounddiag.text import roles
 from rounddiag.widgets.doing import actions_of
 from rounddiag.widgets.facts import Facts, ranks_in_runs
-from rounddiag.widgets.observation import NO_TEXT, Context
+from rounddiag.widgets.observation import Context
 from rounddiag.widgets.pictures import last_seen
 
 if TYPE_CHECKING:

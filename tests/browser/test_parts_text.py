@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.figures.coloring import SCALE, token_class
+from rounddiag.figures.coloring import SCALE, token_classes
 from rounddiag.figures.labels import number
 from rounddiag.widgets.trajectory import trajectory_of
 from tests.browser.explorer_data import sample_of
@@ -67,9 +67,8 @@ def test_every_token_has_its_text_and_its_colour(
     assert shown.texts(SPANS) == signs
     found = shown.run(f"""return [...document.querySelectorAll('{SPANS}')].map(
         one => [...one.classList].filter(name => /^rdx-([pn]\\d|u|x)$/.test(name)));""")
-    assert [" ".join(names).replace("rdx-", "") for names in found] == [
-        token_class(float(diff)) for diff in tokens["diff"]
-    ]
+    classes = [" ".join(names).replace("rdx-", "") for names in found]
+    assert classes == token_classes(np.asarray(tokens["diff"]))
 
 
 def test_lines_over_and_under_are_darker_for_unlikely_tokens(page: PartsPage) -> None:
