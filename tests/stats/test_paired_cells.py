@@ -1,0 +1,121 @@
+"""Differences of single rounds of samples."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rounddiag import round_frame, token_frame
+from rounddiag.errors import FrameError
+from rounddiag.stats.paired_cells import paired_cells
+from rounddiag.stats.partners import partners
+from tests.batches import hand_batch, masks, padded, random_log_probs
+
+NAN = math.nan
+
+
+def rounds(*rows: tuple[int, int, int, float]) -> pd.DataFrame:
+    columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
+    before = rounds((0, 0, 3, 0.25), (1, 0, 4, 1.0), (1, 1, 5, 2.0))
+    after = rounds((0, 0, 6, 1.5), (0, 1, 7, 1.0), (1, 0, 8, 0.75))
+    found = paired_cells(before, after, partners(["x", "y"], ["y", "x"]))
+    assert found.to_dict("list") == {
+        "sample_id": ["y", "y", "x"],
+        "baseline_sample": [1, 1, 0],
+        "sample": [0, 0, 1],
+        "round": [0, 1, 0],
+        "num_baseline_tokens": [4, 5, 3],
+        "num_tokens": [6, 7, 8],
+        "baseline_mean": [1.0, 2.0, 0.25],
+        "mean": [1.5, 1.0, 0.75],
+        "difference": [0.5, -1.0, 0.5],
+    }
+
+
+def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
+    before, after = rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 1.0), (0, 1, 1, 1.0))
+    pairs = partners(["x"], ["x"])
+    assert paired_cells(before, after, pairs)["round"].tolist() == [0]
+    assert paired_cells(after, before, pairs)["round"].tolist() == [0]
+
+
+def test_a_mean_that_is_not_known_leaves_no_difference() -> None:
+    before, after = rounds((0, 0, 1, NAN)), rounds((0, 0, 1, 1.0))
+    found = paired_cells(before, after, partners(["x"], ["x"]))
+    assert found["difference"].isna().tolist() == [True]
+    assert found["mean"].tolist() == [1.0]
+
+
+def test_without_pairs_there_are_no_cells() -> None:
+    found = paired_cells(
+        rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), partners([], [])
+    )
+    assert found.empty
+    assert [*found.columns][:4] == ["sample_id", "baseline_sample", "sample", "round"]
+
+
+def test_a_batch_does_not_differ_from_itself() -> None:
+    frame = round_frame(hand_batch())
+    found = paired_cells(frame, frame, partners("abc", "abc"), "k3")
+    assert found["difference"].tolist() == [0.0] * len(frame)
+
+
+def test_a_frame_that_lacks_the_metric_is_an_error() -> None:
+    frame = rounds((0, 0, 1, 1.0))
+    expected = (
+        "expected a frame with one row per sample and round and the columns ['sample',"
+        " 'round', 'num_tokens', 'k3']; found ['sample', 'round', 'num_tokens',"
+        " 'mean_abs_diff'], without ['k3']."
+        " Build it with `rounddiag.round_frame(batch)`."
+    )
+    with pytest.raises(FrameError, match=re.escape(expected)):
+        paired_cells(frame, frame, partners(["x"], ["x"]), "k3")
+
+
+def random_batch(mask: list[list[int]], seed: int, ids: list[str]) -> Any:
+    shape = (len(mask), len(mask[0]) if mask else 0)
+    return padded(
+        torch.tensor(mask, dtype=torch.int64).reshape(shape),
+        random_log_probs(shape, seed),
+        random_log_probs(shape, seed + 1),
+        sample_ids=ids[: shape[0]],
+    )
+
+
+@settings(deadline=None)
+@given(
+    masks=st.tuples(masks(), masks()),
+    ids=st.tuples(st.permutations("abcde"), st.permutations("abcde")),
+)
+def test_cells_are_those_that_a_loop_over_tokens_finds(masks: Any, ids: Any) -> None:
+    before, after = (
+        random_batch(mask, seed, names)
+        for mask, names, seed in zip(masks, ids, (0, 7), strict=True)
+    )
+    pairs = partners(before.sample_ids, after.sample_ids)
+    sizes: list[dict[Any, list[float]]] = [{}, {}]
+    for of_cell, batch in zip(sizes, (before, after), strict=True):
+        for row in token_frame(batch).itertuples():
+            of_cell.setdefault((row.sample, row.round), []).append(abs(row.diff))
+    expected = {}
+    for name, baseline, sample in pairs.itertuples(index=False):
+        for (one, index), of_other in sizes[1].items():
+            of_first = sizes[0].get((baseline, index))
+            if one == sample and of_first is not None:
+                means = sum(of_first) / len(of_first), sum(of_other) / len(of_other)
+                expected[name, index] = means[1] - means[0]
+    found = paired_cells(round_frame(before), round_frame(after), pairs)
+    keys = zip(found["sample_id"], found["round"], strict=True)
+    values = dict(zip(keys, found["difference"], strict=True))
+    assert values == pytest.approx(expected, abs=1e-6)

@@ -1,0 +1,106 @@
+"""What differs most between two batches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag.stats import worst_cells
+from rounddiag.stats.partners import partners
+from rounddiag.stats.worst_differences import worst_differences
+
+
+def tokens(*cells: tuple[int, int, list[float]]) -> pd.DataFrame:
+    """A token frame of cells: sample, round, diffs."""
+    rows = [
+        {"sample": sample, "round": index, "token": token, "diff": diff}
+        for sample, index, diffs in cells
+        for token, diff in enumerate(diffs)
+    ]
+    return pd.DataFrame(rows).astype({"diff": "float32"})
+
+
+def test_the_largest_difference_of_either_sign_comes_first() -> None:
+    before = tokens((0, 0, [1.0] * 20), (1, 0, [3.0] * 20), (2, 0, [1.0] * 20))
+    after = tokens((0, 0, [1.5] * 20), (1, 0, [-1.0] * 20), (2, 0, [2.0] * 20))
+    found = worst_differences(before, after, partners("abc", "abc"))["rounds"]
+    assert found["sample"].tolist() == [1, 2, 0]
+    assert found["difference"].tolist() == [-2.0, 1.0, 0.5]
+    assert found["low"].tolist() == [2.0, 1.0, 0.5]
+    assert found["baseline_mean"].tolist() == [3.0, 1.0, 1.0]
+    assert found["mean"].tolist() == [1.0, 2.0, 1.5]
+
+
+def test_the_bound_is_of_both_means() -> None:
+    # A mean of 1 with a standard deviation of 1, a mean of 4 with one of 2.
+    before, after = tokens((0, 0, [0.0, 2.0] * 10)), tokens((0, 0, [2.0, 6.0] * 10))
+    found = worst_differences(before, after, partners("a", "a"))["rounds"]
+    variance = 20 / 19 * (1 + 4) / 20
+    assert found["low"][0] == pytest.approx(3 - 1.96 * math.sqrt(variance))
+
+
+def test_pairs_have_the_numbers_of_both_batches() -> None:
+    before = tokens((0, 0, [1.0] * 20), (1, 0, [2.0] * 20))
+    after = tokens((0, 0, [9.0] * 20))
+    found = worst_differences(before, after, partners(["x", "y"], ["y"]))
+    for rows in found.values():
+        assert rows["sample_id"].tolist() == ["y"]
+        assert rows["baseline_sample"].tolist() == [1]
+        assert rows["sample"].tolist() == [0]
+        assert rows["difference"].tolist() == [7.0]
+    assert "round" in found["rounds"]
+    assert "round" not in found["samples"]
+
+
+def test_a_cell_of_few_tokens_in_either_batch_is_left_out() -> None:
+    before = tokens((0, 0, [0.0] * 19), (0, 1, [0.0] * 20))
+    after = tokens((0, 0, [9.0] * 20), (0, 1, [1.0] * 20))
+    found = worst_differences(before, after, partners("a", "a"))["rounds"]
+    assert found["round"].tolist() == [1]
+
+
+def test_no_more_than_asked_for() -> None:
+    cells = [(sample, 0, [float(sample)] * 20) for sample in range(5)]
+    before = tokens(*((sample, 0, [0.0] * 20) for sample in range(5)))
+    found = worst_differences(before, tokens(*cells), partners("abcde", "abcde"), num=2)
+    assert found["rounds"]["sample"].tolist() == [4, 3]
+    assert found["samples"]["sample"].tolist() == [4, 3]
+
+
+def test_without_pairs_nothing_differs() -> None:
+    frame = tokens((0, 0, [1.0] * 20))
+    found = worst_differences(frame, frame, partners(None, None))
+    assert found["rounds"].empty
+    assert found["samples"].empty
+
+
+def test_an_empty_batch_differs_from_nothing() -> None:
+    frame = tokens((0, 0, [1.0] * 20))
+    found = worst_differences(frame, frame.iloc[:0], partners("a", "a"))
+    assert found["rounds"].empty
+
+
+def test_bounds_and_order_are_those_of_a_loop() -> None:
+    generator = np.random.default_rng(3)
+    sides = [
+        tokens(
+            *((s, r, generator.exponential(size=25)) for s in range(4) for r in (0, 1))
+        )
+        for _ in range(2)
+    ]
+    found = worst_differences(*sides, partners("abcd", "abcd"))["rounds"]
+    known = [
+        worst_cells(frame, num=99).set_index(["sample", "round"]) for frame in sides
+    ]
+    expected = {}
+    for cell, row in known[1].iterrows():
+        other = known[0].loc[cell]
+        difference = row["mean_abs_diff"] - other["mean_abs_diff"]
+        squares = sum((one["mean_abs_diff"] - one["low"]) ** 2 for one in (row, other))
+        expected[cell] = abs(difference) - math.sqrt(squares)
+    keys = [*zip(found["sample"], found["round"], strict=True)]
+    assert keys == sorted(expected, key=lambda cell: -expected[cell])
+    assert found["low"].tolist() == pytest.approx([expected[cell] for cell in keys])
