@@ -36,6 +36,7 @@ class PartsPage:
         size = {"width": width, "height": 900}
         context = browser.new_context(viewport=size, offline=True)
         self.page: Page = context.new_page()
+        self.page.set_default_timeout(10_000)
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -78,5 +78,6 @@ function rangeField(label, onChange, attributes) {
 }
 
 function labelled(label, input) {
+  if (!input.hasAttribute("aria-label")) input.setAttribute("aria-label", label);
   return element("label", { class: "rdx-field" }, element("span", {}, label), input);
 }

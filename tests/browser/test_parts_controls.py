@@ -1,0 +1,212 @@
+"""The controls of the explorer's page: what each says when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rounddiag as rd
+from rounddiag.widgets.head import head_of, options_of
+from rounddiag.widgets.state import State
+from tests.browser.parts import PartsPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator
+
+SHOW = """
+said.length = 0;
+globalThis.controls = controlBar({onSet: say('set'), onThreshold: say('drag')});
+document.querySelector('.rdx').replaceChildren(controls.node);
+controls.show(head, options, state, counts);"""
+COUNTS = {"num_tokens": 200, "num_tokens_beyond": 5, "num_samples_beyond": 1}
+NO_FILTER = State().as_dict()["filter"]
+
+
+@pytest.fixture(scope="module")
+def batch() -> rd.Batch:
+    return rd.load("sample_data/image_window.parquet")
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: Browser, batch: rd.Batch) -> Iterator[PartsPage]:
+    page = PartsPage(chromium, width=1200, theme="light")
+    page.keep("head", head_of(batch, rd.token_frame(batch)))
+    page.keep("options", {**options_of(batch), "scores": ["old", "rollout", "ref"]})
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.fixture
+def page(opened: PartsPage) -> PartsPage:
+    opened.keep("counts", COUNTS)
+    opened.keep("state", State().as_dict())
+    opened.run(SHOW)
+    return opened
+
+
+def field(page: PartsPage, label: str) -> Locator:
+    return page.page.get_by_label(label, exact=True)
+
+
+def test_the_head_tells_which_batch_and_how_much(page: PartsPage) -> None:
+    assert page.texts(".rdx-name > *") == [
+        "image_window.parquet",
+        "step 1584",
+        "64 samples · 264 rounds · 4,230 tokens",
+    ]
+    chips = page.texts(".rdx-chips > li")
+    assert chips[0].startswith("mean diff ")
+    assert chips[1] == "mask response_mask"
+    assert page.find(".rdx-failed").count() == 0
+
+
+def test_failed_checks_come_first_of_all(page: PartsPage) -> None:
+    failed = [f"check {index}: <b>\u202e" for index in range(5)]
+    page.run(f"controls.show({{...head, failed: {failed}}}, options, state, counts);")
+    first = page.find(".rdx-controls > * > *").first
+    assert (first.text_content() or "").startswith("✗ 5 checks failed")
+    assert page.texts(".rdx-failed li")[0] == "check 0: <b>⟨U+202E⟩"
+    assert page.find(".rdx-failed li:visible").count() == 3
+    page.find(".rdx-failed summary").click()
+    assert page.find(".rdx-failed li:visible").count() == 5
+
+
+def test_the_metric_is_chosen_by_mouse_and_by_arrow_keys(page: PartsPage) -> None:
+    assert field(page, "|diff|").is_checked()
+    field(page, "signed").click()
+    field(page, "signed").press("ArrowRight")
+    assert page.said == [["set", {"metric": "diff"}], ["set", {"metric": "prob_diff"}]]
+
+
+def test_a_new_answer_leaves_the_focus_where_it_is(page: PartsPage) -> None:
+    field(page, "|diff|").press("ArrowRight")
+    page.run("controls.show(head, options, {...state, metric: 'diff'}, counts);")
+    assert page.run("return document.activeElement.value;") == "diff"
+    assert field(page, "signed").is_checked()
+
+
+def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> None:
+    number, slider = field(page, "threshold"), field(page, "Threshold, logarithmic")
+    assert number.input_value() == "0.693"
+    assert page.texts(".rdx-beyond") == ["5 of 200 tokens beyond (2.5 %), in 1 sample"]
+    slider.press("End")
+    assert number.input_value() == "10"
+    slider.press("Home")
+    assert slider.get_attribute("aria-valuetext") == "0.001 nat"
+    number.fill("0.25")
+    number.press("Enter")
+    assert page.said == [
+        *(["drag", 10], ["set", {"threshold": 10}]),
+        *(["drag", 0.001], ["set", {"threshold": 0.001}]),
+        ["set", {"threshold": 0.25}],
+    ]
+
+
+@pytest.mark.parametrize("typed", ["0", "-1", ""])
+def test_a_threshold_that_is_none_is_not_told(page: PartsPage, typed: str) -> None:
+    field(page, "threshold").fill(typed)
+    field(page, "threshold").press("Enter")
+    assert page.said == []
+
+
+@pytest.mark.parametrize(
+    ("label", "choice", "changes"),
+    [
+        ("order", "highest reward", {"order": "reward"}),
+        ("a", "ref", {"a": "ref"}),
+        ("b", "old", {"b": "old"}),
+        ("by", "status", {"by": "status"}),
+        ("role", "coordinates", {"filter": {**NO_FILTER, "role": "coordinates"}}),
+    ],
+)
+def test_what_is_chosen_from_a_list_is_told(
+    page: PartsPage, label: str, choice: str, changes: dict[str, Any]
+) -> None:
+    field(page, label).select_option(choice)
+    assert page.said == [["set", changes]]
+
+
+def test_what_is_not_chosen_is_none(page: PartsPage) -> None:
+    page.run("controls.show(head, options, {...state, by: 'status'}, counts);")
+    field(page, "by").select_option("nothing")
+    assert page.said == [["set", {"by": None}]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "changes"),
+    [
+        ({"text": "a (b"}, {"text": "a (b"}),
+        ({"sample": "7"}, {"sample": 7}),
+        ({"group": "task-03"}, {"group": "task-03"}),
+        ({"reward from": "-0.5", "reward to": "1"}, {"reward": [-0.5, 1]}),
+        ({"rounds from": "2", "rounds to": "2"}, {"rounds": [2, 2]}),
+    ],
+)
+def test_what_is_typed_into_the_filter_is_told(
+    page: PartsPage, typed: dict[str, str], changes: dict[str, Any]
+) -> None:
+    for label, text in typed.items():
+        field(page, label).fill(text)
+        field(page, label).press("Enter")
+    assert page.said == [["set", {"filter": {**NO_FILTER, **changes}}]]
+
+
+@pytest.mark.parametrize(
+    ("label", "typed"), [("sample", "64"), ("sample", "-1"), ("sample", "0.5")]
+)
+def test_a_sample_that_is_not_there_is_not_asked_for(
+    page: PartsPage, label: str, typed: str
+) -> None:
+    field(page, label).fill(typed)
+    field(page, label).press("Enter")
+    assert page.said == []
+
+
+def test_a_range_that_is_upside_down_is_not_told(page: PartsPage) -> None:
+    field(page, "rounds from").fill("3")
+    field(page, "rounds to").fill("1")
+    field(page, "rounds to").press("Enter")
+    assert page.said == []
+
+
+def test_words_can_be_an_expression_and_the_filter_can_be_cleared(
+    page: PartsPage,
+) -> None:
+    clear = page.find("text=Clear filter")
+    assert not clear.is_visible()
+    page.run("""controls.show(head, options,
+      {...state, filter: {...state.filter, text: 'a|b', rounds: [1, 2]}}, counts);""")
+    assert field(page, "text").input_value() == "a|b"
+    assert field(page, "rounds to").input_value() == "2"
+    page.page.get_by_title("Regular expression").locator("input").click()
+    clear.click()
+    kept = {**NO_FILTER, "text": "a|b", "rounds": [1, 2], "is_regex": True}
+    assert page.said == [["set", {"filter": kept}], ["set", {"filter": NO_FILTER}]]
+
+
+def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:
+    assert field(page, "mean").is_checked()
+    field(page, "quantiles").check()
+    field(page, "counts").press("Space")
+    field(page, "images seen").click()
+    assert page.said == [
+        ["set", {"layers": {"quantiles": True}}],
+        ["set", {"layers": {"counts": False}}],
+        ["set", {"axis": "images"}],
+    ]
+    page.run("controls.show(head, options, {...state, axis: 'images'}, counts);")
+    assert not field(page, "mean").is_visible()
+
+
+def test_what_a_batch_lacks_is_not_offered(page: PartsPage) -> None:
+    page.run("""controls.show(head, {...options, by: [], roles: [], groups: [],
+      order: ['sample', 'worst']}, state, {...counts, num_tokens: 0});""")
+    for label in ("by", "role", "group"):
+        assert not field(page, label).is_visible()
+    choices = field(page, "order").locator("option").all_text_contents()
+    assert choices == ["number", "worst first"]
+    assert page.texts(".rdx-beyond") == ["the filter keeps no token"]

@@ -1,0 +1,205 @@
+"""Token, rounds and the worst of all in the explorer's page, driven as people do."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.figures.labels import number
+from rounddiag.widgets.pictures import thumbnails
+from rounddiag.widgets.trajectory import trajectory_of
+from tests.browser.explorer_data import action, round_of, sample_of
+from tests.browser.parts import PartsPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    Sample = dict[str, Any]
+
+SHOW = """
+said.length = 0;
+Object.assign(globalThis, {
+  focus: focusPanel(),
+  strip: roundStrip({onRound: say('round')}),
+  worst: worstList({onJump: say('jump')}),
+});
+const nodes = [focus, strip, worst].map(part => part.node);
+document.querySelector('.rdx').replaceChildren(...nodes);"""
+FACTS = """const rows = [...document.querySelectorAll('.rdx-facts-list > div')];
+const words = row => [...row.children].map(one => one.textContent);
+return Object.fromEntries(rows.map(words));"""
+WORST = {
+    "tokens": [
+        {"sample": 3, "round": 1, "token": 4, "diff": -3.25, "piece": " go\n"},
+        {"sample": 0, "round": 2, "token": 0, "diff": 0.5, "piece": "<b>"},
+    ],
+    "rounds": [
+        {"sample": 3, "round": 1, "mean_abs_diff": 0.5, "low": 0.25, "num_tokens": 20}
+    ],
+    "samples": [],
+}
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: Browser) -> Iterator[PartsPage]:
+    page = PartsPage(chromium, width=600, theme="light")
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.fixture
+def page(opened: PartsPage) -> PartsPage:
+    opened.run(SHOW)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def batch() -> rd.Batch:
+    return rd.load("sample_data/image_window.parquet")
+
+
+def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> None:
+    sample = trajectory_of(batch, sample=7)
+    tokens = sample["tokens"]
+    worst = int(np.abs(tokens["diff"]).argmax())
+    page.keep("sample", sample)
+    page.run(f"focus.show(sample, {worst});")
+    of = {name: float(tokens[name][worst]) for name in ("a", "b", "diff", "k3")}
+    rows = [page.texts(f".rdx-scores tbody tr:nth-child({row}) > *") for row in (1, 2)]
+    assert rows == [
+        [name, number(of[key]), number(math.exp(of[key])), ""]
+        for name, key in (("old", "a"), ("rollout", "b"))
+    ]
+    index = tokens["round"][worst]
+    size = sample["rounds"][index]["num_tokens"]
+    assert page.run(FACTS) == {
+        "diff, old - rollout": f"{number(of['diff'])} nat",
+        "ratio, old / rollout": number(math.exp(of["diff"])),
+        "k3": number(of["k3"]),
+        "entropy": "not recorded",
+        "rank of |diff|": f"1 of {size} in its round, "
+        f"{tokens['rank_in_batch'][worst]} in the batch",
+        "round": f"{index}, token {worst - sample['rounds'][index]['first']}",
+        "position": str(tokens["position"][worst]),
+        "token id": str(tokens["token_id"][worst]),
+        "role": tokens["role"][worst],
+    }
+    assert page.texts(".rdx-focus-piece") == [tokens["piece"][worst]]
+
+
+def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
+    sample = sample_of(["a"], [math.nan])
+    sample["tokens"]["rank_in_round"] = np.zeros(1, np.int32)
+    page.keep("sample", sample)
+    page.run("focus.show(sample, 0);")
+    facts = page.run(FACTS)
+    assert facts["diff, old - rollout"] == "not finite"
+    assert facts["rank of |diff|"] == "none, as it is not finite"
+
+
+def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:
+    assert page.texts(".rdx-focus") == ["No token is chosen: click one in the text."]
+
+
+def test_rounds_are_chosen_by_mouse_and_by_arrow_keys(
+    page: PartsPage, batch: rd.Batch
+) -> None:
+    sample = trajectory_of(batch, sample=7)
+    page.keep("sample", sample)
+    page.keep("shots", thumbnails(batch, sample=7))
+    page.run("strip.show(sample, shots); strip.mark(0);")
+    cards = page.find(".rdx-card")
+    assert page.texts(".rdx-card-line:last-child > :last-child") == [
+        number(one["mean_abs_diff"]) for one in sample["rounds"]
+    ]
+    cards.nth(2).click()
+    cards.nth(2).press("ArrowRight")
+    page.page.keyboard.press("End")
+    page.page.keyboard.press("Home")
+    assert page.said == [["round", 2], ["round", 3], ["round", 7], ["round", 0]]
+    page.run("strip.mark(7);")
+    assert cards.nth(7).get_attribute("aria-current") == "true"
+    assert page.run("return document.querySelector('.rdx-strip-list').scrollLeft;") > 0
+    assert page.find('.rdx-card[tabindex="0"]').count() == 1
+    widths = (
+        "[...document.querySelectorAll('.rdx-card img')].map(one => one.naturalWidth)"
+    )
+    page.page.wait_for_function(f"{widths}.every(width => width === 160)")
+    assert len(page.run(f"return {widths};")) == 8
+
+
+def test_bars_of_rounds_have_the_length_and_the_colour_of_their_level(
+    page: PartsPage,
+) -> None:
+    rounds = [
+        round_of(0, ["a"], [0.1], round=0, level=8),
+        round_of(1, ["b"], [0.1], round=1, level=-4),
+        round_of(2, ["c"], [math.nan], round=2, level=0),
+    ]
+    page.keep("sample", sample_of(["a", "b", "c"], rounds=rounds))
+    page.run("strip.show(sample, null);")
+    bars = page.run("""return [...document.querySelectorAll('.rdx-card .rdx-bar')]
+      .map(one => [one.style.width, one.classList.contains('rdx-is-less')]);""")
+    assert bars == [["100%", False], ["50%", True], ["0%", False]]
+    assert page.texts(".rdx-card-line:last-child")[2] == "not finite ✕"
+
+
+def test_a_sample_without_rounds_says_so(page: PartsPage) -> None:
+    page.keep("sample", sample_of([]))
+    page.run("strip.show(sample, null);")
+    assert page.texts(".rdx-strip") == ["This sample has no rounds."]
+
+
+def test_a_picture_of_a_round_that_cannot_be_read_says_so(page: PartsPage) -> None:
+    rounds = [round_of(0, ["a"], [0.1], screenshot=0, action=action("click"))]
+    page.keep("sample", sample_of(["a"], rounds=rounds))
+    page.keep("shots", [{"index": 0, "error": "not a picture"}])
+    page.run("strip.show(sample, shots);")
+    assert page.texts(".rdx-card-picture") == ["no picture"]
+    broken = page.find(".rdx-card-picture .rdx-picture")
+    assert broken.get_attribute("title") == "not a picture"
+
+
+def test_each_row_of_the_worst_is_a_jump(page: PartsPage) -> None:
+    page.keep("found", WORST)
+    page.run("worst.show(found);")
+    rows = page.find(".rdx-worst-rows button")
+    assert page.texts(".rdx-worst-rows button > *") == [
+        *(" go↵", "3.1.4", "-3.25"),
+        *("<b>", "0.2.0", "+0.5"),
+    ]
+    rows.nth(1).click()
+    rows.nth(1).press("ArrowUp")
+    page.run("worst.next(); worst.next();")
+    places = [(0, 2, 0), (3, 1, 4), (0, 2, 0), (3, 1, 4)]
+    assert page.said == [
+        ["jump", {"sample": sample, "round": round_, "token": token}]
+        for sample, round_, token in places
+    ]
+    assert rows.nth(0).get_attribute("aria-current") == "true"
+
+
+def test_lists_of_the_worst_are_changed_by_mouse_and_keys(page: PartsPage) -> None:
+    page.keep("found", WORST)
+    page.run("worst.show(found);")
+    tabs = page.find("[role=tab]")
+    tabs.nth(0).press("ArrowRight")
+    assert tabs.nth(1).get_attribute("aria-selected") == "true"
+    assert page.texts(".rdx-worst-rows button > *") == [
+        *("sample 3, round 1", "20 tokens", "0.5", "≥ 0.25")
+    ]
+    page.run("worst.next();")
+    assert page.said == [["jump", {"sample": 3, "round": 1, "token": None}]]
+    tabs.nth(2).click()
+    assert page.texts(".rdx-worst-rows") == [
+        "No sample has enough tokens with a finite diff."
+    ]
+    page.run("worst.next();")
+    assert page.said == []

@@ -1,0 +1,208 @@
+"""Screenshots and what was done on them: at their true place at every size."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from PIL import Image
+
+from tests.browser.explorer_data import action, round_of, sample_of
+from tests.browser.parts import PartsPage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+SHOW = """
+said.length = 0;
+globalThis.screens = screenViewer({onLarge: say('large'), onWanted: say('wanted')});
+document.querySelector('.rdx').replaceChildren(screens.node);"""
+# Where a shape is, as shares of the picture under it, and how wide in pixels.
+PLACE = """selector => {
+  const shape = document.querySelector(selector).getBoundingClientRect();
+  const picture = document.querySelector(selector).closest('.rdx-picture')
+    .querySelector('img').getBoundingClientRect();
+  return {
+    x: (shape.x + shape.width / 2 - picture.x) / picture.width,
+    y: (shape.y + shape.height / 2 - picture.y) / picture.height,
+    width: shape.width, height: shape.height, picture: picture.width,
+  };
+}"""
+DOT = ".rdx-current .rdx-core-dot"
+SIZE = (40, 100)  # of a phone: higher than wide
+
+
+def jpeg(color: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", SIZE, color).save(buffer, format="JPEG")
+    return buffer.getvalue()
+
+
+def shot(index: int, color: str = "red", **others: Any) -> dict[str, Any]:
+    width, height = SIZE
+    known = {"index": index, "width": width, "height": height}
+    return {**known, "jpeg": jpeg(color), **others}
+
+
+def rounds_of(*actions: dict[str, Any], shots: list[int | None]) -> dict[str, Any]:
+    """A sample with one token a round."""
+    rounds = [
+        round_of(index, ["a"], [0.1], round=index, action=one, screenshot=seen)
+        for index, (one, seen) in enumerate(zip(actions, shots, strict=True))
+    ]
+    return sample_of(["a"] * len(rounds), rounds=rounds)
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: Browser) -> Iterator[PartsPage]:
+    page = PartsPage(chromium, width=600, theme="light")
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+@pytest.fixture
+def page(opened: PartsPage) -> PartsPage:
+    opened.page.set_viewport_size({"width": 600, "height": 900})
+    opened.run(SHOW)
+    return opened
+
+
+def show(page: PartsPage, sample: dict[str, Any], round_: int, *shots: Any) -> None:
+    page.keep("sample", sample)
+    page.keep("shots", [*shots])
+    page.run(f"screens.show(sample, {round_}, shots);")
+
+
+@pytest.mark.parametrize("width", [360, 600, 1600])
+def test_a_click_is_round_and_at_its_place_in_every_width(
+    page: PartsPage, width: int
+) -> None:
+    page.page.set_viewport_size({"width": width, "height": 900})
+    click = action("click", point=(0.25, 0.9))
+    show(page, rounds_of(click, shots=[0]), 0, shot(0))
+    place = page.page.evaluate(PLACE, DOT)
+    assert (place["x"], place["y"]) == pytest.approx((0.25, 0.9), abs=0.005)
+    assert place["width"] == place["height"]
+    assert 0 < place["picture"] < width
+
+
+def test_a_drag_is_a_line_with_an_arrow_at_its_end(page: PartsPage) -> None:
+    drag = action("drag", point=(0.5, 0.2), end_point=(0.5, 0.8))
+    show(page, rounds_of(drag, shots=[0]), 0, shot(0))
+    line = page.page.evaluate(PLACE, ".rdx-current line.rdx-core")
+    assert (line["x"], line["y"]) == pytest.approx((0.5, 0.5), abs=0.005)
+    head = page.page.evaluate(PLACE, ".rdx-current path.rdx-core")
+    assert head["x"] == pytest.approx(0.5, abs=0.005)
+    assert head["y"] == pytest.approx(0.8, abs=0.05)
+    assert head["width"] > head["height"]  # the arrow points down
+
+
+def test_a_scroll_points_where_it_goes(page: PartsPage) -> None:
+    scroll = action("scroll", direction="left", point=(0.5, 0.3))
+    show(page, rounds_of(scroll, shots=[0]), 0, shot(0))
+    heads = page.find(".rdx-current path.rdx-core")
+    assert heads.count() == 3
+    turned = page.find(".rdx-current .rdx-marker g").get_attribute("transform")
+    assert turned == "rotate(180)"
+
+
+def test_typed_text_is_on_the_picture_with_signs(page: PartsPage) -> None:
+    typed = action("type", text="a\u202e<b>\n")
+    show(page, rounds_of(typed, shots=[0]), 0, shot(0))
+    assert page.texts(".rdx-typed") == ["a⟨U+202E⟩<b>↵"]
+
+
+def test_a_click_without_a_place_says_so(page: PartsPage) -> None:
+    show(page, rounds_of(action("click"), shots=[0]), 0, shot(0))
+    assert page.find(".rdx-marker").count() == 0
+    assert page.texts(".rdx-note") == ["its place is not known, or not on the picture"]
+
+
+def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None:
+    first, second = action("click", point=(0.5, 0.5)), action("wait")
+    show(page, rounds_of(first, second, shots=[0, 1]), 1, shot(0), shot(1, "blue"))
+    names = page.find(".rdx-screens figure b").all_text_contents()
+    assert names == ["round 1", "round 0"]
+    assert page.find(".rdx-before .rdx-marker").count() == 1
+    current, before = (
+        page.find(f".rdx-{name} img").bounding_box() for name in ("current", "before")
+    )
+    assert current is not None
+    assert before is not None
+    assert before["width"] < current["width"]
+
+
+def test_a_round_without_a_new_screenshot_says_so(page: PartsPage) -> None:
+    sample = rounds_of(action("wait"), action("wait"), shots=[0, 0])
+    show(page, sample, 1, shot(0))
+    assert page.texts(".rdx-screens > .rdx-empty") == [
+        "Round 0 had the same screenshot."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shots", "sentence"),
+    [
+        ([None, None], "This sample has no screenshots."),
+        ([None, 0], "No screenshot was seen before round 0."),
+    ],
+)
+def test_rounds_without_screenshots_say_so(
+    page: PartsPage, shots: list[int | None], sentence: str
+) -> None:
+    show(page, rounds_of(action("wait"), action("wait"), shots=shots), 0, shot(0))
+    assert page.texts(".rdx-screens > .rdx-empty") == [sentence]
+
+
+def test_pictures_that_cannot_be_shown_say_why(page: PartsPage) -> None:
+    sample = rounds_of(action("wait"), shots=[0])
+    show(page, sample, 0, {"index": 0, "error": "It is larger than 9 pixels."})
+    sentence = page.find(".rdx-current .rdx-empty")
+    assert sentence.text_content() == (
+        "Screenshot 0 cannot be shown. It is larger than 9 pixels."
+    )
+    show(page, sample, 0, shot(0, jpeg=b"no picture"))
+    sentence.wait_for()
+    assert sentence.text_content() == (
+        "Screenshot 0 cannot be shown. The browser cannot read it as a picture."
+    )
+
+
+def test_the_full_picture_takes_the_place_of_the_small_one(page: PartsPage) -> None:
+    show(page, rounds_of(action("wait"), shots=[4]), 0, shot(4))
+    assert page.said == [["wanted", 4]]
+    page.keep(
+        "full",
+        {"bytes": jpeg("blue"), "mime": "image/jpeg", "width": 40, "height": 100},
+    )
+    before = page.find(".rdx-current img").get_attribute("src")
+    page.run("screens.put(4, full);")
+    assert page.find(".rdx-current img").get_attribute("src") != before
+    assert page.said == []
+
+
+def test_a_picture_is_large_by_mouse_and_small_again_by_key(page: PartsPage) -> None:
+    click, wait = action("click", point=(0.5, 0.5)), action("wait")
+    show(page, rounds_of(click, wait, shots=[0, 1]), 1, shot(0), shot(1, "blue"))
+    page.find(".rdx-enlarge").click()
+    small = page.find(".rdx-current img").bounding_box()
+    large = page.find(".rdx-stage img").bounding_box()
+    assert small is not None
+    assert large is not None
+    assert large["height"] > 1.5 * small["height"]
+    assert page.find(".rdx-stage .rdx-marker").count() == 0
+    page.find("text=Round before").click()
+    assert page.find(".rdx-stage .rdx-marker").count() == 1
+    assert page.texts(".rdx-stage-caption b") == ["round 0"]
+    page.run("screens.show(sample, 0, shots);")
+    assert not page.find("text=Round before").is_visible()
+    page.page.keyboard.press("Escape")
+    assert not page.find(".rdx-large").is_visible()
+    assert [one for one in page.said if one[0] == "large"] == [
+        ["large", True],
+        ["large", False],
+    ]
