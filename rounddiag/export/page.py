@@ -83,7 +83,7 @@ def _sections(batch: Batch, num_worst: int) -> list[Section]:
         Section(
             key="heatmap",
             title="Samples and rounds",
-            body=embedded(plot_heatmap, rounds),
+            body=embedded(plot_heatmap, batch),
         ),
         worst_samples(batch, num_worst),
     ]

@@ -1,0 +1,27 @@
+"""Every figure has an entry in the gallery: a word and a picture."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from rounddiag import figures
+
+CELLS = nbformat.read(
+    Path(__file__).parents[2] / "notebooks" / "03_gallery.ipynb", as_version=4
+).cells
+SHOWN = [name for name in figures.__all__ if name.startswith("plot_")] + ["token_text"]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_figure_has_a_word_and_a_picture_in_the_gallery(name: str) -> None:
+    call = f"rd.{name}("
+    entries = [pair for pair in pairwise(CELLS) if pair[1].source.startswith(call)]
+    assert entries
+    for word, entry in entries:
+        assert word.cell_type == "markdown"
+        assert "ealthy" in word.source
+        assert ["image/png" in output.data for output in entry.outputs] == [True]
