@@ -61,8 +61,8 @@ def worst_differences(
     kinds = {"rounds": worst_cells, "samples": worst_samples}
     found = {}
     for name, worst in kinds.items():
-        sides = [worst(frame, num=len(frame)) for frame in (before, after)]
-        found[name] = _worst_of(*sides, pairs).head(num).reset_index(drop=True)
+        first, other = (worst(frame, num=len(frame)) for frame in (before, after))
+        found[name] = _worst_of(first, other, pairs).head(num).reset_index(drop=True)
     return found
 
 

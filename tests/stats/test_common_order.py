@@ -69,7 +69,7 @@ def test_rewards_and_groups_are_those_of_the_first_batch(
 def test_an_order_that_a_batch_cannot_give_is_an_error() -> None:
     before, after = samples([1.0]), samples([1.0])
     expected = (
-        "order: expected a batch with `rewards` for 'reward', or a round frame with"
+        "`order`: expected a batch with `rewards` for 'reward', or a round frame with"
         " `reward`; found none. Choose another order, `worst` say."
     )
     with pytest.raises(FrameError, match=re.escape(expected)):
@@ -84,8 +84,10 @@ def test_an_order_that_a_batch_cannot_give_is_an_error() -> None:
 def test_pairs_stand_in_the_same_places_and_nobody_is_lost(
     before: list[str], after: list[str], order: Any
 ) -> None:
-    sides = [samples([float(ord(name) % 5) for name in ids]) for ids in (before, after)]
-    first, other = common_order(*sides, partners(before, after), order)
+    one, another = (
+        samples([float(ord(name) % 5) for name in ids]) for ids in (before, after)
+    )
+    first, other = common_order(one, another, partners(before, after), order)
     assert sorted(first) == [*range(6)]
     assert sorted(other) == [*range(8)]
     assert [before[i] for i in first] == [after[i] for i in other[:6]]

@@ -106,8 +106,9 @@ def test_cells_are_those_that_a_loop_over_tokens_finds(masks: Any, ids: Any) -> 
     pairs = partners(before.sample_ids, after.sample_ids)
     sizes: list[dict[Any, list[float]]] = [{}, {}]
     for of_cell, batch in zip(sizes, (before, after), strict=True):
-        for row in token_frame(batch).itertuples():
-            of_cell.setdefault((row.sample, row.round), []).append(abs(row.diff))
+        frame = token_frame(batch)
+        for *cell, diff in frame[["sample", "round", "diff"]].to_numpy().tolist():
+            of_cell.setdefault(tuple(cell), []).append(abs(diff))
     expected = {}
     for name, baseline, sample in pairs.itertuples(index=False):
         for (one, index), of_other in sizes[1].items():

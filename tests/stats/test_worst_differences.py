@@ -85,22 +85,22 @@ def test_an_empty_batch_differs_from_nothing() -> None:
 
 def test_bounds_and_order_are_those_of_a_loop() -> None:
     generator = np.random.default_rng(3)
-    sides = [
-        tokens(
-            *((s, r, generator.exponential(size=25)) for s in range(4) for r in (0, 1))
-        )
+    places = [(sample, index) for sample in range(4) for index in (0, 1)]
+    before, after = (
+        tokens(*((*place, generator.exponential(size=25).tolist()) for place in places))
         for _ in range(2)
-    ]
-    found = worst_differences(*sides, partners("abcd", "abcd"))["rounds"]
+    )
     known = [
-        worst_cells(frame, num=99).set_index(["sample", "round"]) for frame in sides
+        {(row["sample"], row["round"]): row for row in rows}
+        for rows in (worst_cells(x, num=8).to_dict("records") for x in (before, after))
     ]
     expected = {}
-    for cell, row in known[1].iterrows():
-        other = known[0].loc[cell]
-        difference = row["mean_abs_diff"] - other["mean_abs_diff"]
-        squares = sum((one["mean_abs_diff"] - one["low"]) ** 2 for one in (row, other))
-        expected[cell] = abs(difference) - math.sqrt(squares)
+    for place in places:
+        (m0, l0), (m1, l1) = (
+            (of[place]["mean_abs_diff"], of[place]["low"]) for of in known
+        )
+        expected[place] = abs(m1 - m0) - math.hypot(m0 - l0, m1 - l1)
+    found = worst_differences(before, after, partners("abcd", "abcd"))["rounds"]
     keys = [*zip(found["sample"], found["round"], strict=True)]
-    assert keys == sorted(expected, key=lambda cell: -expected[cell])
-    assert found["low"].tolist() == pytest.approx([expected[cell] for cell in keys])
+    assert keys == sorted(expected, key=lambda place: -expected[place])
+    assert found["low"].tolist() == pytest.approx([expected[place] for place in keys])
