@@ -42,7 +42,8 @@ class Filter:
     reward, rounds : pair of numbers, optional
         Lowest and highest, both included.
     text : str, optional
-        Words in a token's round; a regular expression with `is_regex`.
+        What tokens read, one alone or several of a round together, where case counts;
+        a regular expression with `is_regex`.
     is_regex : bool
     role : str, optional
     """

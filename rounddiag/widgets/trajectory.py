@@ -133,14 +133,15 @@ def _k3(diff: Array) -> Array:
 
 def _rounds(
     one: Batch, rounds: pd.DataFrame, tokens: dict[str, Any]
-) -> list[dict[str, Any]]:
+) -> list[dict[Any, Any]]:
     """Describe each round of a batch of one sample."""
     stops = rounds["num_tokens"].cumsum().to_numpy()
     strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
     level = levels(strength)
+    level[level == NOT_FINITE] = 0
     found = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
         first=stops - rounds["num_tokens"],
-        level=np.where(level == NOT_FINITE, 0, level),
+        level=level,
         text_end=tokens["is_special"][stops - 1].astype(bool),
     )
     shots = () if one.images is None else one.images[0]
@@ -152,10 +153,6 @@ def _rounds(
     actions = actions_of(texts, [None if i is None else shots[i] for i in seen])
     rows = found.to_dict("records")
     return [
-        {
-            **{str(key): value for key, value in row.items()},
-            "action": action,
-            "screenshot": shot,
-        }
+        {**row, "action": action, "screenshot": shot}
         for row, action, shot in zip(rows, actions, seen, strict=True)
     ]
