@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,6 +88,13 @@ def by_loops(batch: Batch, metric: str, weight: str) -> list[oracle.Row]:
     return rows
 
 
+def check_alike(found: pd.DataFrame, wanted: pd.DataFrame, metric: str) -> None:
+    for name in wanted:
+        loose = {"rel": 2e-6, "abs": 1e-7 if metric == "prob_diff" else 1e-12}
+        left, right = found[name].tolist(), wanted[name].tolist()
+        assert left == pytest.approx(right, nan_ok=True, **loose), name
+
+
 @pytest.mark.parametrize("weight", ["token", "sample"])
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("seed", [0, 10])
@@ -95,10 +103,7 @@ def test_every_metric_equals_plain_loops(metric: str, weight: str, seed: int) ->
     found = round_summary(batch, metric=metric, weight=weight)
     wanted = pd.DataFrame(by_loops(batch, metric, OWN_WEIGHT.get(metric, weight)))
     assert len(found) == len(wanted) > 3
-    for name in wanted:
-        loose = {"rel": 2e-6, "abs": 1e-7 if metric == "prob_diff" else 1e-12}
-        left, right = found[name].tolist(), wanted[name].tolist()
-        assert left == pytest.approx(right, nan_ok=True, **loose), name
+    check_alike(found, wanted, metric)
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
@@ -107,6 +112,21 @@ def test_a_token_frame_gives_what_its_batch_gives(metric: str) -> None:
     frame = token_frame(batch, ["prob_diff"])
     left, right = (round_summary(data, metric=metric) for data in (frame, batch))
     pd.testing.assert_frame_equal(left, right)
+
+
+@pytest.mark.parametrize("column", ["prob_diff", "rollout_log_prob"])
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_a_frame_of_another_pair_equals_plain_loops(metric: str, column: str) -> None:
+    batch = random_batch(4)
+    current = random_log_probs((17, 40), 9)
+    both = replace(batch, scores={"current": current.flatten()})
+    frame = token_frame(both, [column], a="current", b="old")
+    found = round_summary(frame, metric=metric, a="current", b="old")
+    mask, old = batch.response_mask.reshape(17, 40), batch.old_log_probs
+    alone = padded(mask, current, old.reshape(17, 40))
+    wanted = pd.DataFrame(by_loops(alone, metric, OWN_WEIGHT.get(metric, "token")))
+    check_alike(found, wanted, metric)
+    assert found.attrs["pair"] == ["current", "old"]
 
 
 def test_of_the_default_metric_the_mean_is_that_of_the_diff() -> None:
