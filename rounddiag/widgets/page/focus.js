@@ -12,7 +12,8 @@ function focusPanel() {
   return { node, show };
 }
 
-function tokenFacts({ tokens, rounds, name_a: a, name_b: b }, index) {
+function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
+  const [a, b] = [name_a, name_b].map(visible);
   const of = (name) => tokens[name]?.[index];
   const round = rounds.find((one) => one.round === of("round"));
   const facts = [

@@ -83,7 +83,8 @@ function observedNodes({ pieces, is_image: isImage }) {
 }
 
 /** What colours and lines say, with the ends of the scale. */
-function textKey({ name_a: a, name_b: b }, threshold) {
+function textKey({ name_a, name_b }, threshold) {
+  const [a, b] = [name_a, name_b].map(visible);
   const levels = [1, 2, 3, 4, 5, 6, 7, 8];
   const ramp = (sign) => element(
     "span",

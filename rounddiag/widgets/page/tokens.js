@@ -101,7 +101,7 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
   return [
     element("b", {}, `diff ${signed(diff[index])}`),
-    `${a} ${number(ofA[index])}, ${b} ${number(ofB[index])}`,
+    `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
     `round ${round[index]}, rank ${rank[index].toLocaleString("en-US")} in it`,
   ].map((line) => element("div", {}, line));
 }
