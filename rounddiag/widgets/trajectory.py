@@ -9,14 +9,13 @@ import numpy as np
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import MEASURES
 from rounddiag.core.pairs import pair_of, paired
-from rounddiag.figures.coloring import NOT_FINITE, levels
+from rounddiag.figures.coloring import levels
 from rounddiag.figures.reading import NO_TEXT
 from rounddiag.figures.sources import check_sample
 from rounddiag.text import roles
-from rounddiag.widgets.doing import actions_of
+from rounddiag.widgets.context import Context
 from rounddiag.widgets.facts import Facts, ranks_in_runs
-from rounddiag.widgets.observation import Context
-from rounddiag.widgets.pictures import last_seen
+from rounddiag.widgets.rounds import described
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _TOKENS = ("position", "old_log_prob", "rollout_log_prob")
-_MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
 
 
 def trajectory_of(
@@ -91,7 +89,7 @@ def trajectory_of(
         "num_tokens": len(frame),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
-        "rounds": _rounds(one, rounds, tokens),
+        "rounds": described(one, rounds, tokens),
         "gaps": context.gaps(rounds["start"].to_numpy(), counts),
         "tokens": tokens,
     }
@@ -129,30 +127,3 @@ def _tokens(frame: pd.DataFrame, facts: Facts) -> dict[str, Any]:
 def _k3(diff: Array) -> Array:
     with np.errstate(over="ignore"):  # beyond 88 nats it is no float32
         return MEASURES["k3"].values(diff).astype(np.float32)
-
-
-def _rounds(
-    one: Batch, rounds: pd.DataFrame, tokens: dict[str, Any]
-) -> list[dict[Any, Any]]:
-    """Describe each round of a batch of one sample."""
-    stops = rounds["num_tokens"].cumsum().to_numpy()
-    strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
-    level = levels(strength)
-    level[level == NOT_FINITE] = 0
-    found = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
-        first=stops - rounds["num_tokens"],
-        level=level,
-        text_end=tokens["is_special"][stops - 1].astype(bool),
-    )
-    shots = () if one.images is None else one.images[0]
-    seen = last_seen(shots, len(rounds))
-    texts = [
-        "".join(tokens["piece"][first:stop])
-        for first, stop in zip(found["first"], stops, strict=True)
-    ]
-    actions = actions_of(texts, [None if i is None else shots[i] for i in seen])
-    rows = found.to_dict("records")
-    return [
-        {**row, "action": action, "screenshot": shot}
-        for row, action, shot in zip(rows, actions, seen, strict=True)
-    ]
