@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
 from rounddiag.figures.compare_layout import explanation, set_axes
 from rounddiag.figures.compare_traces import add_differences, add_means, add_strip
-from rounddiag.figures.compared import Compared, batch_styles
+from rounddiag.figures.compared import Compared, batch_lines
+from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.scale import LogScale
+from rounddiag.figures.mean_axis import mean_axis
+from rounddiag.figures.round_lines import MAX_LINES
+from rounddiag.figures.signed_scale import scale_of
+from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
 
@@ -26,17 +29,20 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures.theme import ThemeName
+    from rounddiag.schema import Pair
 
-_MEASURE = METRICS["abs_diff"]
-# As many as have a sign of their own.
-_MOST = 8
+# Characters of a line over the colour bar in a figure of 400 pixels.
+_TITLE = 44
 _LAYERS = ("ci", "difference", "strip")
 
 
 def plot_compare(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
     *,
+    metric: str = "abs_diff",
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -46,6 +52,10 @@ def plot_compare(
     ----------
     batches : mapping of str to Batch, or sequence of Batch
         Up to 8, the one that the others are compared with first; token frames will do.
+    metric : str
+        What is averaged, as in `round_summary`.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         What to leave out: `{"ci": False, "difference": False, "strip": False}`.
     theme : {"light", "dark"}, optional
@@ -54,14 +64,17 @@ def plot_compare(
     Returns
     -------
     plotly.graph_objects.Figure
-        The mean of each batch and round with its interval on a logarithmic axis, the
-        differences as `stats.differences` gives them, and the same means as colours in
-        one range.
+        The mean of each batch and round with its interval, on a logarithmic axis where
+        it has no sign; the differences as `stats.differences` gives them; and the same
+        means as colours in one range.
 
     Raises
     ------
     FrameError
-        If there are not 2 to 8 batches, a frame lacks a column, or a layer is unknown.
+        If there are not 2 to 8 batches of one pair of scores, a frame lacks a column,
+        or a metric or layer is unknown.
+    BatchError
+        If a batch has no such score.
 
     Notes
     -----
@@ -84,44 +97,66 @@ def plot_compare(
     'difference of means [nat]'
     """
     look, drawn = theme_of(theme), layers_of(layers, *_LAYERS)
-    compared = _compared(named(batches), drawn, look)
-    means = pd.concat(compared.summaries)
+    found, pair = _of_pair(named(batches), a, b)
+    compared = Compared(
+        names=[*found],
+        lines=batch_lines(_summaries(found, metric), look),
+        differences=differences(found, metric=metric),
+        metric=metric,
+        pair=pair,
+        layers=drawn,
+        look=look,
+    )
+    means = pd.concat([line.rows for line in compared.lines])
     title = "Mismatch per round, compared"
     if means.empty:
         return empty_figure(title, "no generated tokens, so no rounds", look)
     plot, domains = compared.domains()
     bottom = BOTTOM if drawn["strip"] else 52
-    lines = explanation(compared, means)
+    axis = mean_axis(means, metric)
+    lines = explanation(compared, means, axis)
     height = plot + TOP + bottom
     figure = new_figure(title, lines, look, height=height, bottom=bottom)
     values = means["mean"].to_numpy()
-    axis, scale = LogAxis.around(means), LogScale.around(values)
+    scale = scale_of(values, is_signed=measure_of(metric).is_signed)
     add_means(figure, compared, axis)
     if drawn["difference"]:
         add_differences(figure, compared)
     if drawn["strip"]:
         add_strip(figure, compared, scale)
-        add_color_bar(figure, scale, values, _MEASURE.label)
+        label = pair.label(compared.column)
+        add_color_bar(figure, scale, values, wrapped(label, _TITLE))
     set_axes(figure, compared, axis, domains)
     return figure
 
 
-def _compared(
-    found: Mapping[str, Batch | pd.DataFrame], drawn: dict[str, bool], look: Theme
-) -> Compared:
-    """Summarise the batches and their differences; not too many for one figure."""
-    if len(found) > _MOST:
+def _of_pair(
+    found: Mapping[str, Batch | pd.DataFrame], a: str, b: str
+) -> tuple[dict[str, Batch | pd.DataFrame], Pair]:
+    """Return the same batches of one pair of scores; not too many for one figure."""
+    if len(found) > MAX_LINES:
         raise FrameError.build(
             key="batches",
-            expected=f"2 to {_MOST} batches",
+            expected=f"2 to {MAX_LINES} batches",
             found=str(len(found)),
             advice="Compare the ones that matter most.",
         )
-    return Compared(
-        names=[*found],
-        summaries=[round_summary(data).sort_values("round") for data in found.values()],
-        differences=differences(found),
-        styles=batch_styles([*found], look),
-        layers=drawn,
-        look=look,
-    )
+    both = {name: of_pair(data, a, b) for name, data in found.items()}
+    pairs = {pair: None for _, pair in both.values()}
+    if len(pairs) > 1:
+        raise FrameError.build(
+            key="batches",
+            expected="batches of one pair of scores",
+            found=" and ".join(f"{pair.a!r} - {pair.b!r}" for pair in pairs),
+            advice="Choose `a` and `b` for all of them.",
+        )
+    return {name: data for name, (data, _) in both.items()}, next(iter(pairs))
+
+
+def _summaries(
+    found: Mapping[str, Batch | pd.DataFrame], metric: str
+) -> dict[str, pd.DataFrame]:
+    return {
+        name: round_summary(data, metric=metric).sort_values("round")
+        for name, data in found.items()
+    }

@@ -18,6 +18,7 @@ from rounddiag.figures.means import (
     interval,
     intervals,
 )
+from rounddiag.figures.round_words import unit_of
 from rounddiag.stats import FEW_SAMPLES
 
 if TYPE_CHECKING:
@@ -27,30 +28,30 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.figures.compared import Compared
-    from rounddiag.figures.log_axis import LogAxis
-    from rounddiag.figures.scale import LogScale
+    from rounddiag.figures.mean_axis import MeanAxis
+    from rounddiag.figures.signed_scale import Scale
 
 
-def add_means(figure: go.Figure, compared: Compared, axis: LogAxis) -> None:
+def add_means(figure: go.Figure, compared: Compared, axis: MeanAxis) -> None:
     """Draw the mean of each batch and round, with its interval."""
-    look = compared.look
-    for place, summary in enumerate(compared.summaries):
-        style, means = compared.styles[place], summary["mean"]
+    look, unit = compared.look, unit_of(compared.metric)
+    for place, line in enumerate(compared.lines):
+        summary, means = line.rows, line.rows["mean"]
         x = summary["round"].to_numpy() + compared.shift(place)
-        names = [f"{style.name}, round {index}" for index in summary["round"]]
-        hover = hover_texts(summary, names)
+        names = [f"{line.name}, round {index}" for index in summary["round"]]
+        hover = hover_texts(summary, names, unit)
         figure.add_scatter(
             x=x,
             y=axis.raised(means).to_numpy(),
             mode="lines+markers",
-            line={"color": style.color, "width": 1},
+            line={"color": line.color, "width": 1},
             marker={
-                "symbol": style.symbol,
+                "symbol": line.symbol,
                 "size": compared.size,
-                "color": fills(summary, style.color, look.paper),
-                "line": {"color": style.color, "width": 1.5},
+                "color": fills(summary, line.color, look.paper),
+                "line": {"color": line.color, "width": 1.5},
             },
-            error_y=intervals(summary, style.color) if compared.layers["ci"] else None,
+            error_y=intervals(summary, line.color) if compared.layers["ci"] else None,
             cliponaxis=False,
             customdata=hover,
             hovertemplate=HOVER,
@@ -63,7 +64,8 @@ def add_means(figure: go.Figure, compared: Compared, axis: LogAxis) -> None:
 def add_differences(figure: go.Figure, compared: Compared) -> None:
     """Draw how much larger each batch's mean is than the first's."""
     rows = compared.differences[compared.differences["difference"].notna()]
-    for place, style in enumerate(compared.styles[1:], 1):
+    unit = unit_of(compared.metric)
+    for place, line in enumerate(compared.lines[1:], 1):
         found = rows[rows["name"] == compared.names[place]]
         middle, is_few = found["difference"], _num_samples(found) < FEW_SAMPLES
         figure.add_scatter(
@@ -72,41 +74,44 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
             yaxis="y2",
             mode="markers",
             marker={
-                "symbol": style.symbol,
+                "symbol": line.symbol,
                 "size": compared.size,
-                "color": np.where(is_few, compared.look.paper, style.color),
-                "line": {"color": style.color, "width": 1.5},
+                "color": np.where(is_few, compared.look.paper, line.color),
+                "line": {"color": line.color, "width": 1.5},
             },
             error_y={
                 "type": "data",
                 "symmetric": False,
                 "array": (found["ci_high"] - middle).to_numpy(),
                 "arrayminus": (middle - found["ci_low"]).to_numpy(),
-                "color": style.color,
+                "color": line.color,
                 "thickness": 2,
                 "width": 0,
                 "visible": compared.layers["ci"],
             },
-            customdata=[_hover_row(style.name, row) for _, row in found.iterrows()],
+            customdata=[
+                _hover_row(line.name, row, unit) for _, row in found.iterrows()
+            ],
             hovertemplate=HOVER,
             cliponaxis=False,
         )
 
 
-def add_strip(figure: go.Figure, compared: Compared, scale: LogScale) -> None:
+def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
     """Draw the means of all batches as colours of one range, a row a batch."""
-    num = len(compared.styles)
+    num, unit = len(compared.lines), unit_of(compared.metric)
     means = np.full((num, compared.num_rounds), np.nan, dtype=np.float32)
     there = np.zeros(means.shape, dtype=bool)
-    for row, summary in enumerate(compared.summaries):
-        means[row, summary["round"]] = summary["mean"]
-        there[row, summary["round"]] = True
-    names = np.array([style.name for style in compared.styles], dtype=object)
+    for row, line in enumerate(compared.lines):
+        means[row, line.rows["round"]] = line.rows["mean"]
+        there[row, line.rows["round"]] = True
+    names = np.array([line.name for line in compared.lines], dtype=object)
     figure.add_heatmap(
         z=means,
         yaxis="y3",
         text=np.repeat(names[:, None], compared.num_rounds, axis=1),
-        hovertemplate="<b>%{text}, round %{x}</b><br>mean %{z:.3g} nat<extra></extra>",
+        hovertemplate="<b>%{text}, round %{x}</b>"
+        f"<br>mean %{{z:.3g}}{unit}<extra></extra>",
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
@@ -131,12 +136,12 @@ def _num_samples(found: pd.DataFrame) -> pd.Series[int]:
     return found[["num_samples", "num_baseline_samples"]].min(axis=1)
 
 
-def _hover_row(name: str, row: pd.Series[Any]) -> list[str]:
+def _hover_row(name: str, row: pd.Series[Any], unit: str) -> list[str]:
     paired = row["num_pairs"] > 0
     num, before = row["num_samples"], row["num_baseline_samples"]
     of = count(num, "pair") if paired else f"{count(num, 'sample')}, {before:,} before"
     lines = [
-        f"difference {number(row['difference'])} nat",
+        f"difference {number(row['difference'])}{unit}",
         interval(row["ci_low"], row["ci_high"]),
         of,
     ]

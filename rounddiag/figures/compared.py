@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures.labels import short_name
-from rounddiag.figures.round_groups import RoundGroup, group_styles
+from rounddiag.figures.round_lines import line_of
+from rounddiag.schema import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
+    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import Theme
+    from rounddiag.schema import Column, Pair
 
 # How much of the room between two rounds the batches share.
 _SPREAD = 0.6
@@ -33,44 +36,50 @@ class Compared:
     Attributes
     ----------
     names : list of str
-        As the user gave them; those of the styles are cut and escaped.
-    summaries : list of DataFrame
-        Of each batch, as `stats.round_summary` gives them.
+        As the user gave them; those of the lines are cut and escaped.
+    lines : list of RoundLine
+        Of each batch, with its summary as `stats.round_summary` gives it.
     differences : DataFrame
         As `stats.differences` gives them.
-    styles : list of RoundGroup
-        Of each batch: its name, colour and symbol.
+    metric : str
+    pair : Pair
     layers : dict of str to bool
     look : Theme
     """
 
     names: Sequence[str]
-    summaries: Sequence[pd.DataFrame]
+    lines: Sequence[RoundLine]
     differences: pd.DataFrame
-    styles: Sequence[RoundGroup]
+    metric: str
+    pair: Pair
     layers: dict[str, bool]
     look: Theme
 
     @property
     def num_rounds(self) -> int:
         """One more than the last round of any batch."""
-        lasts = [summary["round"].max() for summary in self.summaries if len(summary)]
+        lasts = [line.rows["round"].max() for line in self.lines if len(line.rows)]
         return int(max(lasts, default=-1)) + 1
 
     @property
     def size(self) -> float:
         """How large markers are, in pixels."""
-        room = _PLOT_WIDTH / (self.num_rounds * len(self.styles))
+        room = _PLOT_WIDTH / (self.num_rounds * len(self.lines))
         return min(8.0, max(3.0, room))
+
+    @property
+    def column(self) -> Column:
+        """What is averaged."""
+        return METRICS[self.metric]
 
     def shift(self, place: int) -> float:
         """Say how far beside its round a batch stands."""
-        num = len(self.styles)
+        num = len(self.lines)
         return (place - (num - 1) / 2) * min(_SPREAD / num, 0.2)
 
     def heights(self) -> dict[str, int]:
         """Say how high each panel is, top first, in pixels."""
-        heights = {**_HEIGHTS, "strip": _ROW * len(self.styles)}
+        heights = {**_HEIGHTS, "strip": _ROW * len(self.lines)}
         return {
             name: height
             for name, height in heights.items()
@@ -89,10 +98,14 @@ class Compared:
         return plot, shares
 
 
-def batch_styles(names: Sequence[str], look: Theme) -> list[RoundGroup]:
+def batch_lines(summaries: Mapping[str, pd.DataFrame], look: Theme) -> list[RoundLine]:
     """Give each batch a look of its own: colours that stand for no magnitude."""
     colors = (look.text, look.more, look.less, look.muted)
     return [
-        replace(style, name=short_name(style.name), color=colors[i % len(colors)])
-        for i, style in enumerate(group_styles(names, look))
+        replace(
+            line_of(index, len(summaries), name, summary, look),
+            name=short_name(name),
+            color=colors[index % len(colors)],
+        )
+        for index, (name, summary) in enumerate(summaries.items())
     ]

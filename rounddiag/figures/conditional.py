@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.checks.words import count
+from rounddiag.errors import FrameError
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
 from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
-from rounddiag.figures.labels import CROSS, tick_step
+from rounddiag.figures.labels import CROSS, tick_step, wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.round_groups import group_styles, key_lines
-from rounddiag.figures.sources import conditional_of
+from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.round_groups import split_lines
+from rounddiag.figures.round_lines import key_lines
+from rounddiag.figures.round_words import unit_of
+from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
-from rounddiag.stats.conditional import PROB_EDGES
+from rounddiag.stats import conditional, standardised
+from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,19 +28,26 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
+    from rounddiag.figures.mean_axis import MeanAxis
     from rounddiag.figures.theme import Theme, ThemeName
 
 # Bottom and top of the panels, as shares of the plot.
-_MEANS, _COUNTS, _ROUNDS = (0.47, 1.0), (0.34, 0.43), (0.0, 0.17)
-_PLOT_HEIGHT, _BOTTOM = 560, 48
+_MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)
+_PLOT_HEIGHT, _BOTTOM = 580, 48
 # So many labels have room over each other.
-_MAX_DECADES = 10
-_MEASURE = METRICS["abs_diff"]
+_MAX_TICKS = 10
+# Characters of an axis title, which the panel has room for, and of a line of a head.
+_AXIS, _HEAD = 46, 50
+_ENVELOPE = "···· what rounding errors do, (1 - p), scaled to the first round"
 
 
 def plot_conditional(
     data: Batch | pd.DataFrame,
     *,
+    metric: str = ENVELOPED,
+    by: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -47,8 +58,16 @@ def plot_conditional(
     data : Batch or DataFrame
         A batch, or a token frame with the columns sample, round, diff and
         rollout_log_prob.
+    metric : str
+        What is averaged, as in `round_summary`.
+    by : str, optional
+        A column of samples or rounds, `status` say: a line for each of its values, at
+        most 8, in place of groups of rounds.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
-        What to leave out: `{"ci": False, "envelope": False}`.
+        What to leave out: `{"ci": False, "envelope": False}`. The envelope is that of
+        |old - rollout|: other metrics have none.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -59,7 +78,11 @@ def plot_conditional(
     Raises
     ------
     FrameError
-        If a frame lacks a column, or a layer is unknown.
+        If a frame lacks a column or has another pair, a metric or layer is unknown,
+        the envelope is asked for and the metric has none, or `by` has more than 8
+        values.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -82,31 +105,49 @@ def plot_conditional(
     >>> rd.plot_conditional(batch).layout.yaxis.title.text
     'mean |old - rollout| log-prob [nat]'
     """
-    look, drawn = theme_of(theme), layers_of(layers, "ci", "envelope")
-    found, rounds = conditional_of(data)
+    look, drawn = theme_of(theme), _layers(layers, metric)
+    data, pair = of_pair(data, a, b)
+    found = conditional(data, metric=metric, by=by)
+    rounds = standardised(data, metric=metric)
     known = found[found["prob_low"].notna()]
     title = "Mismatch by rollout probability"
     if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(found), look)
-    groups = group_styles(known["rounds"].unique().tolist(), look)
-    envelope = ["···· what rounding errors do, (1 - p), scaled to the first round"]
-    lines = [
-        *key_lines(groups),
-        *(envelope if drawn["envelope"] else []),
-        *_notes(found, known),
+    lines, axis = split_lines(known, by, look), mean_axis(known, metric)
+    words = [
+        *key_lines(by or "round", lines),
+        *([_ENVELOPE] if drawn["envelope"] else []),
+        *_notes(found, known, axis),
     ]
     height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
-    axis = LogAxis.around(known)
+    figure = new_figure(pair.named(title), words, look, height=height, bottom=_BOTTOM)
     if drawn["envelope"]:
         add_envelope(figure, known, look)
-    add_groups(figure, known, groups, axis, look)
+    add_groups(figure, lines, axis, unit_of(metric), by, look)
     means.show_intervals(figure, visible=drawn["ci"])
-    add_rounds(figure, rounds, look)
+    add_rounds(figure, rounds, unit_of(metric), look)
     _set_axes(figure, known, rounds, axis)
+    label = pair.label(METRICS[metric])
+    figure.layout.xaxis.title.text = pair.label(ROLLOUT_PROB)
+    figure.layout.yaxis.title.text = wrapped(label, _AXIS)
     means.add_head(figure, "y2", NUM_TOKENS.label, look)
-    means.add_head(figure, "y3", _round_head(look), look)
+    means.add_head(figure, "y3", _round_head(label, look), look)
     return figure
+
+
+def _layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
+    """Say of each layer whether it is drawn."""
+    drawn = layers_of(chosen, "ci", "envelope")
+    if metric == ENVELOPED:
+        return drawn
+    if (chosen or {}).get("envelope"):
+        raise FrameError.build(
+            key="envelope",
+            expected=f"metric={ENVELOPED!r}, whose noise scales with 1 - p",
+            found=repr(metric),
+            advice="Leave the layer out, or the metric.",
+        )
+    return {**drawn, "envelope": False}
 
 
 def _why_empty(found: pd.DataFrame) -> str:
@@ -116,9 +157,9 @@ def _why_empty(found: pd.DataFrame) -> str:
     return "no generated tokens: the response mask is 0"
 
 
-def _notes(found: pd.DataFrame, known: pd.DataFrame) -> list[str]:
+def _notes(found: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:
     lines = means.notes(known, int(known["num_nonfinite"].sum()))
-    zeros = int((known["mean"] == 0).sum())
+    zeros = num_raised(known, axis)
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the lower edge")
     without = int(found["num_tokens"].sum() - known["num_tokens"].sum())
@@ -128,14 +169,13 @@ def _notes(found: pd.DataFrame, known: pd.DataFrame) -> list[str]:
 
 
 def _set_axes(
-    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: LogAxis
+    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
 ) -> None:
     highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
     last = int(rounds["round"].max())
     figure.update_layout(
         barmode="stack",
         xaxis={
-            "title": {"text": ROLLOUT_PROB.label},
             "range": [0, len(PROB_EDGES) - 1],
             "tickvals": list(range(len(PROB_EDGES))),
             # In two lines: side by side they touch in a figure of 400 pixels.
@@ -149,16 +189,12 @@ def _set_axes(
             "dtick": tick_step(last + 1),
             "anchor": "y3",
         },
-        yaxis={
-            "title": {"text": _MEASURE.label},
-            "domain": _MEANS,
-            **axis.layout(_MAX_DECADES),
-        },
+        yaxis={"domain": _MEANS, **axis.layout(_MAX_TICKS)},
         yaxis2={"domain": _COUNTS, **means.ends(highest)},
         yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
     )
 
 
-def _round_head(look: Theme) -> str:
+def _round_head(label: str, look: Theme) -> str:
     key = f"{colored('◇', look.quiet)} as it is  ● as if all sampled alike"
-    return f"{_MEASURE.meaning} per round [{_MEASURE.unit}]<br>{key}"
+    return f"{wrapped(label, _HEAD)}<br>{key}"

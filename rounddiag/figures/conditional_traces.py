@@ -9,6 +9,7 @@ import numpy as np
 from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.labels import number
+from rounddiag.figures.round_lines import shortened
 from rounddiag.stats import FEW_SAMPLES
 from rounddiag.stats.conditional import PROB_EDGES
 
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.figures.log_axis import LogAxis
-    from rounddiag.figures.round_groups import RoundGroup
+    from rounddiag.figures.mean_axis import MeanAxis
+    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import Theme
 
     Array = np.ndarray[Any, Any]
 
 # Points of 60 rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
-# Groups stand side by side within this share of a bin.
-_SPREAD = 0.3
+# Groups stand side by side within this share of what lines have in other figures.
+_SPREAD = 0.6
 
 
 def _bins(known: pd.DataFrame) -> Array:
@@ -50,19 +51,17 @@ def add_envelope(figure: go.Figure, known: pd.DataFrame, look: Theme) -> None:
 
 def add_groups(
     figure: go.Figure,
-    known: pd.DataFrame,
-    groups: Sequence[RoundGroup],
-    axis: LogAxis,
+    lines: Sequence[RoundLine],
+    axis: MeanAxis,
+    unit: str,
+    by: str | None,
     look: Theme,
 ) -> None:
     """Draw each group's means side by side, and its tokens in stacked bars."""
-    for i, group in enumerate(groups):
-        part = known[known["rounds"] == group.name]
-        shift = _SPREAD * ((i + 0.5) / len(groups) - 0.5)
-        hover = means.hover_texts(part, _names(part))
-        x = _bins(part) + shift
-        line = _line(part, group, axis, look)
-        figure.add_scatter(x=x, customdata=hover, **line)
+    for line in lines:
+        part, x = line.rows, _bins(line.rows) + _SPREAD * line.shift
+        hover = means.hover_texts(part, _names(line, by), unit)
+        figure.add_scatter(x=x, customdata=hover, **_means(line, axis, look))
         without = np.flatnonzero(part["mean"].isna())
         texts = [hover[place] for place in without]
         floor = np.full(len(without), axis.low)
@@ -72,42 +71,40 @@ def add_groups(
             y=part["num_tokens"],
             yaxis="y2",
             width=0.7,
-            marker={"color": group.color},
+            marker={"color": line.color},
             customdata=hover,
             hovertemplate=means.HOVER,
         )
 
 
-def _line(
-    part: pd.DataFrame, group: RoundGroup, axis: LogAxis, look: Theme
-) -> dict[str, Any]:
+def _means(line: RoundLine, axis: MeanAxis, look: Theme) -> dict[str, Any]:
     return {
-        "y": axis.raised(part["mean"]),
+        "y": axis.raised(line.rows["mean"]),
         "mode": "lines+markers",
-        "line": {"color": group.color, "width": 1},
+        "line": {"color": line.color, "width": 1},
         "marker": {
             "size": 8,
-            "symbol": group.symbol,
-            "color": means.fills(part, group.color, look.paper),
-            "line": {"color": group.color, "width": 1.5},
+            "symbol": line.symbol,
+            "color": means.fills(line.rows, line.color, look.paper),
+            "line": {"color": line.color, "width": 1.5},
         },
-        "error_y": means.intervals(part, group.color),
+        "error_y": means.intervals(line.rows, line.color),
         "hovertemplate": means.HOVER,
     }
 
 
-def _names(part: pd.DataFrame) -> list[str]:
-    columns = part[["rounds", "prob_low", "prob_high"]].itertuples(index=False)
+def _names(line: RoundLine, by: str | None) -> list[str]:
+    group = f"{shortened(by or 'round')} {line.name}"
     return [
-        f"round {row.rounds}, probability {row.prob_low:g} to {row.prob_high:g}"
-        for row in columns
+        f"{group}, probability {low:g} to {high:g}"
+        for low, high in zip(line.rows["prob_low"], line.rows["prob_high"], strict=True)
     ]
 
 
-def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
+def add_rounds(figure: go.Figure, rounds: pd.DataFrame, unit: str, look: Theme) -> None:
     """Draw the means of rounds below, as they are and made alike."""
     is_few = rounds["num_samples"] < FEW_SAMPLES
-    hover = [[_round_text(row)] for row in rounds.itertuples()]
+    hover = [[_round_text(row, unit)] for row in rounds.itertuples()]
     for name, symbol, dash, color, hollow in (
         ("mean", "diamond", "dot", look.quiet, is_few | True),
         ("standardised", "circle", "solid", look.text, is_few),
@@ -131,11 +128,11 @@ def add_rounds(figure: go.Figure, rounds: pd.DataFrame, look: Theme) -> None:
         )
 
 
-def _round_text(row: Any) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+def _round_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     lines = (
         f"<b>round {row.round}</b>",
-        f"as it is {number(row.mean)} nat",
-        f"as if alike {number(row.standardised)} nat",
+        f"as it is {number(row.mean)}{unit}",
+        f"as if alike {number(row.standardised)}{unit}",
         f"which {row.covered:.0%} of the tokens say",
         f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
     )

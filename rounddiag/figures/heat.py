@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag.figures.labels import number, short_name
-from rounddiag.figures.scale import LogScale
-from rounddiag.figures.signed_scale import SignedScale
+from rounddiag.figures.signed_scale import scale_of
 
 if TYPE_CHECKING:
     from rounddiag.figures.grid import Grid
+    from rounddiag.figures.signed_scale import Scale
     from rounddiag.schema import Pair
     from rounddiag.stats.ordering import Order
     from rounddiag.stats.pools import Pooling, Rows
 
     Array = np.ndarray[Any, Any]
-
-Scale: TypeAlias = LogScale | SignedScale
 
 SIGNED = ("mean_diff",)
 # Up to this many cells each says the name of its sample, above its number alone.
@@ -62,8 +60,7 @@ class Heat:
     @property
     def scale(self) -> Scale:
         """The range of colours: for signed values around zero."""
-        kind = SignedScale if self.metric in SIGNED else LogScale
-        return kind.around(self.shown)
+        return scale_of(self.shown, is_signed=self.metric in SIGNED)
 
     @property
     def noun(self) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.labels import hover_text
+from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.sources import role_means_of
+from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.role_traces import add_counts, add_means, safe
+from rounddiag.figures.round_lines import key_lines, lines_of
+from rounddiag.figures.round_words import unit_of
+from rounddiag.figures.sources import of_pair, role_means_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import METRICS
 
@@ -23,21 +24,30 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures.mean_axis import MeanAxis
+    from rounddiag.figures.theme import ThemeName
     from rounddiag.text.tagging import Tagger
 
-_ROW_HEIGHT, _BOTTOM = 30, 52
+# A row with one mean, and how much higher each other one makes it, in pixels.
+_ROW_HEIGHT, _HEIGHT_OF_MORE = 30, 14
+# Room under the plot, and for each line more of the axis title.
+_BOTTOM, _LINE = 52, 15
 # Room for the counts, right of the plot, in pixels.
 _RIGHT = 76
-# Characters of a role's name in a figure of 400 pixels.
-_LONGEST = 18
-_MEASURE = METRICS["abs_diff"]
+# Characters of a role's name in a figure of 400 pixels, and of its axis title.
+_LONGEST, _AXIS = 19, 38
+# What is counted twice.
+_MARK = "◆"
 
 
 def plot_roles(
     data: Batch | pd.DataFrame,
     *,
     tagger: Tagger | None = None,
+    metric: str = "abs_diff",
+    by: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
@@ -46,12 +56,20 @@ def plot_roles(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch with a tokenizer, or what `rounddiag.stats.role_means` made of one.
+        A batch with a tokenizer, or what `rounddiag.stats.role_means` made of one, with
+        the same options.
     tagger : callable, optional
         For a batch: from the text of a round to stretches (start, stop, role) of it;
         `rounddiag.text.tag_actions` where left out.
+    metric : str
+        What is averaged, as in `round_summary`.
+    by : str, optional
+        A column of samples or rounds, `status` say: a point for each of its values, at
+        most 8, under each other.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
-        What to leave out: `{"ci": False}`.
+        What to leave out: `{"ci": False, "counts": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -62,7 +80,10 @@ def plot_roles(
     Raises
     ------
     FrameError
-        If the batch has no tokenizer, a frame lacks a column, or a layer is unknown.
+        If the batch has no tokenizer, a frame lacks a column or has another pair, a
+        metric or layer is unknown, or `by` has more than 8 values.
+    BatchError
+        If the batch has no such score.
 
     Notes
     -----
@@ -83,93 +104,65 @@ def plot_roles(
     >>> rd.plot_roles(batch).layout.yaxis.ticktext[-1]
     'typed text'
     """
-    look, drawn = theme_of(theme), layers_of(layers, "ci")
-    found = role_means_of(data, tagger)
+    look, drawn = theme_of(theme), layers_of(layers, "ci", "counts")
+    data, pair = of_pair(data, a, b)
+    found = role_means_of(data, tagger, metric=metric, by=by)
     title = "Mismatch by what tokens are for"
     if found.empty:
         return empty_figure(title, "no generated tokens: the response mask is 0", look)
-    height = TOP + _ROW_HEIGHT * len(found) + _BOTTOM
-    lines = _explanation(found)
-    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
-    figure.layout.margin.r = _RIGHT
-    found = found.sort_values("mean", na_position="first", ignore_index=True)
-    axis = LogAxis.around(found)
-    _add_means(figure, found, axis, look)
+    names, found = _placed(found)
+    lines, axis = lines_of(found, by, look), mean_axis(found, metric)
+    label = wrapped(pair.label(METRICS[metric]), _AXIS)
+    row = _ROW_HEIGHT + _HEIGHT_OF_MORE * (len(lines) - 1)
+    bottom = _BOTTOM + _LINE * label.count("<br>")
+    height = TOP + row * len(names) + bottom
+    words = [*(key_lines(by, lines) if by else []), *_explanation(found, axis)]
+    figure = new_figure(title, words, look, height=height, bottom=bottom)
+    for line in lines:
+        add_means(figure, line, axis, unit_of(metric), look)
     means.show_intervals(figure, visible=drawn["ci"])
-    _add_counts(figure, found, look)
-    _set_axes(figure, found, axis)
+    if drawn["counts"]:
+        figure.layout.margin.r = _RIGHT
+        add_counts(figure, lines, look)
+    _set_axes(figure, names, axis)
+    figure.layout.xaxis.title.text = label
     return figure
 
 
-def _explanation(found: pd.DataFrame) -> list[str]:
+def _placed(found: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """Return what rows are called, the largest mean last, and the row of each mean."""
+    keys = ["role", "overlaps"]
+    largest = found.assign(size=found["mean"].abs()).groupby(keys, sort=False)["size"]
+    ordered = largest.max().sort_values(na_position="first", kind="stable").index
+    places = {key: place for place, key in enumerate(ordered)}
+    rows = zip(found["role"], found["overlaps"], strict=True)
+    names = [f"{_MARK} {role}" if more else role for role, more in ordered]
+    placed = found.assign(place=[places[row] for row in rows])
+    return names, placed.sort_values("place", kind="stable")
+
+
+def _explanation(found: pd.DataFrame, axis: MeanAxis) -> list[str]:
     of_roles = found.loc[~found["overlaps"], "num_nonfinite"]
     lines = means.notes(found, int(of_roles.sum()))
     if found["overlaps"].any():
-        lines.insert(0, "◆ counted among the roles too")
-    zeros = int((found["mean"] == 0).sum())
+        lines.insert(0, f"{_MARK} counted among the roles too")
+    zeros = num_raised(found, axis)
     if zeros:
         lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the left edge")
     return lines
 
 
-def _add_means(
-    figure: go.Figure, found: pd.DataFrame, axis: LogAxis, look: Theme
-) -> None:
-    hover = means.hover_texts(found, map(_safe, found["role"]))
-    figure.add_scatter(
-        x=axis.raised(found["mean"]),
-        y=found.index,
-        mode="markers",
-        marker={
-            "size": 9,
-            "symbol": np.where(found["overlaps"], "diamond", "circle"),
-            "color": means.fills(found, look.text, look.paper),
-            "line": {"color": look.text, "width": 1.5},
-        },
-        error_x=means.intervals(found, look.muted),
-        customdata=hover,
-        hovertemplate=means.HOVER,
-    )
-    without = np.flatnonzero(found["mean"].isna())
-    texts = [hover[i] for i in without]
-    means.add_undefined(figure, np.full(len(without), axis.low), without, texts, look)
-
-
-def _add_counts(figure: go.Figure, found: pd.DataFrame, look: Theme) -> None:
-    """Write each row's number of tokens right of the plot, and what it is on top."""
-    counts = zip(found.index, found["num_tokens"], strict=True)
-    places = [(place, "y", f"{num:,}") for place, num in counts]
-    for y, yref, text in (*places, (1, "paper", "tokens")):
-        figure.add_annotation(
-            text=text,
-            x=1,
-            y=y,
-            xref="paper",
-            yref=yref,
-            xanchor="left",
-            yanchor="bottom" if yref == "paper" else "middle",
-            xshift=8,
-            showarrow=False,
-            font={"color": look.muted},
-        )
-
-
-def _set_axes(figure: go.Figure, found: pd.DataFrame, axis: LogAxis) -> None:
+def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:
     figure.update_layout(
-        xaxis={"title": {"text": _MEASURE.label}, "showgrid": True, **axis.layout()},
+        xaxis={"showgrid": True, **axis.layout()},
         yaxis={
-            "range": [-0.6, len(found) - 0.4],
-            "tickvals": list(found.index),
-            "ticktext": [_shortened(role) for role in found["role"]],
+            "range": [-0.6, len(names) - 0.4],
+            "tickvals": list(range(len(names))),
+            "ticktext": [_shortened(name) for name in names],
             "showgrid": False,
         },
     )
 
 
-def _shortened(role: str) -> str:
-    return _safe(role if len(role) <= _LONGEST else f"{role[: _LONGEST - 1]}…")
-
-
-def _safe(role: str) -> str:
-    """Show a role, which a tagger may have taken from the text, and its spaces."""
-    return " ".join(map(hover_text, role.split(" ")))
+def _shortened(name: str) -> str:
+    return safe(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")

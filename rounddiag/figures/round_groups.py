@@ -1,73 +1,46 @@
-"""How groups of rounds are told apart: a colour that darkens or brightens, a sign."""
+"""Lines of groups of rounds, whose colours darken or brighten in their order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from rounddiag.figures.canvas import colored
+from rounddiag.figures.round_lines import line_of, lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import pandas as pd
 
+    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import Theme
 
-# Plotly's names of markers, and how they look in text.
-_SIGNS = {
-    "circle": "●",
-    "square": "■",
-    "diamond": "◆",
-    "triangle-up": "▲",
-    "triangle-down": "▼",
-    "star": "★",
-    "cross": "✚",
-    "x": "✖",
-}
 # The parts of the colour scale that stand out from the paper, the first round first.
 _COLORS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
-# Groups a line of the key, so that it fits a figure of 400 pixels.
-_PER_LINE = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundGroup:
-    """One group of rounds, as `stats.conditional` names them.
+def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
+    """Give each group of rounds, or value of a column, a line of its own.
 
-    Attributes
+    Parameters
     ----------
-    name : str
-    color : str
-    symbol : str
-        Plotly's name of its marker.
+    found : DataFrame
+        With the column `rounds`, or `by`.
+    by : str, optional
+    look : Theme
+
+    Raises
+    ------
+    FrameError
+        If `by` has more than 8 values.
     """
-
-    name: str
-    color: str
-    symbol: str
-
-    @property
-    def sign(self) -> str:
-        """Its marker in its colour, as text."""
-        return colored(_SIGNS[self.symbol], self.color)
-
-
-def group_styles(names: Sequence[str], look: Theme) -> list[RoundGroup]:
-    """Give each group, in the order of rounds, a look of its own."""
-    places = np.linspace(*_COLORS[look.name], max(len(names), 2))[: len(names)]
+    if by is not None:
+        return lines_of(found, by, look)
+    groups = list(found.groupby("rounds", sort=False))
+    places = np.linspace(*_COLORS[look.name], max(len(groups), 2))[: len(groups)]
     colors = sample_colorscale("cividis", places)
-    symbols = [*_SIGNS]
     return [
-        RoundGroup(name=name, color=color, symbol=symbols[i % len(symbols)])
-        for i, (name, color) in enumerate(zip(names, colors, strict=True))
+        replace(line_of(i, len(groups), *groups[i], look), color=color, dash="solid")
+        for i, color in enumerate(colors)
     ]
-
-
-def key_lines(groups: Sequence[RoundGroup]) -> list[str]:
-    """Explain the looks, in lines for a figure's title."""
-    signs = [f"{g.sign} {g.name}" for g in groups]
-    parts = [signs[i : i + _PER_LINE] for i in range(0, len(signs), _PER_LINE)]
-    heads = ["round ", *[""] * len(parts)]
-    return [head + "  ".join(part) for head, part in zip(heads, parts, strict=False)]

@@ -1,4 +1,4 @@
-"""The lines of a figure per round: one of all samples, or one for each value."""
+"""The lines of a figure: one of all samples, or one for each value."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RoundLine:
     name : str
         Safe to be shown; empty where there is one line of all samples.
     rows : DataFrame
-        Its rounds, as `stats.round_summary` gives them.
+        What it shows: its rounds, as `stats.round_summary` gives them, say.
     color, symbol, sign, dash : str
         Its looks; the sign is the symbol in text.
     shift : float
@@ -85,7 +85,7 @@ def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLi
         return [RoundLine(name="", rows=summary, color=look.text)]
     groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
     check_few_lines(by, len(groups))
-    return [_line(i, len(groups), *group, look) for i, group in enumerate(groups)]
+    return [line_of(i, len(groups), *group, look) for i, group in enumerate(groups)]
 
 
 def check_few_lines(by: str, num: int) -> None:
@@ -99,14 +99,16 @@ def check_few_lines(by: str, num: int) -> None:
         )
 
 
-def _line(
+def line_of(
     index: int, num_lines: int, value: object, rows: pd.DataFrame, look: Theme
 ) -> RoundLine:
-    symbol, sign, dash = _SIGNS[index]
+    """Give one of several lines its looks; those of the ninth are of the first."""
+    looks = index % MAX_LINES
+    symbol, sign, dash = _SIGNS[looks]
     return RoundLine(
         name=shortened(value),
         rows=rows,
-        color=_COLORS[look.name][index],
+        color=_COLORS[look.name][looks],
         symbol=symbol,
         sign=sign,
         dash=dash,

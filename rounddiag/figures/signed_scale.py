@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from plotly.colors import sample_colorscale
@@ -102,3 +102,17 @@ class SignedScale:
         is_clear = _CLEAR < self.size.share(np.array(middle)) < 1 - _CLEAR
         sizes = [middle, self.high] if is_clear else [self.high]
         return np.array([*(-size for size in reversed(sizes)), 0, *sizes])
+
+
+Scale: TypeAlias = LogScale | SignedScale
+
+
+def scale_of(values: Array, *, is_signed: bool) -> Scale:
+    """Choose the scale of some values: around zero where they have a sign.
+
+    Examples
+    --------
+    >>> scale_of(np.array([0.003, 0.04]), is_signed=False)
+    LogScale(low=0.002, high=0.05, start=0.0)
+    """
+    return (SignedScale if is_signed else LogScale).around(values)

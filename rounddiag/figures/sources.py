@@ -12,15 +12,7 @@ from rounddiag.core.pairs import check_pair, pair_of, paired
 from rounddiag.errors import FrameError
 from rounddiag.figures.labels import short_name
 from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS, Pair
-from rounddiag.stats import (
-    conditional,
-    perplexities,
-    positions,
-    role_means,
-    round_summary,
-    standardised,
-    tails,
-)
+from rounddiag.stats import positions, role_means, round_summary
 from rounddiag.stats.captured import num_picked
 
 if TYPE_CHECKING:
@@ -130,27 +122,9 @@ def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
     return token_frame(data, (*_PAIR, *token_id))
 
 
-def perplexities_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
-    """Return the log-perplexities of a batch or a token frame."""
-    return perplexities(data if isinstance(data, pd.DataFrame) else _batch(data))
-
-
-def tails_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
-    """Return the tails of a batch or a token frame."""
-    return tails(data if isinstance(data, pd.DataFrame) else _batch(data))
-
-
 def num_picked_of(data: Batch | pd.DataFrame) -> int:
     """Count the samples that are there because they were the worst; 0 of a frame."""
     return 0 if isinstance(data, pd.DataFrame) else num_picked(_batch(data))
-
-
-def conditional_of(
-    data: Batch | pd.DataFrame,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return means by rollout probability, and those of rounds made alike."""
-    known = data if isinstance(data, pd.DataFrame) else _batch(data)
-    return conditional(known), standardised(known)
 
 
 def positions_of(data: Batch | pd.DataFrame, by: By, metric: str) -> pd.DataFrame:
@@ -160,15 +134,17 @@ def positions_of(data: Batch | pd.DataFrame, by: By, metric: str) -> pd.DataFram
     return positions(_batch(data), by=by, metric=metric)
 
 
-def role_means_of(data: Batch | pd.DataFrame, tagger: Tagger | None) -> pd.DataFrame:
+def role_means_of(
+    data: Batch | pd.DataFrame, tagger: Tagger | None, *, metric: str, by: str | None
+) -> pd.DataFrame:
     """Return the means of roles; a frame has them already."""
     if isinstance(data, pd.DataFrame):
-        return _all_of(ROLE_MEANS, data)
-    return role_means(_batch(data), tagger=tagger)
+        return _all_of(ROLE_MEANS, data, *([by] if by else []))
+    return role_means(data, tagger=tagger, metric=metric, by=by)
 
 
-def _all_of(table: Table, data: pd.DataFrame) -> pd.DataFrame:
-    table.require(data.columns, *(column.name for column in table.columns))
+def _all_of(table: Table, data: pd.DataFrame, *more: str) -> pd.DataFrame:
+    table.require(data.columns, *(column.name for column in table.columns), *more)
     return data
 
 

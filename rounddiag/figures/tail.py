@@ -9,18 +9,31 @@ import numpy as np
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import CROSS, number
+from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
-from rounddiag.figures.sources import num_picked_of, of_pair, tails_of
-from rounddiag.figures.tail_lines import PLOT_HEIGHT, add_lines, add_ratios
+from rounddiag.figures.round_groups import split_lines
+from rounddiag.figures.round_lines import key_lines
+from rounddiag.figures.sources import num_picked_of, of_pair
+from rounddiag.figures.tail_lines import (
+    PLOT_HEIGHT,
+    add_ends,
+    add_lines,
+    add_names,
+    add_ratios,
+)
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ABS_DIFF, SHARE
+from rounddiag.stats import tails
 from rounddiag.stats.tails import RATIOS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
+    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
@@ -38,8 +51,10 @@ _DECADES = (6, 8)
 def plot_tail(
     data: Batch | pd.DataFrame,
     *,
+    by: str | None = None,
     a: str = "old",
     b: str = "rollout",
+    layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
     """Plot the share of tokens whose |old - rollout| log-prob is at least x.
@@ -48,8 +63,13 @@ def plot_tail(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with the columns round and diff.
+    by : str, optional
+        A column of samples or rounds, `status` say: a line for each of its values, at
+        most 8, in place of groups of rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
+    layers : mapping, optional
+        What to leave out: `{"ratios": False, "names": False}`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -60,7 +80,8 @@ def plot_tail(
     Raises
     ------
     FrameError
-        If a frame lacks a column, or has another pair.
+        If a frame lacks a column or has another pair, a layer is unknown, or `by` has
+        more than 8 values.
     BatchError
         If the batch has no such score.
 
@@ -82,20 +103,27 @@ def plot_tail(
     >>> rd.plot_tail(batch).layout.xaxis.title.text
     '|old - rollout| log-prob [nat]'
     """
-    look = theme_of(theme)
+    look, drawn = theme_of(theme), layers_of(layers, "ratios", "names")
     data, pair = of_pair(data, a, b)
-    found = tails_of(data)
-    drawn = found[(found["abs_diff"] > 0) & (found["num_tokens"] > 0)]
+    found = tails(data, by=by)
+    known = found[(found["abs_diff"] > 0) & (found["num_tokens"] > 0)]
     title = "Tail of the mismatch"
-    if drawn.empty:
+    if known.empty:
         return empty_figure(title, _why_empty(found), look)
+    lines = split_lines(known, by, look)
+    words = key_lines(by, lines) if by and drawn["names"] else []
+    words += _explanation(found, lines, num_picked_of(data), has_ratios=drawn["ratios"])
     height = TOP + PLOT_HEIGHT + _BOTTOM
-    lines = _explanation(found, drawn, num_picked_of(data))
-    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
-    figure.layout.margin.r = _RIGHT
-    _set_axes(figure, drawn, pair)
-    add_ratios(figure, look)
-    add_lines(figure, drawn, look)
+    figure = new_figure(title, words, look, height=height, bottom=_BOTTOM)
+    _set_axes(figure, lines, pair)
+    if drawn["ratios"]:
+        add_ratios(figure, look)
+    add_lines(figure, lines, by or "round")
+    if by is None and drawn["names"]:
+        figure.layout.margin.r = _RIGHT
+        add_names(figure, lines, look)
+    else:
+        add_ends(figure, lines)
     return figure
 
 
@@ -116,11 +144,17 @@ def _of_all(found: pd.DataFrame) -> tuple[int, int]:
 
 
 def _explanation(
-    found: pd.DataFrame, drawn: pd.DataFrame, num_picked: int
+    found: pd.DataFrame,
+    drawn: Sequence[RoundLine],
+    num_picked: int,
+    *,
+    has_ratios: bool,
 ) -> list[str]:
     num, undefined = _of_all(found)
-    lines = ["shaded: probabilities differ by a factor of 2, of 5"]
-    zeros = num - int(_starts(drawn)["num_tokens"].sum())
+    shaded = "shaded: probabilities differ by a factor of 2, of 5"
+    lines = [shaded] if has_ratios else []
+    # Lines begin at the same size, above 0.
+    zeros = num - sum(int(line.rows["num_tokens"].iloc[0]) for line in drawn)
     if zeros:
         share = f"{number(100 * zeros / num)} %"
         lines.append(f"exactly 0, so not on the axis: {share} of tokens")
@@ -131,18 +165,12 @@ def _explanation(
     return lines
 
 
-def _starts(drawn: pd.DataFrame) -> pd.DataFrame:
-    """Return the first point of each line: they all begin at the same size."""
-    return drawn.drop_duplicates("rounds")
-
-
-def _set_axes(figure: go.Figure, drawn: pd.DataFrame, pair: Pair) -> None:
-    start = _starts(drawn).set_index("rounds")["share"]
-    is_level = drawn["share"] >= _NEARLY_ALL * drawn["rounds"].map(start)
-    left = drawn[is_level].groupby("rounds")["abs_diff"].max()
-    right = max(drawn["abs_diff"].max(), np.log(RATIOS[-1]))
-    low, high = np.floor(np.log10(left.min())), np.log10(right) + _BEYOND
-    bottom = np.log10(drawn["share"].min()) - 0.1
+def _set_axes(figure: go.Figure, lines: Sequence[RoundLine], pair: Pair) -> None:
+    left = min(_level_until(line.rows) for line in lines)
+    right = max(line.rows["abs_diff"].max() for line in lines)
+    low, high = np.floor(np.log10(left)), np.log10(max(right, np.log(RATIOS[-1])))
+    high += _BEYOND
+    bottom = np.log10(min(line.rows["share"].min() for line in lines)) - 0.1
     figure.update_layout(
         xaxis={
             "title": {"text": pair.label(ABS_DIFF)},
@@ -154,3 +182,9 @@ def _set_axes(figure: go.Figure, drawn: pd.DataFrame, pair: Pair) -> None:
             **LogAxis(low=10**bottom, high=10**_ABOVE).layout(_DECADES[1]),
         },
     )
+
+
+def _level_until(rows: pd.DataFrame) -> float:
+    """Return the largest size that nearly all tokens of a line reach."""
+    is_level = rows["share"] >= _NEARLY_ALL * rows["share"].iloc[0]
+    return float(rows["abs_diff"][is_level].max())

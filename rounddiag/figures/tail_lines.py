@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.figures.canvas import colored
 from rounddiag.figures.labels import number
-from rounddiag.figures.round_groups import group_styles
+from rounddiag.figures.round_lines import shortened
 from rounddiag.stats.tails import RATIOS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Sequence
+
     import plotly.graph_objects as go
 
+    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.theme import Theme
 
 # Height of the plot between its margins, in pixels.
@@ -24,7 +27,7 @@ _NAME_HEIGHT = 15
 # Width of the stroke before a line's name, in pixels.
 _STROKE = 14
 _HOVER = (
-    "<b>round {rounds}</b><br>at least %{{x:.3g}} nat: %{{y:.3%}}"
+    "<b>{what} {name}</b><br>at least %{{x:.3g}} nat: %{{y:.3%}}"
     "<br>%{{customdata:,}} tokens<extra></extra>"
 )
 
@@ -48,9 +51,6 @@ def add_ratios(figure: go.Figure, look: Theme) -> None:
         )
         place = {"x": np.log10(np.log(ratio)), "xanchor": anchor}
         _add_label(figure, f"{number(ratio)}x", look, **place)
-    # Over the names of the lines, which begin with a stroke.
-    place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
-    _add_label(figure, "round", look, **place)
 
 
 def _add_label(figure: go.Figure, text: str, look: Theme, **place: Any) -> None:  # noqa: ANN401 what plotly takes
@@ -65,33 +65,45 @@ def _add_label(figure: go.Figure, text: str, look: Theme, **place: Any) -> None:
     )
 
 
-def add_lines(figure: go.Figure, drawn: pd.DataFrame, look: Theme) -> None:
-    """Draw a line for each group of rounds, and its name where it ends."""
-    groups = group_styles(drawn["rounds"].unique().tolist(), look)
-    for group in groups:
-        part = drawn[drawn["rounds"] == group.name]
+def add_lines(figure: go.Figure, lines: Sequence[RoundLine], what: str) -> None:
+    """Draw a line for each group of rounds, or value of a column."""
+    for line in lines:
         figure.add_scatter(
-            x=part["abs_diff"].to_numpy(np.float32),
-            y=part["share"].to_numpy(np.float32),
+            x=line.rows["abs_diff"].to_numpy(np.float32),
+            y=line.rows["share"].to_numpy(np.float32),
             mode="lines",
-            line={"color": group.color, "width": 3 if group is groups[0] else 2},
-            customdata=part["num_tokens"].to_numpy(),
-            hovertemplate=_HOVER.format(rounds=group.name),
+            line={"color": line.color, "width": 2, "dash": line.dash},
+            customdata=line.rows["num_tokens"].to_numpy(),
+            hovertemplate=_HOVER.format(what=shortened(what), name=line.name),
         )
-    ends = drawn.drop_duplicates("rounds", keep="last")
-    ends = ends.sort_values(["share", "abs_diff"], ascending=[False, True])
-    colors = {group.name: group.color for group in groups}
-    places = _name_places(figure, ends)
-    for (_, row), place in zip(ends.iterrows(), places, strict=True):
-        _add_name(figure, row, place, colors[row["rounds"]], look)
 
 
-def _name_places(figure: go.Figure, ends: pd.DataFrame) -> list[float]:
-    """Say how high the name of each line stands, as a logarithm of the share."""
+def add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
+    """Mark where each line ends with its sign."""
+    for line in lines:
+        end = line.rows.iloc[-1]
+        figure.add_scatter(
+            x=[end["abs_diff"]],
+            y=[end["share"]],
+            mode="markers",
+            marker={"color": line.color, "symbol": line.symbol, "size": 9},
+            hoverinfo="skip",
+            cliponaxis=False,
+        )
+
+
+def add_names(figure: go.Figure, lines: Sequence[RoundLine], look: Theme) -> None:
+    """Write the name of each line where it ends, right of the plot."""
+    ends = pd.DataFrame([line.rows.iloc[-1] for line in lines])
+    order = np.lexsort((ends["abs_diff"], -ends["share"]))
     low, high = figure.layout.yaxis.range
     scale = PLOT_HEIGHT / (high - low)
-    wanted = (np.log10(ends["share"].to_numpy()) - low) * scale
-    return [low + place / scale for place in spread(wanted, _NAME_HEIGHT)]
+    wanted = (np.log10(ends["share"].to_numpy()[order]) - low) * scale
+    for index, place in zip(order, spread(wanted, _NAME_HEIGHT), strict=True):
+        _add_name(figure, lines[index], low + place / scale, look)
+    # Over the names, which begin with a stroke.
+    place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
+    _add_label(figure, "round", look, **place)
 
 
 def spread(places: np.ndarray[Any, Any], gap: float) -> list[float]:
@@ -108,22 +120,20 @@ def spread(places: np.ndarray[Any, Any], gap: float) -> list[float]:
     return moved
 
 
-def _add_name(
-    figure: go.Figure, row: pd.Series[Any], place: float, color: str, look: Theme
-) -> None:
+def _add_name(figure: go.Figure, line: RoundLine, place: float, look: Theme) -> None:
     """Lead from the end of a line to its name, right of the plot."""
-    right = figure.layout.xaxis.range[1]
+    right, end = figure.layout.xaxis.range[1], line.rows.iloc[-1]
     figure.add_scatter(
-        x=[row["abs_diff"], 10**right],
-        y=[row["share"], 10**place],
+        x=[end["abs_diff"], 10**right],
+        y=[end["share"], 10**place],
         mode="lines+markers",
-        line={"color": color, "width": 1, "dash": "dot"},
-        marker={"color": color, "size": [6, 0]},
+        line={"color": line.color, "width": 1, "dash": "dot"},
+        marker={"color": line.color, "size": [6, 0]},
         hoverinfo="skip",
         cliponaxis=False,
     )
     figure.add_annotation(
-        text=f"{colored('━', color)} {row['rounds']}",
+        text=f"{colored('━', line.color)} {line.name}",
         x=1,
         xref="paper",
         y=place,

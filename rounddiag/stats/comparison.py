@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.stats.contrast import difference_interval
 from rounddiag.stats.matching import Side, matched
@@ -57,6 +58,8 @@ def named(
 
 def differences(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
+    *,
+    metric: str = "abs_diff",
 ) -> pd.DataFrame:
     """Return how much more the engines differ than in the first batch, per round.
 
@@ -74,6 +77,8 @@ def differences(
     batches : mapping of str to Batch, or sequence of Batch
         Token frames will do, but have no ids to be paired by. Of a file that holds the
         worst samples beside drawn ones, those drawn.
+    metric : str
+        What is averaged, as in `round_summary`.
 
     Returns
     -------
@@ -81,14 +86,15 @@ def differences(
         One row for each batch after the first, and each round that it or the first
         has: `name, round, num_pairs` (samples in both batches, whatever their rounds;
         0 where they are not paired), `num_baseline_samples` and `num_samples` (compared
-        of the first batch, and of this one), `difference` of the mean |diff| over
-        tokens whose diff is finite, positive where it is larger than the first
-        batch's, with its 95 % interval `ci_low`, `ci_high`; in nats.
+        of the first batch, and of this one), `difference` of the means over tokens
+        whose diff is finite, positive where it is larger than the first batch's, with
+        its 95 % interval `ci_low`, `ci_high`; in the unit of the metric.
 
     Raises
     ------
     FrameError
-        If there are fewer than two batches, or a frame lacks a column.
+        If there are fewer than two batches, a frame lacks a column, or there is no such
+        metric.
 
     Examples
     --------
@@ -103,11 +109,12 @@ def differences(
     1  batch 1      1         64       0.026
     """
     (_, first), *others = named(batches).items()
-    baseline = Side.of(first)
+    measure = measure_of(metric)
+    baseline = Side.of(first, measure)
     rows = [
         {"name": name, **row}
         for name, data in others
-        for row in _rows(baseline, Side.of(data))
+        for row in _rows(baseline, Side.of(data, measure))
     ]
     return pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS)
 

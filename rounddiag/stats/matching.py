@@ -9,24 +9,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.core import round_frame, rounds_of_tokens
 from rounddiag.stats.captured import fair_part
 from rounddiag.stats.clusters import clusters_of
+from rounddiag.stats.measuring import measured
 from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.runs import runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
+    from rounddiag.core.measures import Measure
+    from rounddiag.stats.runs import Runs
 
     Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of two batches: its round frame, and what its samples are called.
+    """One of two batches: what is averaged in its rounds, and who its samples are.
 
     Attributes
     ----------
     rounds : DataFrame
+        The round frame, with `total` and `num` of what is averaged: tokens whose diff
+        is finite, or the mean of each sample's.
     cluster : ndarray of int, shape (num_samples,)
         What each sample goes together with, counted from 0.
     places : dict of str to int
@@ -38,17 +43,19 @@ class Side:
     places: dict[str, int]
 
     @classmethod
-    def of(cls, data: Batch | pd.DataFrame) -> Side:
+    def of(cls, data: Batch | pd.DataFrame, measure: Measure) -> Side:
         """Take a batch, or a token frame, whose samples have no ids."""
         if isinstance(data, pd.DataFrame):
-            rounds = rounds_of_tokens(data)
-            num = int(rounds["sample"].max()) + 1 if len(rounds) else 0
+            runs = runs_of_frame(data, a="old", b="rollout", by=None)
+            num = int(runs.rounds["sample"].max()) + 1 if len(runs.rounds) else 0
+            rounds = _with_totals(runs, measure)
             return cls(rounds=rounds, cluster=np.arange(num), places={})
         data = fair_part(data)
+        rounds = _with_totals(runs_of_batch(data, by=None), measure)
         ids = data.sample_ids or ()
         once = {name for name, num in Counter(ids).items() if num == 1}
         places = {name: index for index, name in enumerate(ids) if name in once}
-        return cls(rounds=round_frame(data), cluster=clusters_of(data), places=places)
+        return cls(rounds=rounds, cluster=clusters_of(data), places=places)
 
     @property
     def num_rounds(self) -> int:
@@ -56,15 +63,13 @@ class Side:
         return int(self.rounds["round"].max()) + 1 if len(self.rounds) else 0
 
     def sums(self, unit: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
-        """Add up |diff|, and count tokens, by round and unit; those of -1 are none."""
+        """Add up `total` and `num` by round and unit; those of -1 are none."""
         unit = unit[self.rounds["sample"].to_numpy()]
         kept = self.rounds[unit >= 0]
-        counts = (kept["num_tokens"] - kept["num_nonfinite"]).to_numpy()
-        totals = np.where(counts > 0, kept["mean_abs_diff"].to_numpy(), 0) * counts
         place = kept["round"].to_numpy() * np.int64(shape[1]) + unit[unit >= 0]
         total, count = (
-            np.bincount(place, values, shape[0] * shape[1]).reshape(shape)
-            for values in (totals, counts)
+            np.bincount(place, kept[name], shape[0] * shape[1]).reshape(shape)
+            for name in ("total", "num")
         )
         return total, count
 
@@ -124,6 +129,21 @@ def matched(before: Side, after: Side) -> Match:
         weights=Resampling(int(cluster.max()) + 1).weights,
         num_pairs=len(shared),
     )
+
+
+def _with_totals(runs: Runs, measure: Measure) -> pd.DataFrame:
+    """Return the round frame, with the sum of a metric and what it is divided by."""
+    rounds, values = runs.rounds, measured(runs.tokens, measure)
+    num_tokens = rounds["num_tokens"].to_numpy()
+    num = num_tokens - rounds["num_nonfinite"].to_numpy()
+    total = np.zeros(len(rounds))
+    if len(rounds):
+        known = np.where(np.isnan(values), 0, values)
+        begins = np.cumsum(num_tokens) - num_tokens
+        total = np.add.reduceat(known, begins, dtype=np.float64)
+    if measure.weight == "sample":
+        total, num = total / np.maximum(num, 1), np.sign(num)
+    return rounds.assign(total=total, num=num)
 
 
 def _numbered(side: Side, shared: list[str]) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rounddiag import plot_compare, round_summary
+from rounddiag import plot_compare, round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import differences
 from tests.batches import hand_batch, padded
@@ -111,3 +111,44 @@ def test_eight_batches_of_100_rounds_stay_under_500_kilobytes() -> None:
     batch = padded(mask, values, values * 2)
     in_a_notebook = json.dumps(json.loads(plot_compare([batch] * 8).to_json()))
     assert len(in_a_notebook) < 500_000
+
+
+def test_another_metric_is_summarised_and_compared() -> None:
+    batches = {"one": hand_batch(), "two": hand_batch()[:2]}
+    figure = plot_compare(batches, metric="diff")
+    one, _, _, _, apart = figure.data[:5]
+    # Signed: 0.5 - 0.25 + 0 + 0.25 - 0.5 - 1 over 6 tokens; 1 + 2 over 2.
+    assert list(one.y) == pytest.approx([-1 / 6, 1.5])
+    assert list(apart.y) == pytest.approx([1 / 6, 0])
+    assert figure.layout.yaxis.title.text == "mean old - rollout log-prob [nat]"
+    assert figure.layout.yaxis.zeroline is True
+    assert figure.layout.yaxis2.title.text == "difference of means [nat]"
+    strip = figure.data[5]
+    assert (strip.zmin, strip.zmax) == (-2, 2)
+    assert figure.data[-1].marker.colorbar.title.text == (
+        "mean old - rollout log-prob [nat]"
+    )
+    assert "exactly 0" not in figure.layout.title.text
+
+
+def test_a_metric_without_a_unit_has_none() -> None:
+    figure = plot_compare([hand_batch()] * 2, metric="prob_diff")
+    assert figure.layout.yaxis2.title.text == "difference of means"
+    assert figure.data[0].customdata[0][1].split("<br>")[0].count(" ") == 1
+
+
+def test_another_pair_is_named_on_the_axis() -> None:
+    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
+    figure = plot_compare([batch, batch[:2]], a="ref")
+    assert figure.layout.yaxis.title.text == "mean |ref - rollout| log-prob [nat]"
+    assert list(figure.data[0].y) == pytest.approx([0.5, 1.0])
+
+
+def test_batches_of_two_pairs_are_an_error() -> None:
+    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
+    message = (
+        "`batches`: expected batches of one pair of scores; found 'old' - 'rollout' and"
+        " 'ref' - 'rollout'. Choose `a` and `b` for all of them."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_compare([batch, token_frame(batch, a="ref")])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rounddiag import plot_conditional, token_frame
 from rounddiag.errors import FrameError
@@ -88,8 +89,8 @@ def test_groups_differ_in_color_and_in_sign_and_are_named() -> None:
     assert len({line.line.color for line in lines(figure)}) == 6
     assert len({line.marker.symbol for line in lines(figure)}) == 6
     assert explained(figure)[:2] == [
-        "round ● 0  ■ 1  ◆ 2 to 3  ▲ 4 to 7",
-        "▼ 8 to 15  ★ 64 to 127",
+        "round  ● 0  ■ 1  ◆ 2 to 3  ▲ 4 to 7  ▼ 8 to 15",
+        "★ 64 to 127",
     ]
 
 
@@ -103,7 +104,7 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     assert layout.yaxis.type == "log"
     heads = [re.sub("<[^>]*>", "|", note.text) for note in layout.annotations]
     assert heads[0] == "generated tokens"
-    assert heads[1].startswith("mean |old - rollout| log-prob per round [nat]|")
+    assert heads[1].startswith("mean |old - rollout| log-prob [nat]|")
 
 
 def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
@@ -183,3 +184,57 @@ def test_layers_can_be_left_out() -> None:
     assert [line.error_y.visible for line in lines(plot_conditional(FRAME))] == [
         None
     ] * 2
+
+
+def test_a_column_gives_a_line_for_each_of_its_values() -> None:
+    frame = FRAME.assign(rank=[7, 7, 7, 3, 3, 3])
+    figure = plot_conditional(frame, by="rank")
+    three, seven = lines(figure)
+    assert three.y.tolist() == pytest.approx([0.9, 0.3])
+    assert seven.y.tolist() == pytest.approx([0.6, 0.1])
+    assert explained(figure)[0] == "rank  ● 3  ■ 7"
+    assert three.customdata[0][0] == "rank 3, probability 0.01 to 0.05"
+    # Rounds below are of all samples.
+    as_is, _ = [t for t in figure.data if t.yaxis == "y3"]
+    assert as_is.y.tolist() == standardised(FRAME)["mean"].tolist()
+
+
+def test_means_with_a_sign_have_a_linear_axis_and_no_envelope() -> None:
+    figure = plot_conditional(FRAME, metric="diff")
+    layout = figure.layout
+    assert layout.yaxis.title.text == "mean old - rollout log-prob [nat]"
+    assert layout.yaxis.type is None
+    assert layout.yaxis.zeroline is True
+    low, high = layout.yaxis.range
+    assert low < -0.5 < 0.2 < high
+    assert lines(figure)[0].y.tolist() == pytest.approx([-0.5, 0.2])
+    assert traces(figure, "lines") == []
+    assert "rounding" not in layout.title.text
+
+
+def test_a_metric_without_a_unit_has_none_on_hover() -> None:
+    figure = plot_conditional(FRAME, metric="beyond")
+    assert figure.layout.yaxis.title.text == (
+        "share of tokens whose importance ratio is<br>beyond limits"
+    )
+    assert lines(figure)[1].customdata[0][1].startswith("mean 1<br>")
+
+
+def test_an_envelope_that_a_metric_has_not_is_an_error() -> None:
+    message = (
+        "`envelope`: expected metric='abs_diff', whose noise scales with 1 - p; found"
+        " 'k3'. Leave the layer out, or the metric."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_conditional(FRAME, metric="k3", layers={"envelope": True})
+
+
+def test_another_pair_is_named_on_the_axes() -> None:
+    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
+    figure = plot_conditional(batch, a="ref", b="old")
+    assert figure.layout.xaxis.title.text == "probability by old"
+    assert figure.layout.yaxis.title.text == "mean |ref - old| log-prob [nat]"
+    heads = [note.text for note in figure.layout.annotations]
+    assert heads[1].startswith("mean |ref - old| log-prob [nat]<br>")
+    tokens = token_frame(batch, ["rollout_log_prob"], a="ref", b="old")
+    assert plot_conditional(tokens) == figure

@@ -37,7 +37,7 @@ def means(**columns: list[Any]) -> pd.DataFrame:
 def test_rows_are_sorted_and_the_largest_mean_is_on_top() -> None:
     figure = plot_roles(means(mean=[0.02, 0.5, NAN, 0.1]))
     assert figure.layout.yaxis.ticktext == (
-        *("syntax", "thought", "first of a round", "action"),
+        *("syntax", "thought", "◆ first of a round", "action"),
     )
     points, crosses = figure.data
     assert points.x.tolist() == pytest.approx([NAN, 0.02, 0.1, 0.5], nan_ok=True)
@@ -104,7 +104,7 @@ def test_roles_of_a_tagger_are_escaped_and_cut() -> None:
     batch = load("sample_data/healthy.parquet")
     name = "<script>alert(1)</script>\u202e of a page"
     figure = plot_roles(batch, tagger=lambda _: [(0, 9, name)])
-    assert "&lt;script&gt;alert(1)&lt;…" in figure.layout.yaxis.ticktext
+    assert "&lt;script&gt;alert(1)&lt;/…" in figure.layout.yaxis.ticktext
     texts = [text for text, _ in figure.data[0].customdata]
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e of a page" in texts
 
@@ -132,3 +132,68 @@ def test_a_frame_without_the_columns_is_told() -> None:
 def test_intervals_can_be_left_out() -> None:
     points = plot_roles(means(mean=[0.01]), layers={"ci": False}).data[0]
     assert points.error_x.visible is False
+
+
+def test_a_column_gives_a_point_for_each_of_its_values() -> None:
+    frame = means(
+        role=["thought", "thought", "action", "last of a round"],
+        overlaps=[False, False, False, True],
+        mean=[0.5, 0.1, 0.2, 0.3],
+        num_tokens=[4, 3, 2, 1],
+    ).assign(rank=[3, 7, 3, 7])
+    figure = plot_roles(frame, by="rank")
+    assert figure.layout.yaxis.ticktext == ("action", "◆ last of a round", "thought")
+    three, _, seven, _ = figure.data
+    # The first value is on top of its row, the second below.
+    assert three.x.tolist() == [0.2, 0.5]
+    assert list(three.y) == pytest.approx([0.2, 2.2])
+    assert seven.x.tolist() == [0.3, 0.1]
+    assert list(seven.y) == pytest.approx([0.8, 1.8])
+    assert three.marker.symbol != seven.marker.symbol
+    assert three.customdata[0][0] == "action, 3"
+    title = re.sub("<[^>]*>", "|", figure.layout.title.text)
+    assert "rank  |●| 3  |■| 7" in title
+    counts = [(note.text, note.y) for note in figure.layout.annotations]
+    assert counts == [
+        ("2", pytest.approx(0.2)),
+        ("4", pytest.approx(2.2)),
+        ("1", pytest.approx(0.8)),
+        ("3", pytest.approx(1.8)),
+        ("tokens", 1),
+    ]
+
+
+def test_a_batch_is_divided_as_its_means_are() -> None:
+    batch = load("sample_data/image_window.parquet")
+    found = role_means(batch, metric="k3", by="status")
+    assert plot_roles(found, metric="k3", by="status") == (
+        plot_roles(batch, metric="k3", by="status")
+    )
+
+
+def test_means_with_a_sign_have_a_linear_axis_the_largest_size_on_top() -> None:
+    frame = means(mean=[0.1, -0.5, 0.2], ci_low=[0, -0.7, 0], ci_high=[0.3, -0.2, 0.4])
+    figure = plot_roles(frame, metric="diff")
+    assert figure.layout.yaxis.ticktext == ("thought", "syntax", "action")
+    assert figure.layout.xaxis.type is None
+    assert figure.layout.xaxis.range == pytest.approx((-0.766, 0.466))
+    assert figure.layout.xaxis.title.text == "mean old - rollout log-prob [nat]"
+    zero = plot_roles(means(mean=[0.0, 0.5]), metric="diff")
+    assert "exactly 0" not in zero.layout.title.text
+
+
+def test_a_pair_is_named_as_the_frame_says() -> None:
+    frame = means(mean=[0.01])
+    frame.attrs["pair"] = ["current", "rollout"]
+    axis = plot_roles(frame).layout.xaxis
+    assert axis.title.text == "mean |current - rollout|<br>log-prob [nat]"
+
+
+def test_counts_can_be_left_out() -> None:
+    figure = plot_roles(means(mean=[0.01]), layers={"counts": False})
+    assert figure.layout.annotations == ()
+
+
+def test_a_frame_without_the_column_is_told() -> None:
+    with pytest.raises(FrameError, match=r"without \['rank'\]"):
+        plot_roles(means(mean=[0.01]), by="rank")

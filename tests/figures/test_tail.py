@@ -48,7 +48,7 @@ def test_a_line_is_the_tail_of_its_group_without_the_zeros() -> None:
 def test_lines_are_named_where_they_end() -> None:
     frame = pd.DataFrame({"round": [0, 0, 2, 3], "diff": [0.5, 0.1, 0.9, 0.1]})
     figure = plot_tail(frame)
-    assert texts(figure)[-3:] == ["round", "━ 0", "━ 2 to 3"]
+    assert texts(figure)[-3:] == ["━ 0", "━ 2 to 3", "round"]
     ends = [trace for trace in figure.data if trace.mode == "lines+markers"]
     assert [end.x[0] for end in ends] == [0.5, 0.9]
 
@@ -70,7 +70,7 @@ def test_a_name_of_a_score_is_no_html() -> None:
     scores = {"<script>alert(1)</script>": torch.full((3, 6), -1.5)}
     figure = plot_tail(hand_batch(scores=scores), a="<script>alert(1)</script>")
     title = figure.layout.xaxis.title.text
-    assert title == "|&lt;script&gt;alert(1)… - rollout| log-prob [nat]"
+    assert title == "|&lt;script&gt;aler… - rollout| log-prob [nat]"
 
 
 def test_names_of_lines_that_end_together_do_not_touch() -> None:
@@ -175,3 +175,49 @@ def test_a_frame_without_the_columns_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_tail(pd.DataFrame({"round": [0]}))
+
+
+def test_a_column_gives_a_line_for_each_of_its_values_with_a_key() -> None:
+    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
+    figure = plot_tail(batch, by="rank")
+    # |diff| 0, 0.25, 0.5, 2 of rank 3 and 0.25, 0.5, 1, 1 of rank 7.
+    three, seven = lines(figure)
+    assert (three.x.max(), seven.x.max()) == (2.0, 1.0)
+    assert three.line.dash != seven.line.dash
+    assert "rank 3" in three.hovertemplate
+    signs = [trace for trace in figure.data if trace.mode == "markers"]
+    assert [(sign.x[0], sign.y[0]) for sign in signs] == [(2.0, 0.25), (1.0, 0.5)]
+    assert len({sign.marker.symbol for sign in signs}) == 2
+    title = re.sub("<[^>]*>", "|", figure.layout.title.text)
+    assert "rank  |●| 3  |■| 7" in title
+    assert plot_tail(token_frame(batch, ["rank"]), by="rank") == figure
+
+
+def test_layers_can_be_left_out() -> None:
+    plain = plot_tail(hand_batch(), layers={"ratios": False, "names": False})
+    assert plain.layout.shapes == ()
+    assert texts(plain) == []
+    assert "shaded" not in plain.layout.title.text
+    assert plain.layout.margin.r < plot_tail(hand_batch()).layout.margin.r
+    batch = hand_batch(sample_columns={"rank": np.array([7, 3, 7])})
+    nameless = plot_tail(batch, by="rank", layers={"names": False})
+    assert "rank" not in nameless.layout.title.text
+
+
+def test_an_unknown_layer_is_an_error() -> None:
+    message = (
+        "`layers`: expected names out of ['ratios', 'names']; found ['ci']."
+        " `{name: False}` leaves a layer out."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_tail(hand_batch(), layers={"ci": False})
+
+
+def test_more_values_than_signs_are_an_error() -> None:
+    frame = pd.DataFrame({"round": 0, "diff": 0.5, "rank": range(9)})
+    message = (
+        "`by`: expected a column of at most 8 values, a line each; found 'rank' with 9"
+        " values. Put values into bins in a column of your own, and name that one."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_tail(frame, by="rank")

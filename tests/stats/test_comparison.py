@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rounddiag import Batch, token_frame
+from rounddiag import Batch, round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import differences
 from tests.batches import hand_batch, masks, padded
@@ -182,3 +182,34 @@ def test_anything_but_two_batches_is_an_error(batches: Any, found: str) -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         differences(batches)
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        # Of samples 0 and 1, less those of all three.
+        ("diff", [0 - -1 / 6, 0]),
+        ("k2", [0.3125 / 5 - 0.8125 / 6, 0]),
+        ("train_rollout_logprob_abs_diff", [0.3125 - 1.625 / 3, 0]),
+    ],
+)
+def test_another_metric_is_compared(metric: str, wanted: list[float]) -> None:
+    found = differences([hand_batch(), hand_batch()[:2]], metric=metric)
+    assert found["difference"].tolist() == pytest.approx(wanted)
+
+
+def test_differences_of_probabilities_are_those_of_the_summary() -> None:
+    batches = [hand_batch(), hand_batch()[:2]]
+    before, after = (round_summary(one)["prob_diff"] for one in batches)
+    found = differences(batches, metric="prob_diff")
+    assert found["difference"].tolist() == pytest.approx((after - before).tolist())
+
+
+def test_tokens_without_probabilities_have_no_difference_of_them() -> None:
+    message = (
+        "expected a token frame with `prob_diff`; found one without it and without"
+        " `rollout_log_prob`. Build it with"
+        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        differences([token_frame(hand_batch())] * 2, metric="prob_diff")
