@@ -1,31 +1,37 @@
-"""One explorer a cell of a notebook: the next one there closes the last."""
+"""Explorers in the cells of a notebook: a cell that runs again closes what it showed."""
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from rounddiag.widgets.explorer import Explorer
 
-_shown: weakref.WeakValueDictionary[str, Explorer] = weakref.WeakValueDictionary()
+# What each cell showed when it last ran, and in which run that was.
+_shown: dict[str, tuple[str, WeakSet[Explorer]]] = {}
 
 
 def replace_in_cell(explorer: Explorer) -> None:
-    """Close the explorer that the running cell showed the last time it ran."""
-    cell = _running_cell()
+    """Close the explorers that the running cell showed the last time it ran."""
+    cell, run = _running()
     if cell is None:
         return
-    last = _shown.get(cell)
-    if last is not None and last is not explorer:
-        last.close()
-    _shown[cell] = explorer
+    last_run, explorers = _shown.get(cell, (run, WeakSet()))
+    if last_run != run:
+        for last in explorers - {explorer}:
+            last.close()
+        explorers = WeakSet()
+    explorers.add(explorer)
+    _shown[cell] = (run, explorers)
 
 
-def _running_cell() -> str | None:
+def _running() -> tuple[str | None, str]:
+    """Return the ids of the running cell and of this run of it."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
     parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
     cell = parent.get("metadata", {}).get("cellId")
-    return cell if isinstance(cell, str) else None
+    run = parent.get("header", {}).get("msg_id", "")
+    return (cell if isinstance(cell, str) else None), run

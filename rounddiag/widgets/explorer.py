@@ -13,7 +13,7 @@ from rounddiag.widgets.overview import figure_of
 from rounddiag.widgets.preview import Preview, show_widget
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import box_of
-from rounddiag.widgets.view import View
+from rounddiag.widgets.view import View, told_error
 
 if TYPE_CHECKING:
     import os
@@ -93,7 +93,7 @@ class Explorer:
         self._session = Session(batch, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
         self._answers = Answers(self._session, self._chosen)
-        self._view = View(self._answer)
+        self._view: View | None = None
         self._preview = Preview(self._session)
 
     @property
@@ -107,7 +107,7 @@ class Explorer:
     @state.setter
     def state(self, changes: Mapping[str, Any]) -> None:
         self._session.change(changes)
-        self._view.tell("changed")
+        self._tell("changed")
 
     @property
     def current(self) -> dict[str, int]:
@@ -164,9 +164,16 @@ class Explorer:
         return code_of(self.batch, self._session.state)
 
     def close(self) -> None:
-        """Take it off the page and free what it holds; twice does no harm."""
-        self._view.close()
+        """Take it off the page, and free what was worked out for it.
+
+        A picture of what was last seen stays in its place. Display it again to have it
+        back; functions given to `on_select` are forgotten.
+        """
+        if self._view is not None:
+            self._view.close()
+        self._view = None
         self._callbacks.clear()
+        self._session.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -181,6 +188,7 @@ class Explorer:
     def _ipython_display_(self) -> None:
         replace_in_cell(self)
         self._preview.show()
+        self._view = self._view or View(self._answer)
         show_widget(self._view)
 
     def _answer(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
@@ -193,5 +201,14 @@ class Explorer:
             raise
 
     def _chosen(self) -> None:
+        """Call what waits for it; what fails there undoes no choice."""
         for callback in self._callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception as error:  # noqa: BLE001 nothing else would show it
+                self.last_error = error
+                self._tell("failed", error=told_error(error))
+
+    def _tell(self, name: str, **facts: object) -> None:
+        if self._view is not None:
+            self._view.tell(name, **facts)

@@ -52,6 +52,10 @@ class Session:
         """Replace entries of the state; where one is wrong nothing changes."""
         self.state = self._checked(self.state.changed(changes))
 
+    def forget(self) -> None:
+        """Free all frames; they are worked out again when they are asked for."""
+        self._known.clear()
+
     @property
     def shown(self) -> Shown:
         """What the filter keeps."""

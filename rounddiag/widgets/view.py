@@ -50,6 +50,7 @@ class View(anywidget.AnyWidget):
         """End it, and let go of what it would answer from."""
         self._answer = None
         self.on_msg(self._on_message, remove=True)
+        self.layout.close()  # a widget of its own, which nothing else would end
         super().close()
 
     def _on_message(self, _: object, content: object, buffers: list[Any]) -> None:
@@ -67,6 +68,11 @@ class View(anywidget.AnyWidget):
         # Nothing that is raised here would be seen in a notebook: the page shows it.
         except Exception as error:  # noqa: BLE001
             _log.debug("could not answer %s", name, exc_info=True)
-            told = {"error": {"type": type(error).__name__, "message": str(error)}}
+            told = {"error": told_error(error)}
         plain, buffers = packed({"kind": "answer", "id": key, **told})
         self.send(plain, buffers)
+
+
+def told_error(error: Exception) -> dict[str, str]:
+    """Return what the page's banner says of an error."""
+    return {"type": type(error).__name__, "message": str(error)}
