@@ -1,4 +1,4 @@
-"""Explorers in the cells of a notebook: a cell that runs again closes what it showed."""
+"""Explorers in cells of a notebook: one that runs again closes what it showed."""
 
 from __future__ import annotations
 

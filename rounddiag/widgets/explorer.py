@@ -201,13 +201,16 @@ class Explorer:
             raise
 
     def _chosen(self) -> None:
-        """Call what waits for it; what fails there undoes no choice."""
         for callback in self._callbacks:
-            try:
-                callback(self)
-            except Exception as error:  # noqa: BLE001 nothing else would show it
-                self.last_error = error
-                self._tell("failed", error=told_error(error))
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Explorer], object]) -> None:
+        """Call what waits for a choice; what fails there undoes no choice."""
+        try:
+            callback(self)
+        except Exception as error:  # noqa: BLE001 nothing else would show it
+            self.last_error = error
+            self._tell("failed", error=told_error(error))
 
     def _tell(self, name: str, **facts: object) -> None:
         if self._view is not None:
