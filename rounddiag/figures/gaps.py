@@ -60,7 +60,6 @@ def add_undefined(figure: go.Figure, heat: Heat, look: Theme) -> None:
         mode="markers",
         marker=cross(look),
         text=heat.grid.num_tokens[rows, columns],
-        hovertext=heat.cell_names()[rows, columns],
         hovertemplate="<br>".join([*heat.hover, "none finite"]) + "<extra></extra>",
     )
 

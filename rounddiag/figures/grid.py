@@ -21,13 +21,15 @@ class Grid:
     ----------
     there : array of bool
         Whether a sample of the row has the round.
-    num_tokens : array of unsigned int
+    num_tokens, num_rows : array of unsigned int
+        What the cell is made of: its tokens, and its samples.
     columns : dict of str to array of float32
         NaN where the round is missing, or has no finite value.
     """
 
     there: Array
     num_tokens: Array
+    num_rows: Array
     columns: dict[str, Array]
 
     def undefined(self, column: str) -> Array:
@@ -42,11 +44,13 @@ def grid_of(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
     shape = (num_rows, int(round_.max()) + 1 if len(rounds) else 0)
     there = np.zeros(shape, dtype=bool)
     there[row, round_] = True
-    # The narrowest type: a figure of 512 samples and 60 rounds stays under 500 kB.
-    most = int(rounds["num_tokens"].max()) if len(rounds) else 0
-    num_tokens = np.zeros(shape, dtype=np.min_scalar_type(most))
-    num_tokens[row, round_] = rounds["num_tokens"]
+    counts = {}
+    for name in ("num_tokens", "num_rows"):
+        # The narrowest type: a figure of 512 samples and 60 rounds stays under 500 kB.
+        most = int(rounds[name].max()) if len(rounds) else 0
+        counts[name] = np.zeros(shape, dtype=np.min_scalar_type(most))
+        counts[name][row, round_] = rounds[name]
     spread = {name: np.full(shape, np.nan, dtype=np.float32) for name in columns}
     for name, cells in spread.items():
         cells[row, round_] = rounds[name]
-    return Grid(there=there, num_tokens=num_tokens, columns=spread)
+    return Grid(there=there, columns=spread, **counts)

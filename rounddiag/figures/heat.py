@@ -12,6 +12,8 @@ from rounddiag.figures.labels import number, short_name
 from rounddiag.figures.signed_scale import scale_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rounddiag.figures.grid import Grid
     from rounddiag.figures.signed_scale import Scale
     from rounddiag.schema import Pair
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 SIGNED = ("mean_diff",)
-# Up to this many cells each says the name of its sample, above its number alone.
-_FEW_CELLS = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +63,9 @@ class Heat:
         return scale_of(self.shown, is_signed=self.metric in SIGNED)
 
     @property
-    def noun(self) -> str:
-        """What stands before the number of a row."""
-        if not self.is_pooled:
-            return "sample"
-        rank = "" if self.order == "sample" else " rank"
-        return f"{self.rows.pool} samples from{rank}"
-
-    @property
     def hover(self) -> tuple[str, str]:
-        """What any cell says first, in plotly's words."""
-        return f"<b>{self.noun} %{{hovertext}}<br>round %{{x}}</b>", "tokens %{text}"
+        """What any cell says first, in plotly's words; the axis names its row."""
+        return "<b>%{y}<br>round %{x}</b>", "tokens %{text}"
 
     @property
     def numbers(self) -> Array:
@@ -89,25 +81,22 @@ class Heat:
         """
         return (row + 0.5) * self.rows.pool - 0.5
 
-    def names(self, *others: str) -> list[str]:
-        """Name each row: its number, the sample's id if known, and other columns."""
-        if self.is_pooled:
-            return [str(rank) for rank in self.numbers]
-        return [_name(row, others) for _, row in self.rows.samples.iterrows()]
-
-    def cell_names(self) -> Array:
-        """Name the row of each cell, in no more words than there is room for."""
-        numbers = self.numbers
-        narrow = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
-        is_few = self.shown.size <= _FEW_CELLS
-        names = np.array(self.names("reward"), dtype=object) if is_few else narrow
-        repeated: Array = np.repeat(names[:, None], self.shown.shape[1], axis=1)
-        return repeated
+    def names(self) -> list[str]:
+        """Name each row: its number, the sample's id and reward if they are known."""
+        if not self.is_pooled:
+            return [_name(row) for row in self.rows.samples.to_dict("records")]
+        rank = "" if self.order == "sample" else " rank"
+        names = [f"{self.rows.pool} samples from{rank} {at}" for at in self.numbers]
+        if "reward" not in self.rows.samples:
+            return names
+        means = zip(names, self.rows.means("reward"), strict=True)
+        return [f"{name} · mean reward {number(mean)}" for name, mean in means]
 
 
-def _name(row: pd.Series[Any], others: tuple[str, ...]) -> str:
-    parts = [str(int(row["sample"]))]
-    if "sample_id" in row and not pd.isna(row["sample_id"]):
+def _name(row: Mapping[Any, Any]) -> str:
+    parts = [f"sample {row['sample']}"]
+    if not pd.isna(row.get("sample_id")):
         parts.append(short_name(str(row["sample_id"])))
-    parts += [f"{name} {number(row[name])}" for name in others if name in row]
+    if "reward" in row:
+        parts.append(f"reward {number(row['reward'])}")
     return " · ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.figures.heat import Heat
+
+    Array = np.ndarray[Any, Any]
 
 _ORDERS = {
     "worst": ", worst first",
@@ -37,13 +39,21 @@ def set_axes(figure: go.Figure, heat: Heat) -> None:
             "range": [num_samples - 0.5, -0.5],
             "dtick": step,
             "showgrid": False,
+            **_row_names(heat, np.arange(0, num_samples, step)),
         },
     )
-    if heat.order != "sample" or heat.is_pooled:
-        ticks = np.arange(0, num_samples, step)
-        labels = ticks if heat.is_pooled else heat.numbers[ticks]
-        figure.layout.yaxis.tickvals = ticks
-        figure.layout.yaxis.ticktext = [f"{label:,}" for label in labels]
+
+
+def _row_names(heat: Heat, ticks: Array) -> dict[str, Any]:
+    """Name rows once for all cells: in full on hover, by their number at ticks.
+
+    Plotly looks up what it would write, which differs by its format.
+    """
+    labels = ticks if heat.is_pooled else heat.numbers[ticks]
+    short = {f"{tick}": f"{label:,}" for tick, label in zip(ticks, labels, strict=True)}
+    y = heat.y(np.arange(heat.rows.num))
+    names = {f"{at:.1f}": name for at, name in zip(y, heat.names(), strict=True)}
+    return {"tickformat": "d", "hoverformat": ".1f", "labelalias": short | names}
 
 
 def _row_title(heat: Heat) -> str:

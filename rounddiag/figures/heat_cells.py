@@ -6,32 +6,42 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.schema import ROUNDS
+from rounddiag.schema import CELLS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.figures.heat import Heat
     from rounddiag.figures.theme import Theme
 
-SHOWN = ("mean_abs_diff", "max_abs_diff")
+# What a cell says on hover of its tokens, whatever its colour shows.
+_SAID = ("mean_abs_diff", "p95_abs_diff", "max_abs_diff")
 # Up to this many rows the cells are divided by thin lines.
 _FEW_ROWS = 64
 
 
-def add_cells(figure: go.Figure, heat: Heat) -> None:
-    """Draw a cell for each row and round."""
+def said_of(placed: pd.DataFrame, metric: str, *, is_pooled: bool) -> list[str]:
+    """Name what a cell says besides its colour: what is known, and nothing twice."""
+    own = None if is_pooled else metric
+    return [name for name in _SAID if name in placed and name != own]
+
+
+def add_cells(figure: go.Figure, heat: Heat, said: Sequence[str]) -> None:
+    """Draw a cell for each row and round; it says the columns `said` on hover."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
-    others = columns_of(heat.metric, is_pooled=heat.is_pooled)[1:]
+    values = np.stack([heat.grid.columns[name] for name in said], axis=-1)
     figure.add_heatmap(
         z=heat.shown,
         y0=heat.y(np.zeros(1)).item(),
         dy=heat.rows.pool,
         text=heat.grid.num_tokens,
-        hovertext=heat.cell_names(),
-        customdata=np.stack([heat.grid.columns[name] for name in others], axis=-1),
-        hovertemplate="<br>".join([*heat.hover, *_lines(heat, others)])
+        hovertext=heat.grid.num_rows if heat.is_pooled else None,
+        customdata=np.nan_to_num(values),  # zeros are shorter, and cells in gaps silent
+        hovertemplate="<br>".join([*heat.hover, *_lines(heat, said)])
         + "<extra></extra>",
         hoverongaps=False,
         zmin=scale.low,
@@ -59,21 +69,10 @@ def add_dividers(figure: go.Figure, heat: Heat, look: Theme) -> None:
     )
 
 
-def columns_of(metric: str, *, is_pooled: bool) -> list[str]:
-    """Name what a cell knows: `shown` first, then what it says on hover."""
-    others = [*SHOWN, "num_rows"] if is_pooled else set(SHOWN) - {metric}
-    return ["shown", *sorted(others)]
-
-
-def _lines(heat: Heat, others: list[str]) -> list[str]:
-    label = heat.pair.named(ROUNDS[heat.metric].meaning)
+def _lines(heat: Heat, said: Sequence[str]) -> Iterator[str]:
+    if heat.is_pooled:
+        yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
-    lines = [f"{which}{label} %{{z:.3g}}"]
-    for place, name in enumerate(others):
-        if name == "num_rows":
-            num = f"%{{customdata[{place}]:.0f}} of {heat.rows.pool}"
-            lines.append(f"{num} samples reach the round")
-        else:
-            value = f"%{{customdata[{place}]:.3g}}"
-            lines.append(f"{heat.pair.named(ROUNDS[name].meaning)} {value}")
-    return lines
+    yield f"{which}{heat.pair.named(CELLS[heat.metric].meaning)} %{{z:.3g}}"
+    for place, name in enumerate(said):
+        yield f"{heat.pair.named(CELLS[name].meaning)} %{{customdata[{place}]:.3g}}"

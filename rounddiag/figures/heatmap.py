@@ -11,13 +11,13 @@ from rounddiag.figures.gaps import add_missing, add_undefined
 from rounddiag.figures.grid import grid_of
 from rounddiag.figures.heat import Heat
 from rounddiag.figures.heat_axes import set_axes
-from rounddiag.figures.heat_cells import SHOWN, add_cells, add_dividers, columns_of
+from rounddiag.figures.heat_cells import add_cells, add_dividers, said_of
 from rounddiag.figures.heat_words import explanation
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import of_pair, rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import ROUNDS
+from rounddiag.schema import CELLS
 from rounddiag.stats.combining import AGGREGATES, combined
 from rounddiag.stats.ordering import Order, ordered
 from rounddiag.stats.pools import Pooling, Rows, samples_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import ThemeName
 
+_METRICS = (*AGGREGATES, "prob_diff", "beyond")
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 
 
@@ -56,11 +57,15 @@ def plot_heatmap(
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together.
-    metric : {"mean_abs_diff", "mean_diff", "max_abs_diff", "k3"}
-        What the colour shows.
+    metric : str
+        What the colour shows: `mean_abs_diff`, `mean_diff`, `max_abs_diff`, `k3`; or
+        `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
+        tokens whose importance ratio is beyond 2, which a frame has if
+        `rounddiag.stats.cell_frame` made it.
     pooling : {"max", "mean"}
-        What a row shows of its samples where more than 400 share rows: the largest
-        value, so that none is hidden, or the mean over their tokens.
+        What a row shows of its samples where they share rows, as more than 400 do, and
+        fewer of more than 36 rounds: the largest value, so that none is hidden, or the
+        mean over their tokens.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -106,17 +111,18 @@ def plot_heatmap(
     'sample, worst first'
     """
     for key, value, known in (
-        ("metric", metric, AGGREGATES),
+        ("metric", metric, _METRICS),
         ("pooling", pooling, ("max", "mean")),
     ):
         _check(key, value, known)
     look, drawn = theme_of(theme), layers_of(layers, "marginals")
     data, pair = of_pair(data, a, b)
-    rounds, num_samples = rounds_of(data, "num_tokens", *SHOWN, metric)
+    rounds, num_samples = rounds_of(data, metric)
     samples = samples_of(data, rounds, num_samples)
     rows = Rows(samples=ordered(samples, order, metric))
-    columns = columns_of(metric, is_pooled=rows.pool > 1)
-    grid = grid_of(rows.rounds(rounds, metric, pooling), rows.num, *columns)
+    placed = rows.rounds(rounds, metric, pooling)
+    said = said_of(placed, metric, is_pooled=rows.pool > 1)
+    grid = grid_of(placed, rows.num, "shown", *said)
     heat = Heat(
         rows=rows, grid=grid, metric=metric, order=order, pooling=pooling, pair=pair
     )
@@ -125,13 +131,13 @@ def plot_heatmap(
         return empty_figure(title, "no generated tokens, so no rounds", look)
     height = _height(rows.num) + ROOM * drawn["marginals"]
     figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
-    add_cells(figure, heat)
+    add_cells(figure, heat, said)
     add_missing(figure, heat, look)
     add_undefined(figure, heat, look)
     add_dividers(figure, heat, look)
     if drawn["marginals"]:
         add_marginals(figure, heat, combined(rounds, "round"), look)
-    add_color_bar(figure, heat.scale, heat.shown, pair.label(ROUNDS[metric]))
+    add_color_bar(figure, heat.scale, heat.shown, pair.label(CELLS[metric]))
     set_axes(figure, heat)
     shown = rows.samples["sample"].tolist()
     figure.layout.meta = {"samples": shown, "pool": rows.pool}

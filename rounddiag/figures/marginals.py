@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.figures.canvas import cross
 from rounddiag.figures.heat import SIGNED
-from rounddiag.schema import NUM_TOKENS, ROUNDS, SAMPLES
+from rounddiag.schema import CELLS, NUM_TOKENS, SAMPLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Pixels that the strip above the cells takes, its label included.
 ROOM = 64
 _BARS = 36
+# Characters over the strip that a figure of 400 pixels has room for.
+_HEAD = 50
 # Bars of more rows have no room between them.
 _MANY = 64
 # From here on numbers are written without a fraction.
@@ -61,8 +63,8 @@ def add_marginals(
 def _add_rounds(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, look: Theme
 ) -> None:
-    meaning = heat.pair.named(ROUNDS[heat.metric].meaning)
-    values = per_round[heat.metric].to_numpy()
+    meaning = heat.pair.named(CELLS[heat.metric].meaning)
+    head, values = f"{meaning}, all samples", per_round[heat.metric].to_numpy()
     colors = np.where(values > 0, look.more, look.less)
     figure.add_bar(
         x=per_round["round"].to_numpy(),
@@ -77,7 +79,7 @@ def _add_rounds(
     )
     figure.update_layout(yaxis2=_ends(values))
     figure.add_annotation(
-        text=f"{meaning}, all samples",
+        text=head if len(head) <= _HEAD else meaning,
         x=0,
         y=1,
         xref="paper",
@@ -97,7 +99,8 @@ def _add_samples(figure: go.Figure, heat: Heat, look: Theme) -> None:
     values = heat.rows.means(column.name)
     y = heat.y(np.arange(heat.rows.num))
     mean = "mean " if heat.is_pooled else ""
-    names = heat.names()
+    # The name of a row tells its reward.
+    length = "" if has_rewards else f"<br>{mean}{column.meaning} %{{x:,.3~g}}"
     figure.add_bar(
         x=values,
         y=y,
@@ -105,10 +108,7 @@ def _add_samples(figure: go.Figure, heat: Heat, look: Theme) -> None:
         orientation="h",
         width=heat.rows.pool * (0.8 if len(values) <= _MANY else 1),
         marker={"color": look.quiet, "line": {"width": 0}},
-        text=names,
-        textposition="none",
-        hovertemplate=f"<b>{heat.noun} %{{text}}</b><br>"
-        f"{mean}{column.meaning} %{{x:,.3~g}}<extra></extra>",
+        hovertemplate=f"<b>%{{y}}</b>{length}<extra></extra>",
     )
     unknown = np.isnan(values)
     figure.add_scatter(
@@ -117,9 +117,7 @@ def _add_samples(figure: go.Figure, heat: Heat, look: Theme) -> None:
         xaxis="x2",
         mode="markers",
         marker=cross(look),
-        text=[name for name, is_it in zip(names, unknown, strict=True) if is_it],
-        hovertemplate=f"<b>{heat.noun} %{{text}}</b><br>no {column.meaning}"
-        "<extra></extra>",
+        hovertemplate=f"<b>%{{y}}</b><br>no {column.meaning}<extra></extra>",
     )
     figure.update_layout(xaxis2=_ends(values))
     # The last word is what the strip has room for.

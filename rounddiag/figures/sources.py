@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rounddiag.batch import Batch
-from rounddiag.core import round_frame, token_frame
+from rounddiag.core import token_frame
 from rounddiag.core.pairs import check_pair, pair_of, paired
 from rounddiag.errors import FrameError
 from rounddiag.figures.labels import short_name
-from rounddiag.schema import PLACE_MEANS, ROLE_MEANS, ROUNDS, SUMMARY, TOKENS, Pair
-from rounddiag.stats import positions, role_means, round_summary
+from rounddiag.schema import (
+    CELLS,
+    PLACE_MEANS,
+    ROLE_MEANS,
+    ROUNDS,
+    SUMMARY,
+    TOKENS,
+    Pair,
+)
+from rounddiag.stats import (
+    cell_frame,
+    positions,
+    role_means,
+    round_summary,
+)
 from rounddiag.stats.captured import num_picked
+from rounddiag.stats.pools import pool_of
+from rounddiag.stats.run_cells import MORE, P95
 
 if TYPE_CHECKING:
     from rounddiag.schema import Table
@@ -26,8 +41,9 @@ _SUMMARY = (
     *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
 )
 _PAIR = ("rollout_log_prob", "old_log_prob")
+_CELL = ("num_tokens", "mean_abs_diff", "max_abs_diff")
 # Characters of a score's name that the title of an axis has room for.
-_NAME = 16
+_NAME = 12
 
 
 def of_pair(
@@ -82,12 +98,20 @@ def summary_of(
     )
 
 
-def rounds_of(data: Batch | pd.DataFrame, *columns: str) -> tuple[pd.DataFrame, int]:
-    """Return the round frame and the number of samples; a frame needs `columns`."""
+def rounds_of(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+    """Return what a heatmap needs of each round of a sample, and how many samples.
+
+    A frame has it, if perhaps without `p95_abs_diff`; of a batch that is not asked for
+    where many samples share a row.
+    """
     if isinstance(data, pd.DataFrame):
-        ROUNDS.require(data.columns, *ROUNDS.keys, *columns)
+        table = CELLS if metric in MORE else ROUNDS
+        table.require(data.columns, *ROUNDS.keys, *_CELL, metric)
         return data, int(data["sample"].max()) + 1 if len(data) else 0
-    return round_frame(_batch(data)), data.num_samples
+    num_rounds = int(_batch(data).rounds.round.max()) + 1 if data.num_rounds else 0
+    is_alone = pool_of(data.num_samples, num_rounds) == 1
+    more = ([metric] if metric in MORE else []) + ([P95] if is_alone else [])
+    return cell_frame(data, more), data.num_samples
 
 
 def trajectory_of(

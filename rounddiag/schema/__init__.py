@@ -79,6 +79,19 @@ ROUNDS = Table(
     ),
 )
 
+# The cell of a heatmap: a round of a sample, with more than its frame tells.
+CELLS = Table(
+    one_row_per="sample and round",
+    built_by="stats.cell_frame",
+    keys=ROUNDS.keys,
+    columns=(
+        *ROUNDS.columns,
+        METRICS["prob_diff"],
+        number("beyond", "share of tokens beyond a ratio of 2"),
+        nat("p95_abs_diff", "95th percentile of |old - rollout| log-prob", "float64"),
+    ),
+)
+
 SAMPLES = Table(
     one_row_per="sample",
     built_by="sample_frame",

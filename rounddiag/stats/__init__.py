@@ -9,6 +9,7 @@ from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
 from rounddiag.stats.ranking import worst_cells, worst_samples, worst_tokens
 from rounddiag.stats.role_means import role_means
+from rounddiag.stats.run_cells import cell_frame
 from rounddiag.stats.samples import groups
 from rounddiag.stats.standardising import standardised
 from rounddiag.stats.summary import round_summary
@@ -18,6 +19,7 @@ from rounddiag.stats.worst import worst_round
 
 __all__ = [
     "FEW_SAMPLES",
+    "cell_frame",
     "cohorts",
     "conditional",
     "correlations",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Pooling: TypeAlias = Literal["max", "mean"]
 
 MAX_ROWS = 400
+# Cells of a figure whose JSON stays under 500 kB.
+_MAX_CELLS = 14_400
 _FACTS = ("sample_id", "group_id", "reward")
 
 
@@ -65,6 +67,18 @@ def samples_of(
     return found.assign(**known).reset_index()
 
 
+def pool_of(num_samples: int, num_rounds: int) -> int:
+    """Say how many neighbours share a row; none up to 400 rows and 14,400 cells.
+
+    Examples
+    --------
+    >>> pool_of(400, 36), pool_of(401, 1), pool_of(400, 60), pool_of(5000, 100)
+    (1, 2, 2, 35)
+    """
+    most = min(MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
+    return max(1, -(-num_samples // most))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """Rows of samples: one each, or pools of as many neighbours each.
@@ -79,15 +93,9 @@ class Rows:
 
     @property
     def pool(self) -> int:
-        """How many samples share a row; the last row may have fewer.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> [Rows(samples=pd.DataFrame(index=range(n))).pool for n in (0, 400, 401)]
-        [1, 1, 2]
-        """
-        return max(1, -(-len(self.samples) // MAX_ROWS))
+        """How many samples share a row; the last row may have fewer."""
+        num_rounds = self.samples["num_rounds"].max() if len(self.samples) else 0
+        return pool_of(len(self.samples), int(num_rounds))
 
     @property
     def num(self) -> int:

@@ -73,7 +73,7 @@ def row_of(
     taken = _finite_tokens(runs, tokens)
     values = how.measure.values(taken[how.measure.column])
     known = how.measure.in_rounds
-    totals = _sums(values, runs["num_finite"]) if known is None else runs[known]
+    totals = run_sums(values, runs["num_finite"]) if known is None else runs[known]
     found = {
         "num_samples": len(np.unique(runs["sample"])),
         "num_tokens": runs["num_tokens"].sum(),
@@ -99,8 +99,14 @@ def _finite_tokens(
     return {name: values[finite] for name, values in taken.items()}
 
 
-def _sums(values: Array, counts: Array) -> Array:
-    """Add up runs of these lengths, which can be 0."""
+def run_sums(values: Array, counts: Array) -> Array:
+    """Add up runs of these lengths, which can be 0.
+
+    Examples
+    --------
+    >>> run_sums(np.array([1.0, 2.0, 4.0]), np.array([2, 0, 1]))
+    array([3., 0., 4.])
+    """
     sums, some = np.zeros(len(counts)), counts > 0
     begins = (np.cumsum(counts) - counts)[some]
     sums[some] = np.add.reduceat(values, begins, dtype=np.float64)

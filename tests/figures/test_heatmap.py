@@ -16,6 +16,7 @@ from plotly.colors import unlabel_rgb
 from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures.scale import LogScale
+from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
@@ -31,13 +32,24 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
     np.testing.assert_array_equal(cells.text, [[2, 1], [3, 1], [1, 0]])
     largest = plot_heatmap(hand_batch(), metric="max_abs_diff").data[0]
     np.testing.assert_array_equal(largest.z, [[0.5, 1], [0.5, 2], [1, NAN]])
-    np.testing.assert_array_equal(cells.customdata[..., 0], largest.z)
-    np.testing.assert_array_equal(largest.customdata[..., 0], cells.z)
+    # Whatever the colour shows, a cell says its mean, 95 % and largest too.
+    p95 = [[0.25 + 0.95 * 0.25, 1], [0.25 + 0.9 * 0.25, 2], [1, 0]]
+    for figure, others in ((cells, [p95, largest.z]), (largest, [cells.z, p95])):
+        said = np.moveaxis(figure.customdata, -1, 0)
+        np.testing.assert_allclose(said, np.nan_to_num(others), rtol=1e-6)
+    assert cells.hovertemplate == (
+        "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
+        "<br>mean |old - rollout| log-prob %{z:.3g}"
+        "<br>95th percentile of |old - rollout| log-prob %{customdata[0]:.3g}"
+        "<br>largest |old - rollout| log-prob %{customdata[1]:.3g}<extra></extra>"
+    )
 
 
 def test_a_batch_and_its_round_frame_give_the_same_figure() -> None:
     batch = hand_batch()
-    assert plot_heatmap(round_frame(batch)) == plot_heatmap(batch)
+    assert plot_heatmap(cell_frame(batch)) == plot_heatmap(batch)
+    without = plot_heatmap(round_frame(batch)).data[0]
+    assert without.customdata.shape == (3, 2, 1)
 
 
 def test_the_axes_and_the_colour_bar_say_what_is_drawn() -> None:
@@ -94,20 +106,47 @@ def test_a_scale_of_one_value_or_none_has_two_ends() -> None:
     assert LogScale.around(np.array([0.0, NAN])) == LogScale(low=0.001, high=1.0)
 
 
-def test_512_samples_and_60_rounds_stay_under_500_kilobytes() -> None:
+@pytest.mark.parametrize(
+    ("num_samples", "num_rounds"), [(400, 36), (400, 60), (512, 60), (5000, 100)]
+)
+@pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff", "beyond"])
+def test_figures_of_many_samples_and_rounds_stay_under_500_kilobytes(
+    num_samples: int, num_rounds: int, metric: str
+) -> None:
     generator = np.random.default_rng(0)
-    num_rounds = generator.integers(1, 61, 512)
-    num_rounds[0] = 60
+    size = generator.integers(num_rounds // 2, num_rounds + 1, num_samples)
+    size[0] = num_rounds
     frame = pd.DataFrame(
         {
-            "sample": np.repeat(np.arange(512), num_rounds),
-            "round": np.concatenate([np.arange(num) for num in num_rounds]),
+            "sample": np.repeat(np.arange(num_samples), size),
+            "round": np.concatenate([np.arange(num) for num in size]),
         }
     )
-    frame["num_tokens"] = generator.integers(1, 1000, len(frame))
-    frame["mean_abs_diff"] = frame["max_abs_diff"] = generator.random(len(frame))
-    in_a_notebook = json.dumps(json.loads(plot_heatmap(frame).to_json()))
-    assert len(in_a_notebook) < 500_000
+    frame["num_tokens"] = generator.integers(1, 5000, len(frame))
+    names = ["mean_abs_diff", "mean_diff", "max_abs_diff", "k3", "prob_diff", "beyond"]
+    for name in [*names, "p95_abs_diff"]:
+        frame[name] = generator.random(len(frame))
+    frame["sample_id"] = "trajectory-" + frame["sample"].astype(str)
+    frame["reward"] = frame["sample"] / 7
+    figure = plot_heatmap(frame, metric=metric, order="worst")
+    assert len(figure.to_json().encode()) < 500_000
+
+
+def test_the_share_beyond_and_the_difference_of_probabilities_are_shown() -> None:
+    figure = plot_heatmap(hand_batch(), metric="beyond")
+    np.testing.assert_array_equal(figure.data[0].z, [[0, 1], [0, 1], [1, NAN]])
+    bar = figure.data[-1].marker.colorbar.title.text
+    assert bar == "share of tokens beyond a ratio of 2"
+    bar = plot_heatmap(hand_batch(), metric="prob_diff").data[-1].marker.colorbar
+    assert bar.title.text == "mean |old - rollout| probability"
+
+
+def test_samples_of_many_rounds_share_rows_earlier() -> None:
+    keys = {"sample": np.repeat(np.arange(145), 100), "round": np.tile(range(100), 145)}
+    frame = pd.DataFrame({**keys, "num_tokens": 1, "mean_abs_diff": 0.5})
+    figure = plot_heatmap(frame.assign(max_abs_diff=0.5))
+    assert figure.data[0].z.shape == (73, 100)
+    assert "145 samples: each row is 2 neighbours," in figure.layout.title.text
 
 
 def test_no_round_is_said_instead_of_drawn() -> None:
@@ -119,7 +158,11 @@ def test_no_round_is_said_instead_of_drawn() -> None:
 @pytest.mark.parametrize(
     ("option", "known"),
     [
-        ("metric", "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3']"),
+        (
+            "metric",
+            "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff',"
+            " 'beyond']",
+        ),
         ("pooling", "['max', 'mean']"),
     ],
 )
@@ -146,24 +189,38 @@ def test_rows_stand_in_the_order_that_was_asked_for() -> None:
     figure = plot_heatmap(hand_batch(), order="worst")
     np.testing.assert_array_equal(figure.data[0].z, [[1, NAN], [0.25, 2], [0.375, 1]])
     assert figure.layout.yaxis.title.text == "sample, worst first"
-    assert list(figure.layout.yaxis.ticktext) == ["2", "1", "0"]
-    assert figure.data[0].hovertext[:, 0].tolist() == ["2", "1", "0"]
+    # Ticks say numbers, cells look up the name of their row.
+    assert figure.layout.yaxis.labelalias == {
+        "0": "2",
+        "1": "1",
+        "2": "0",
+        "0.0": "sample 2",
+        "1.0": "sample 1",
+        "2.0": "sample 0",
+    }
+    assert (figure.layout.yaxis.tickformat, figure.layout.yaxis.hoverformat) == (
+        "d",
+        ".1f",
+    )
+    assert figure.data[0].hovertemplate.startswith("<b>%{y}<br>round %{x}</b><br>")
 
 
 def test_a_cell_names_its_sample_and_reward_without_markup() -> None:
     ids = ("<b>x</b>", "a" * 40, "c")
     batch = hand_batch(sample_ids=ids, rewards=torch.tensor([0.0, 0.5, NAN]))
-    assert plot_heatmap(batch).data[0].hovertext[:, 1].tolist() == [
-        "0 · &lt;b&gt;x&lt;/b&gt; · reward 0",
-        f"1 · {'a' * 28}… · reward 0.5",
-        "2 · c · reward nan",
+    names = plot_heatmap(batch).layout.yaxis.labelalias
+    assert [names[f"{row}.0"] for row in range(3)] == [
+        "sample 0 · &lt;b&gt;x&lt;/b&gt; · reward 0",
+        f"sample 1 · {'a' * 28}… · reward 0.5",
+        "sample 2 · c · reward nan",
     ]
 
 
 def test_groups_are_divided_by_lines() -> None:
     batch = hand_batch(group_ids=("g", "h", "g"))
     figure = plot_heatmap(batch, order="group")
-    assert list(figure.layout.yaxis.ticktext) == ["0", "2", "1"]
+    names = figure.layout.yaxis.labelalias
+    assert [names[str(row)] for row in range(3)] == ["0", "2", "1"]
     lines = figure.data[3]
     np.testing.assert_array_equal(lines.y[:2], [1.5, 1.5])
     np.testing.assert_array_equal(lines.x[:2], [-0.5, 1.5])
@@ -216,9 +273,11 @@ def test_above_400_samples_neighbours_share_a_row_and_the_figure_says_so() -> No
     assert cells.z.shape == (201, 1)
     assert (cells.y0, cells.dy) == (0.5, 2)
     assert cells.z[:2, 0].tolist() == [2, 4]
-    np.testing.assert_array_equal(
-        cells.customdata[[0, 200], 0], [[2, 1.5, 2], [401, 401, 1]]
-    )
+    # Mean and largest, and how many samples.
+    np.testing.assert_array_equal(cells.customdata[[0, 200], 0], [[1.5, 2], [401, 401]])
+    assert cells.hovertext[[0, 200], 0].tolist() == [2, 1]
+    names = figure.layout.yaxis.labelalias
+    assert (names["0.5"], names["400"]) == ("2 samples from 0", "400")
     assert "401 samples: each row is 2 neighbours," in figure.layout.title.text
     assert "largest value" in figure.layout.title.text
     mean = plot_heatmap(frame, pooling="mean")
@@ -239,12 +298,14 @@ def test_a_frame_without_the_columns_is_told() -> None:
     frame = pd.DataFrame({"sample": [0], "round": [0], "num_tokens": [1]})
     message = (
         "expected a frame with one row per sample and round and the columns ['sample',"
-        " 'round', 'num_tokens', 'mean_abs_diff', 'max_abs_diff', 'k3']; found"
+        " 'round', 'num_tokens', 'mean_abs_diff', 'max_abs_diff', '{0}']; found"
         " ['sample', 'round', 'num_tokens'], without ['mean_abs_diff', 'max_abs_diff',"
-        " 'k3']. Build it with `rounddiag.round_frame(batch)`."
+        " '{0}']. Build it with `rounddiag.{1}(batch)`."
     )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_heatmap(frame, metric="k3")
+    for metric, builder in (("k3", "round_frame"), ("beyond", "stats.cell_frame")):
+        wanted = re.escape(message.format(metric, builder))
+        with pytest.raises(FrameError, match=f"^{wanted}$"):
+            plot_heatmap(frame, metric=metric)
 
 
 def corners(path: Sequence[float | None]) -> tuple[float, float]:
@@ -267,4 +328,5 @@ def test_another_pair_is_named_everywhere() -> None:
     assert bar == "mean |current - rollout| log-prob [nat]"
     assert "mean |current - rollout| log-prob %{z:.3g}" in figure.data[0].hovertemplate
     assert "old" not in json.dumps(figure.to_dict()["layout"]["annotations"])
-    assert plot_heatmap(round_frame(batch, a="current")) == figure
+    frame = round_frame(batch, a="current")
+    np.testing.assert_array_equal(plot_heatmap(frame).data[0].z, figure.data[0].z)
