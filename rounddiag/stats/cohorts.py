@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
-from rounddiag.stats.captured import fair_part
+from rounddiag.stats.given import fair
 from rounddiag.stats.parts import each, parts_of_cohorts
 
 if TYPE_CHECKING:
@@ -137,11 +137,8 @@ def _of_parts(
     statistic: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> pd.DataFrame:
     """Return the statistic of each part that `by` divides the samples into."""
-    if isinstance(data, Batch):
-        data = fair_part(data)
-        rounds = round_frame(data)
-    else:
-        rounds = rounds_of_tokens(data)
+    data = fair(data)
+    rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
     return each(rounds, parts_of_cohorts(data, rounds, by), statistic)
 
 

@@ -14,9 +14,9 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.core.measures import measure_of, prob_diffs_of
-from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
+from rounddiag.stats.given import fair
 from rounddiag.stats.measuring import measured
 from rounddiag.stats.splits import split_by, split_rounds
 
@@ -90,7 +90,7 @@ def conditional(
     ['failed', 'solved', 'truncated']
     """
     measure = measure_of(metric)
-    data = fair_part(data) if isinstance(data, Batch) else data
+    data = fair(data)
     tokens = known_tokens(data, measure)
     values = measured(tokens, measure)
     split = split_rounds(tokens) if by is None else split_by(data, tokens, by)

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.schema import SAMPLES
 from rounddiag.stats.by import numbered
-from rounddiag.stats.captured import fair_part
+from rounddiag.stats.given import fair
 from rounddiag.stats.parts import each, parts_of_samples
 from rounddiag.stats.resampling import MIN_DRAWN, Resampling
 
@@ -83,11 +83,8 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     >>> found["column"].tolist()[:3]
     ['reward', 'num_rounds', 'num_tokens']
     """
-    if isinstance(data, pd.DataFrame):
-        samples = data
-    else:
-        data = fair_part(data)
-        samples = _samples(data)
+    data = fair(data, "sample")
+    samples = data if isinstance(data, pd.DataFrame) else _samples(data)
     SAMPLES.require(samples.columns, _VALUE)
     return each(samples, parts_of_samples(data, samples, by), _correlations)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from rounddiag.core import rounds_of_tokens
 from rounddiag.core.frames import round_frame_and_diffs
@@ -14,8 +13,11 @@ from rounddiag.core.measures import prob_diffs, prob_diffs_of
 from rounddiag.core.pairs import check_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.by import check_few, numbered, values_of_batch, values_of_frame
+from rounddiag.stats.given import need_frame
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
@@ -105,12 +107,7 @@ def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
 
 def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
     """Take the rounds of a token frame, which has one pair of scores."""
-    if not isinstance(tokens, pd.DataFrame):
-        raise FrameError.build(
-            expected="a Batch or a token frame",
-            found=f"a {type(tokens).__name__}",
-            advice="Open a file with `rounddiag.load(path)` first.",
-        )
+    need_frame(tokens)
     check_pair(tokens, a, b)
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag.core import sample_frame
 from rounddiag.schema import SAMPLES
-from rounddiag.stats.captured import fair_part
+from rounddiag.stats.given import fair
 from rounddiag.stats.parts import each, parts_of_samples
 
 if TYPE_CHECKING:
@@ -57,11 +57,8 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
       group_id  num_samples  mean_abs_diff  highest
     0        a            2            0.2      0.5
     """
-    if isinstance(data, pd.DataFrame):
-        samples = data
-    else:
-        data = fair_part(data)
-        samples = sample_frame(data)
+    data = fair(data, "sample")
+    samples = data if isinstance(data, pd.DataFrame) else sample_frame(data)
     needed = ("group_id", "num_tokens", "num_nonfinite", _VALUE)
     SAMPLES.require(samples.columns, *needed)
     return each(samples, parts_of_samples(data, samples, by), _groups)

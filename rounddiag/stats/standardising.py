@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
-from rounddiag.stats.captured import fair_part
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.conditional import PROB_EDGES, known_tokens, prob_bin
+from rounddiag.stats.given import fair
 from rounddiag.stats.measuring import measured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+
+    from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
 
@@ -72,7 +73,7 @@ def standardised(
     1  0.50         0.500     0.75
     """
     measure = measure_of(metric)
-    data = fair_part(data) if isinstance(data, Batch) else data
+    data = fair(data)
     tokens = known_tokens(data, measure)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, values = tokens["round"].to_numpy(), measured(tokens, measure)

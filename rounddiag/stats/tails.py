@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.stats.captured import fair_part
+from rounddiag.stats.given import fair
 from rounddiag.stats.splits import split_by, split_rounds
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     >>> float(found.loc[found["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    data = fair_part(data) if isinstance(data, Batch) else data
+    data = fair(data)
     tokens = token_frame(data) if isinstance(data, Batch) else data
     schema.TOKENS.require(tokens.columns, "round", "diff")
     split = split_rounds(tokens) if by is None else split_by(data, tokens, by)

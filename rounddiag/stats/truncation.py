@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
 from rounddiag.errors import FrameError
-from rounddiag.stats.captured import fair_part
+from rounddiag.stats.given import fair
 from rounddiag.stats.parts import each, parts_of_rounds
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def truncation(
     0          0.33              1.0                   0.5
     """
     limits = _limits(threshold, floor)
+    data = fair(data)
     if isinstance(data, Batch):
-        data = fair_part(data)
         rounds, tokens = round_and_token_frames(data)
     else:
         rounds, tokens = rounds_of_tokens(data), data
