@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
+from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.figures import png
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import plotly.graph_objects as go
 
 Array = np.ndarray[Any, Any]
@@ -89,3 +92,12 @@ def seen_by_deuteranopes(color: Array) -> Array:
     """Return the linear RGB that looks to everybody as this one to deuteranopes."""
     seen: Array = np.clip(color @ _DEUTERANOPIA.T, 0, 1)
     return seen
+
+
+def colors_of(names: Iterable[str]) -> Array:
+    """Return the linear RGB of colours as plotly writes them."""
+    rows = [
+        hex_to_rgb(name) if name.startswith("#") else unlabel_rgb(name)
+        for name in names
+    ]
+    return linear(np.array(rows) / 255)

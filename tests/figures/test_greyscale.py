@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import kaleido
 import numpy as np
 import pytest
 import torch
-from plotly.colors import hex_to_rgb, unlabel_rgb
 
 import rounddiag as rd
 from rounddiag import figures
-from rounddiag.figures.round_lines import MAX_LINES
 from rounddiag.figures.theme import DARK, LIGHT, Theme
 from tests.batches import padded
 from tests.browser.conftest import NO_BROWSER, find_browser
-from tests.figures.pictures import (
-    Array,
-    ink,
-    laboratory,
-    lightness,
-    linear,
-    picture,
-    seen_by_deuteranopes,
-    without,
-)
+from tests.figures.pictures import Array, colors_of, ink, lightness, picture, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import plotly.graph_objects as go
 
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8
-# In CIE L*a*b*, where 2 are just seen by those who compare.
-COLORS_APART = 20
 THEMES = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
 WINDOW, HEALTHY = (
     rd.load(f"sample_data/{name}.parquet") for name in ("image_window", "healthy")
@@ -52,20 +37,26 @@ FIGURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "conditional": (WINDOW, {}),
     "compare": ([HEALTHY, WINDOW], {}),
 }
-# Two traces of a figure that only their lightness tells apart, or that touch.
-BY_LIGHTNESS = {
-    "means and survivors": ("rounds", 1, 0),
-    "bars to 90 % and to 99 %": ("rounds, quantiles", 0, 1),
-    "bars to 99 % and to the largest": ("rounds, quantiles", 1, 2),
-    "median and bar": ("rounds, quantiles", 3, 0),
-    "counts, first and second": ("rounds, by", 6, 7),
-    "counts, second and third": ("rounds, by", 7, 8),
-    "log-probs of both engines": ("trajectory", 3, 4),
-    "tail, first and second": ("tail", 0, 1),
-    "tail, second and third": ("tail", 1, 2),
-    "tail, third and last": ("tail", 2, 3),
-    "as it is, as if alike": ("conditional", 13, 14),
-    "first and second batch": ("compare", 0, 2),
+# What is drawn, on which y axis, and the how manyth of these in the figure.
+Trace: TypeAlias = tuple[str, str, int]
+# Two traces that their lightness tells apart.
+BY_LIGHTNESS: dict[str, tuple[str, Trace, Trace]] = {
+    "survivors": ("rounds", ("lines+markers", "y", 0), ("lines", "y", 0)),
+    "90 %, 99 %": ("rounds, quantiles", ("bar", "y", 0), ("bar", "y", 1)),
+    "99 %, largest": ("rounds, quantiles", ("bar", "y", 1), ("bar", "y", 2)),
+    "median, 90 %": ("rounds, quantiles", ("markers", "y", 0), ("bar", "y", 0)),
+    "counts 0, 1": ("rounds, by", ("bar", "y2", 0), ("bar", "y2", 1)),
+    "counts 1, 2": ("rounds, by", ("bar", "y2", 1), ("bar", "y2", 2)),
+    "log-probs": ("trajectory", ("lines", "y2", 0), ("lines", "y2", 1)),
+    "tails 0, 1": ("tail", ("lines", "y", 0), ("lines", "y", 1)),
+    "tails 1, 2": ("tail", ("lines", "y", 1), ("lines", "y", 2)),
+    "tails 2, 3": ("tail", ("lines", "y", 2), ("lines", "y", 3)),
+    "as if alike": (
+        "conditional",
+        ("lines+markers", "y3", 0),
+        ("lines+markers", "y3", 1),
+    ),
+    "batches": ("compare", ("lines+markers", "y", 0), ("lines+markers", "y", 1)),
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:The kopts argument is ignored")
@@ -89,14 +80,25 @@ def drawn(name: str, theme: str) -> tuple[go.Figure, Array]:
     return figure, picture(figure)
 
 
+def place(figure: go.Figure, trace: Trace) -> int:
+    """Return the number of a trace in its figure."""
+    kind, axis, number = trace
+    return [
+        index
+        for index, one in enumerate(figure.data)
+        if (one.mode if one.type == "scatter" else one.type, one.yaxis or "y")
+        == (kind, axis)
+    ][number]
+
+
 @cache
-def inked(name: str, trace: int, theme: str) -> tuple[Array, Array]:
+def inked(name: str, trace: Trace, theme: str) -> tuple[Array, Array]:
     """The picture, and where the trace is in it."""
     figure, shown = drawn(name, theme)
-    return shown, ink(shown, picture(without(figure, trace)))
+    return shown, ink(shown, picture(without(figure, place(figure, trace))))
 
 
-def median_lightness(name: str, trace: int, look: Theme) -> float:
+def median_lightness(name: str, trace: Trace, look: Theme) -> float:
     shown, where = inked(name, trace, look.name)
     assert where.sum() >= 10  # pixels
     return float(np.median(lightness(shown[where])))
@@ -115,13 +117,16 @@ def test_two_things_differ_in_grey_and_from_the_paper(pair: str, look: Theme) ->
 @THEMES
 def test_the_bar_of_the_worst_round_differs_in_grey(look: Theme) -> None:
     figure, _ = drawn("rounds", look.name)
-    bars = lightness(colors_of(figure.data[3].marker.color))
+    counts = figure.data[place(figure, ("bar", "y2", 0))]
+    bars = lightness(colors_of(counts.marker.color))
     assert np.ptp(bars) >= APART
 
 
 @THEMES
 def test_stems_tell_their_sign_by_their_side(look: Theme) -> None:
-    more, less = (inked("trajectory", trace, look.name)[1] for trace in (0, 1))
+    more, less = (
+        inked("trajectory", ("lines", "y", number), look.name)[1] for number in (0, 1)
+    )
     assert np.nonzero(more)[0].max() <= np.nonzero(less)[0].min() + 1
 
 
@@ -133,8 +138,10 @@ def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(look: Theme) ->
     figure = figures.plot_heatmap(zeros, layers=layers, theme=look.name)
     shown = picture(figure)
     cells, hatched = (
-        lightness(box(shown, ink(shown, picture(without(figure, trace)))))
-        for trace in (0, 1)
+        lightness(
+            box(shown, ink(shown, picture(without(figure, place(figure, trace)))))
+        )
+        for trace in (("heatmap", "y", 0), ("lines", "y", 0))
     )
     assert np.ptp(np.percentile(hatched, [10, 95])) >= APART
     gap = 1 / 4  # less of the rectangle is between cells
@@ -147,71 +154,3 @@ def box(shown: Array, where: Array) -> Array:
     rows, columns = np.nonzero(where)
     part: Array = shown[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     return part
-
-
-@THEMES
-@pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff"])
-def test_a_scale_grows_lighter_or_darker_throughout(metric: str, look: Theme) -> None:
-    figure = figures.plot_heatmap(WINDOW, metric=metric, theme=look.name)
-    scale = colors_of([color for _, color in figure.data[0].colorscale])
-    for seen in (scale, seen_by_deuteranopes(scale)):
-        steps = np.diff(lightness(seen))
-        assert (steps >= 0).all() or (steps <= 0).all()
-        assert abs(steps.sum()) >= 4 * APART
-
-
-@THEMES
-def test_colours_of_sign_and_marks_differ_to_deuteranopes(look: Theme) -> None:
-    colors = colors_of([look.more, look.less, look.quiet, look.text])
-    seen = laboratory(seen_by_deuteranopes(colors))
-    for one, other in combinations(seen, 2):
-        assert np.linalg.norm(one - other) >= COLORS_APART
-
-
-def test_the_points_of_both_signs_have_two_symbols() -> None:
-    for plot in (figures.plot_probabilities, figures.plot_log_ppl):
-        figure = plot(WINDOW)
-        points = [one for one in figure.data if one.customdata is not None]
-        assert len(points) == 2
-        for trace in points:
-            signs = np.array(trace.customdata)[:, -1] > 0
-            up = np.array(trace.marker.symbol) == "triangle-up"
-            assert (up == signs).all()
-            assert signs.any()
-            assert not signs.all()
-        assert "▲" in figure.layout.title.text
-        assert "▼" in figure.layout.title.text
-
-
-def test_no_two_lines_have_one_symbol() -> None:
-    many = np.arange(64) % MAX_LINES
-    by = replace(WINDOW, sample_columns={"rank": many})
-    batches = [HEALTHY] * MAX_LINES
-    rounds = figures.plot_rounds(by, by="rank").data
-    compared = figures.plot_compare(batches, layers={"difference": False}).data
-    for traces in (rounds, compared):
-        lines = [one for one in traces if one.type == "scatter" and len(one.x)]
-        drawn = [one for one in lines if one.mode == "lines+markers"]
-        assert len({line.marker.symbol for line in drawn}) == MAX_LINES
-
-
-@THEMES
-def test_counts_of_all_lines_of_a_stack_differ_from_their_neighbours(
-    look: Theme,
-) -> None:
-    many = np.arange(64) % MAX_LINES
-    by = replace(WINDOW, sample_columns={"rank": many})
-    figure = figures.plot_rounds(by, by="rank", theme=look.name)
-    bars = [one.marker.color[0] for one in figure.data if one.yaxis == "y2"]
-    stack = lightness(colors_of(bars))
-    assert len(stack) == MAX_LINES
-    assert abs(np.diff(stack)).min() >= APART
-
-
-def colors_of(names: Iterable[str]) -> Array:
-    """Return the linear RGB of colours as plotly writes them."""
-    rows = [
-        hex_to_rgb(name) if name.startswith("#") else unlabel_rgb(name)
-        for name in names
-    ]
-    return linear(np.array(rows) / 255)
