@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rounddiag.core.pairs import pair_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -42,7 +44,7 @@ def redacted(batch: Batch) -> Batch:
         group_ids=_numbered(batch.group_ids),
         sample_columns=_numbers(batch.sample_columns),
         round_columns=_numbers(batch.round_columns),
-        meta=_meta(batch.meta),
+        meta={**_meta(batch.meta), **_pair(batch)},
     )
 
 
@@ -76,6 +78,13 @@ def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     settings = sampling if isinstance(sampling, dict) else {}
     numbers = {k: v for k, v in settings.items() if _is_number(v)}
     return {**words, **counts, "sampling": numbers, "redacted": True}
+
+
+def _pair(batch: Batch) -> dict[str, Any]:
+    """Keep which scores are compared, as their names stay."""
+    pair = pair_of(batch)
+    is_known = {pair.a, pair.b} <= {"old", "rollout", *batch.scores}
+    return {"pair": [pair.a, pair.b]} if is_known and not pair.is_standard else {}
 
 
 def _is_number(value: object) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
+from rounddiag.core.pairs import paired
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import objects, png
 
@@ -143,3 +144,14 @@ def test_a_bare_batch_is_redacted_too(full: Batch, tmp_path: Path) -> None:
     again = load_parquet(tmp_path / "bare.parquet")
     assert (again.sample_ids, again.group_ids) == (None, None)
     assert again.meta["redacted"] is True
+
+
+def test_which_scores_are_compared_stays(full: Batch, tmp_path: Path) -> None:
+    scored = replace(full, scores={"current": full.old_log_probs + 0.5})
+    for a, meta in (("current", ["current", "rollout"]), ("old", None)):
+        save(paired(scored, a, "rollout"), tmp_path / f"{a}.parquet", redact=True)
+        assert load_parquet(tmp_path / f"{a}.parquet").meta.get("pair") == meta
+    # What is not the name of a score could be anything.
+    odd = replace(full, meta={"pair": ["Jane Doe", "rollout"]})
+    save(odd, tmp_path / "odd.parquet", redact=True)
+    assert "pair" not in load_parquet(tmp_path / "odd.parquet").meta
