@@ -98,6 +98,10 @@ def plot_conditional(
     are the same means as if each round had sampled what all rounds together did. Where
     the diamonds rise and the points do not, it was only the tokens.
 
+    With `by`, lines that separate say that one rank, replica or kind of sample is
+    computed differently at equally likely tokens. A metric with a sign, `diff` say,
+    has a linear axis: noise lies on both sides of zero, a fault on one.
+
     Examples
     --------
     >>> import rounddiag as rd

@@ -11,12 +11,10 @@ from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.panel_words import (
     cautions,
-    heads,
     panel_names,
+    panels_of,
     why_empty,
-    why_nothing,
 )
-from rounddiag.figures.panels import Panels
 from rounddiag.figures.sources import num_picked_of, of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
@@ -95,7 +93,8 @@ def plot_log_ppl(
     the observation, its images, the context; a cloud that is off by the same in both
     panels is a temperature, or another model; a few points far above, single samples
     with a broken context. Above 5,000 points the panels are images of their density
-    with the 30 worst on top.
+    with the 30 worst on top. With `by`, a panel that lifts off alone is the rank,
+    replica or kind of sample that is at fault.
 
     References
     ----------
@@ -116,9 +115,7 @@ def plot_log_ppl(
     title = "Log-perplexity of samples"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "sample"), look)
-    panels = Panels(
-        names=names, heads=heads(agreed, "sample"), whys=why_nothing(agreed, names)
-    )
+    panels = panels_of(agreed, names, "sample")
     x = Bins.around(*(points[n].to_numpy() for n in ("x", "y")), num=panels.num_bins)
     cells, marks = _divided(points, x, look)
     lines = _explanation(cells, drawn, pair, look)

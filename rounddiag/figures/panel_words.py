@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks.words import count
 from rounddiag.figures.labels import CROSS, number
+from rounddiag.figures.panels import Panels
 from rounddiag.figures.round_lines import check_few_lines, shortened
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FIRST_AND_LATER = ("first round", "later rounds")
+# Characters of a name, which is bold, in half a figure of 400 pixels.
+_NAME = 20
 
 
 def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
@@ -27,33 +30,37 @@ def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
     """
     if by is None:
         return [*_FIRST_AND_LATER]
-    names = [shortened(f"{by} {value}") for value in values]
+    names = [shortened(f"{by} {value}", _NAME) for value in values]
     check_few_lines(by, len(names))
     return names
 
 
-def why_nothing(agreed: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Say of each panel why it is empty if it is."""
-    nonfinite = agreed["num_nonfinite"].to_numpy()
-    return [
-        f"{CROSS} none finite" if num else f"no {name}"
-        for num, name in zip(nonfinite, names, strict=True)
-    ]
-
-
-def heads(agreed: pd.DataFrame, noun: str, *, signed: bool = False) -> list[list[str]]:
-    """Say over each panel how well both engines agree.
+def panels_of(
+    agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
+) -> Panels:
+    """Say over each panel how well both engines agree, and in it why it is empty.
 
     Parameters
     ----------
     agreed : DataFrame
         As `stats.agreement` gives it.
+    names : sequence of str
+        Of the panels.
     noun : str
         What was counted.
     signed : bool
         Give the signed mean instead of Pearson's r, where x and y are no pair.
     """
-    return [_head(row, noun, signed=signed) for _, row in agreed.iterrows()]
+    rows = [row for _, row in agreed.iterrows()]
+    return Panels(
+        names=names,
+        heads=[_head(row, noun, signed=signed) for row in rows],
+        whys=[_why(row, name) for row, name in zip(rows, names, strict=True)],
+    )
+
+
+def _why(row: pd.Series[Any], name: str) -> str:
+    return f"{CROSS} none finite" if row["num_nonfinite"] else f"no {name}"
 
 
 def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:

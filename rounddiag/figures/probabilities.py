@@ -14,12 +14,10 @@ from rounddiag.figures.labels import number
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.panel_words import (
     cautions,
-    heads,
     panel_names,
+    panels_of,
     why_empty,
-    why_nothing,
 )
-from rounddiag.figures.panels import Panels
 from rounddiag.figures.sources import num_picked_of, of_pair, pairs_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.figures.token_marks import HOVER, NUMBERS, token_marks
@@ -106,7 +104,8 @@ def plot_probabilities(
     logit processor that one engine applies; points along the lower edge are tokens that
     training finds nearly impossible: another tokenization, a wrong mask, another
     model. With `axes="diff"` noise is a trumpet that opens towards probability 0, and a
-    fault lies on one side of zero.
+    fault lies on one side of zero. With `by`, the panels are those of one rank,
+    replica or number of screenshots each (`num_images`).
 
     References
     ----------
@@ -119,13 +118,7 @@ def plot_probabilities(
     >>> rd.plot_probabilities(batch).layout.yaxis.title.text
     'probability by the training engine'
     """
-    if axes not in _LABELS:
-        raise FrameError.build(
-            key="axes",
-            expected=f"one of {list(_LABELS)}",
-            found=repr(axes),
-            advice='Leave it out for "probability".',
-        )
+    _check(axes)
     look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
     data, pair = of_pair(data, a, b)
     tokens = pairs_of(data)
@@ -137,11 +130,7 @@ def plot_probabilities(
     title = "Token probabilities"
     if not agreed["num"].any():
         return empty_figure(title, why_empty(agreed, "token"), look)
-    panels = Panels(
-        names=names,
-        heads=heads(agreed, "token", signed=axes == "diff"),
-        whys=why_nothing(agreed, names),
-    )
+    panels = panels_of(agreed, names, "token", signed=axes == "diff")
     ends = token_bins(pairs, axes, panels.num_bins)
     lines = _explanation(pairs, ends, drawn, pair, look)
     lines += cautions(agreed, "token", num_picked_of(data))
@@ -161,6 +150,16 @@ def plot_probabilities(
     if axes == "diff":
         _set_ticks(figure, ends[1])
     return figure
+
+
+def _check(axes: str) -> None:
+    if axes not in _LABELS:
+        raise FrameError.build(
+            key="axes",
+            expected=f"one of {list(_LABELS)}",
+            found=repr(axes),
+            advice='Leave it out for "probability".',
+        )
 
 
 def _explanation(

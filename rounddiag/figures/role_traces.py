@@ -26,7 +26,7 @@ def add_means(
     figure: go.Figure, line: RoundLine, axis: MeanAxis, unit: str, look: Theme
 ) -> None:
     """Draw a mean in each row, with its interval; a cross where there is none."""
-    found, y = line.rows, _places(line)
+    found, y = line.rows, _places(line).to_numpy()
     extra = f", {line.name}" if line.name else ""
     hover = means.hover_texts(found, [safe(r) + extra for r in found["role"]], unit)
     figure.add_scatter(
@@ -47,7 +47,7 @@ def add_means(
     )
     without = np.flatnonzero(found["mean"].isna())
     texts, floor = [hover[i] for i in without], np.full(len(without), axis.low)
-    means.add_undefined(figure, floor, y.iloc[without], texts, look)
+    means.add_undefined(figure, floor, y[without], texts, look)
 
 
 def add_counts(figure: go.Figure, lines: list[RoundLine], look: Theme) -> None:

@@ -96,6 +96,8 @@ def plot_roles(
     thought, that one of them has forgotten something it read; special tokens, or the
     first token of rounds, that their templates differ; the last one, that their stop
     tokens do. First and last tokens, as diamonds, are counted in their roles too.
+    With `by`, the points of a row are those of its values: a fault of one rank, replica
+    or kind of sample stands apart in the roles that it touches.
 
     Examples
     --------

@@ -43,9 +43,8 @@ _COLORS = {
 MAX_LINES = len(_SIGNS)
 # Intervals of one round stand beside each other, in this share of its place.
 _SPREAD = 0.5
-# Characters of a name, and of a line of the key in a figure of 400 pixels.
-_NAME, _KEY = 24, 44
-_START = 14
+# Characters of a line of the key in a figure of 400 pixels.
+_KEY = 44
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +115,8 @@ def line_of(
     )
 
 
-def shortened(value: object) -> str:
-    """Write a value, which may be untrusted text, in up to 24 characters.
+def shortened(value: object, longest: int = 24) -> str:
+    """Write a value, which may be untrusted text, in so many characters.
 
     Examples
     --------
@@ -125,11 +124,11 @@ def shortened(value: object) -> str:
     ('&lt;b&gt;', 'a name that go…on and on')
     """
     text = " ".join(str(value).split())
-    # What tells names apart is often at their end.
-    short = (
-        text if len(text) <= _NAME else f"{text[:_START]}…{text[_START + 1 - _NAME :]}"
-    )
-    return escape(short, quote=False)  # plotly shows &quot; as it is
+    if len(text) > longest:
+        # What tells names apart is often at their end.
+        start = longest * 7 // 12
+        text = f"{text[:start]}…{text[start + 1 - longest :]}"
+    return escape(text, quote=False)  # plotly shows &quot; as it is
 
 
 def key_lines(by: str, lines: Sequence[RoundLine]) -> list[str]:

@@ -94,7 +94,8 @@ def plot_tail(
     with more noise; one that leaves them in the lower half only, with a shelf or a slow
     decay, has a few tokens that are computed from another context. Read at the shaded
     edges, the lines are the shares that clipping at a ratio of 2 or 5 would touch.
-    The end of a line is one token, and says little.
+    The end of a line is one token, and says little. With `by`, a fault of one rank,
+    replica or kind of sample is a line that leaves the others.
 
     Examples
     --------

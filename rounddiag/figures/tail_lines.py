@@ -102,8 +102,8 @@ def add_names(figure: go.Figure, lines: Sequence[RoundLine], look: Theme) -> Non
     for index, place in zip(order, spread(wanted, _NAME_HEIGHT), strict=True):
         _add_name(figure, lines[index], low + place / scale, look)
     # Over the names, which begin with a stroke.
-    place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
-    _add_label(figure, "round", look, **place)
+    over = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
+    _add_label(figure, "round", look, **over)
 
 
 def spread(places: np.ndarray[Any, Any], gap: float) -> list[float]:
