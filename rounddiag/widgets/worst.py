@@ -1,0 +1,54 @@
+"""The worst tokens, rounds and samples, with what the page shows of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rounddiag.core import round_frame
+from rounddiag.figures.reading import NO_TEXT
+from rounddiag.stats import worst_cells, worst_samples, worst_tokens
+from rounddiag.text import pieces
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+
+
+def worst_of(batch: Batch, tokens: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Find the worst of some tokens of a batch, the worst first.
+
+    Parameters
+    ----------
+    batch : Batch
+    tokens : DataFrame
+        A token frame of it, or a part of that.
+
+    Returns
+    -------
+    dict of DataFrame
+        `tokens`, with the `piece` of each, `rounds` and `samples`.
+    """
+    return {
+        "tokens": _with_pieces(batch, worst_tokens(tokens)),
+        "rounds": worst_cells(tokens),
+        "samples": _with_names(batch, worst_samples(tokens)),
+    }
+
+
+def _with_pieces(batch: Batch, worst: pd.DataFrame) -> pd.DataFrame:
+    if batch.is_redacted:
+        return worst.assign(piece=NO_TEXT)
+    starts = round_frame(batch)[["sample", "round", "start"]]
+    known = worst.merge(starts, on=["sample", "round"], how="left")
+    first = batch.offsets.cpu().numpy()[known["sample"]]
+    places = first + known["start"].to_numpy() + known["token"].to_numpy()
+    ids = batch.response_ids.cpu().numpy()[places]
+    texts = pieces(ids, batch.tokenizer, starts=range(len(ids)))
+    return worst.assign(piece=texts)
+
+
+def _with_names(batch: Batch, worst: pd.DataFrame) -> pd.DataFrame:
+    if batch.sample_ids is None:
+        return worst
+    return worst.assign(sample_id=[batch.sample_ids[i] for i in worst["sample"]])

@@ -1,0 +1,171 @@
+"""How fast the explorer answers in a browser, beside plotly's own FigureWidget.
+
+python -m tests.benchmarks.explorer [--clicks 20]
+
+Times are taken in the page: from the start of a cell, or the end of the mouse's click,
+to the frame after the one in which the answer is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import ARGUMENTS, ARTEFACTS, ROOT, find_browser
+from tests.browser.lab import LabNotebook
+from tests.browser.server import jupyterlab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Locator
+
+# Samples, rounds and generated tokens of each sample.
+CASES = {
+    "512 samples x 60 rounds": (512, 60, 1200),
+    "10,000 tokens a sample": (16, 20, 10_000),
+    "32,000 tokens a sample": (8, 30, 32_000),
+}
+_SETUP = """import sys
+sys.path.insert(0, {root!r})
+import os
+os.chdir({root!r})
+import rounddiag as rd
+from tests.benchmarks.explorer_cells import batch_of, stock_widgets
+batch = batch_of(*{shape})"""
+_CELLS = (
+    "rd.explore(batch, order='sample', current={'sample': 0, 'round': 0})",
+    "rd.explore(batch)",
+    "from ipywidgets import VBox\nVBox(stock_widgets(batch))",
+)
+# From a start that is a moment or an event, until a condition has been painted.
+_WATCH = """([condition, event]) => {
+  const holds = new Function(`return ${condition}`);
+  globalThis.answered = new Promise((done) => {
+    const watch = (start) => {
+      const look = () => {
+        let isThere = false;
+        try { isThere = holds(); } catch { /* not yet */ }
+        requestAnimationFrame(isThere ? () => done(performance.now() - start) : look);
+      };
+      look();
+    };
+    if (!event) return watch(performance.now());
+    const once = { capture: true, once: true };
+    addEventListener(event, () => watch(performance.now()), once);
+  });
+}"""
+_RUN = """(index) => {
+  jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+  return jupyterapp.commands.execute('notebook:run-cell');
+}"""
+_PAGE = "document.querySelectorAll('.rdx')[{index}]"
+_PAINTED = (
+    _PAGE + ".querySelectorAll('.rdx-plot svg.main-svg').length >= 3"
+    " && " + _PAGE + ".querySelector('.rdx-text pre span')"
+)
+_STOCK = ".js-plotly-plot:not(.rdx-plot)"
+_TITLE = _PAGE.format(index=0) + ".querySelector('.rdx-title').textContent"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clicks", type=int, default=20)
+    clicks = parser.parse_args().clicks
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_browser(), args=ARGUMENTS
+        )
+        with jupyterlab(Path(folder), Path(folder)) as address:
+            for name, shape in CASES.items():
+                print(name)
+                write_notebook(Path(folder) / "benchmark.ipynb", shape)
+                lab = LabNotebook(browser, address, ARTEFACTS)
+                lab.open("benchmark.ipynb")
+                measure(lab, min(clicks, shape[0] - 1))
+                lab.close()
+        browser.close()
+
+
+def write_notebook(path: Path, shape: tuple[int, int, int]) -> None:
+    sources = (_SETUP.format(root=str(ROOT), shape=shape), *_CELLS)
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nb = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in sources],
+        metadata={"kernelspec": kernel},
+    )
+    nbformat.write(nb, path)
+
+
+def measure(lab: LabNotebook, clicks: int) -> None:
+    """Print what one batch takes in a fresh page."""
+    lab.page.evaluate(_RUN, 0)
+    told("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
+    told("first paint, plotly.js there", [painted(lab, cell=2)])
+    told("click a cell to its tokens", [*cell_clicks(lab, clicks)])
+    told("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
+
+
+def told(name: str, seconds: list[float]) -> None:
+    middle, high = np.percentile(seconds, [50, 95])
+    print(f"  {name:45} median {middle:6.3f} s, p95 {high:6.3f} s, n {len(seconds)}")
+
+
+def painted(lab: LabNotebook, cell: int) -> float:
+    """Run a cell with an explorer; wait for its figures and its text."""
+    lab.page.evaluate(_WATCH, [_PAINTED.format(index=cell - 1), None])
+    lab.page.evaluate(_RUN, cell)
+    return answered(lab)
+
+
+def answered(lab: LabNotebook) -> float:
+    milliseconds: float = lab.page.evaluate("globalThis.answered")
+    return milliseconds / 1000
+
+
+def cell_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
+    """Click cells of other samples than the one that is shown."""
+    heatmap = lab.page.locator(".rdx").first.locator(".rdx-figure").nth(1)
+    for number in range(clicks):
+        before = lab.page.evaluate(_TITLE)
+        lab.page.evaluate(_WATCH, [f"{_TITLE} !== {before!r}", "pointerup"])
+        click(lab, heatmap.locator(".nsewdrag").first, number, clicks)
+        yield answered(lab)
+
+
+def stock_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
+    """Click cells of a FigureWidget that sets the line of another."""
+    lab.page.evaluate(_RUN, 3)
+    stock = lab.page.locator(_STOCK)
+    stock.nth(1).locator("svg.main-svg").first.wait_for()
+    line = (
+        "document.querySelectorAll('.js-plotly-plot:not(.rdx-plot)')[1]._fullData[0].y"
+    )
+    for number in range(clicks):
+        lab.page.evaluate(f"globalThis.before = {line}")
+        lab.page.evaluate(_WATCH, [f"{line} !== globalThis.before", "pointerup"])
+        click(lab, stock.first.locator(".nsewdrag").first, number, clicks)
+        yield answered(lab)
+
+
+def click(lab: LabNotebook, area: Locator, number: int, clicks: int) -> None:
+    """Click somewhere in an area, each time in another row but the first."""
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    assert box is not None
+    x = box["x"] + box["width"] * 0.02
+    y = box["y"] + box["height"] * (number + 1.5) / (clicks + 1)
+    lab.page.mouse.move(x, y - 2)
+    lab.page.mouse.move(x, y)
+    lab.page.wait_for_timeout(250)  # plotly notices a hover before a click
+    lab.page.mouse.click(x, y)
+
+
+if __name__ == "__main__":
+    main()
