@@ -12,7 +12,7 @@ from rounddiag.figures.labels import number, short_name
 from rounddiag.figures.signed_scale import scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag.figures.grid import Grid
     from rounddiag.figures.signed_scale import Scale
@@ -32,8 +32,12 @@ class Heat:
     Attributes
     ----------
     rows : Rows
+    rounds : DataFrame
+        A row for each sample and round.
     grid : Grid
         Its column `shown` is what the colour shows.
+    said : sequence of str
+        Its other columns, which a cell says on hover.
     metric, order, pooling : str
         What was asked for.
     pair : Pair
@@ -41,7 +45,9 @@ class Heat:
     """
 
     rows: Rows
+    rounds: pd.DataFrame
     grid: Grid
+    said: Sequence[str]
     metric: str
     order: Order
     pooling: Pooling

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.schema import CELLS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -29,11 +29,11 @@ def said_of(placed: pd.DataFrame, metric: str, *, is_pooled: bool) -> list[str]:
     return [name for name in _SAID if name in placed and name != own]
 
 
-def add_cells(figure: go.Figure, heat: Heat, said: Sequence[str]) -> None:
-    """Draw a cell for each row and round; it says the columns `said` on hover."""
+def add_cells(figure: go.Figure, heat: Heat) -> None:
+    """Draw a cell for each row and round."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
-    values = np.stack([heat.grid.columns[name] for name in said], axis=-1)
+    values = np.stack([heat.grid.columns[name] for name in heat.said], axis=-1)
     figure.add_heatmap(
         z=heat.shown,
         y0=heat.y(np.zeros(1)).item(),
@@ -41,8 +41,7 @@ def add_cells(figure: go.Figure, heat: Heat, said: Sequence[str]) -> None:
         text=heat.grid.num_tokens,
         hovertext=heat.grid.num_rows if heat.is_pooled else None,
         customdata=np.nan_to_num(values),  # zeros are shorter, and cells in gaps silent
-        hovertemplate="<br>".join([*heat.hover, *_lines(heat, said)])
-        + "<extra></extra>",
+        hovertemplate="<br>".join([*heat.hover, *_lines(heat)]) + "<extra></extra>",
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
@@ -69,10 +68,10 @@ def add_dividers(figure: go.Figure, heat: Heat, look: Theme) -> None:
     )
 
 
-def _lines(heat: Heat, said: Sequence[str]) -> Iterator[str]:
+def _lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
     yield f"{which}{heat.pair.named(CELLS[heat.metric].meaning)} %{{z:.3g}}"
-    for place, name in enumerate(said):
+    for place, name in enumerate(heat.said):
         yield f"{heat.pair.named(CELLS[name].meaning)} %{{customdata[{place}]:.3g}}"

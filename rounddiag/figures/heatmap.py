@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures.theme import ThemeName
+    from rounddiag.schema import Pair
 
 _METRICS = (*AGGREGATES, "prob_diff", "beyond")
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
@@ -117,31 +118,48 @@ def plot_heatmap(
         _check(key, value, known)
     look, drawn = theme_of(theme), layers_of(layers, "marginals")
     data, pair = of_pair(data, a, b)
+    heat = _heat_of(data, metric=metric, order=order, pooling=pooling, pair=pair)
+    title = "Mismatch per sample and round"
+    if heat.rounds.empty:
+        return empty_figure(title, "no generated tokens, so no rounds", look)
+    height = _height(heat.rows.num) + ROOM * drawn["marginals"]
+    figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
+    add_cells(figure, heat)
+    add_missing(figure, heat, look)
+    add_undefined(figure, heat, look)
+    add_dividers(figure, heat, look)
+    if drawn["marginals"]:
+        add_marginals(figure, heat, combined(heat.rounds, "round"), look)
+    add_color_bar(figure, heat.scale, heat.shown, pair.label(CELLS[metric]))
+    set_axes(figure, heat)
+    shown = heat.rows.samples["sample"].tolist()
+    figure.layout.meta = {"samples": shown, "pool": heat.rows.pool}
+    return figure
+
+
+def _heat_of(
+    data: Batch | pd.DataFrame,
+    *,
+    metric: str,
+    order: Order,
+    pooling: Pooling,
+    pair: Pair,
+) -> Heat:
     rounds, num_samples = rounds_of(data, metric)
     samples = samples_of(data, rounds, num_samples)
     rows = Rows(samples=ordered(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
     said = said_of(placed, metric, is_pooled=rows.pool > 1)
-    grid = grid_of(placed, rows.num, "shown", *said)
-    heat = Heat(
-        rows=rows, grid=grid, metric=metric, order=order, pooling=pooling, pair=pair
+    return Heat(
+        rows=rows,
+        rounds=rounds,
+        grid=grid_of(placed, rows.num, "shown", *said),
+        said=said,
+        metric=metric,
+        order=order,
+        pooling=pooling,
+        pair=pair,
     )
-    title = "Mismatch per sample and round"
-    if rounds.empty:
-        return empty_figure(title, "no generated tokens, so no rounds", look)
-    height = _height(rows.num) + ROOM * drawn["marginals"]
-    figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
-    add_cells(figure, heat, said)
-    add_missing(figure, heat, look)
-    add_undefined(figure, heat, look)
-    add_dividers(figure, heat, look)
-    if drawn["marginals"]:
-        add_marginals(figure, heat, combined(rounds, "round"), look)
-    add_color_bar(figure, heat.scale, heat.shown, pair.label(CELLS[metric]))
-    set_axes(figure, heat)
-    shown = rows.samples["sample"].tolist()
-    figure.layout.meta = {"samples": shown, "pool": rows.pool}
-    return figure
 
 
 def _check(key: str, value: str, known: tuple[str, ...]) -> None:
