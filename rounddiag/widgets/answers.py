@@ -50,7 +50,9 @@ class Answers:
             "trajectory": self._trajectory,
             "trajectory_figure": self._trajectory_figure,
             "observation": self._observation,
-            "thumbnails": lambda sample: {"shots": thumbnails(batch, sample)},
+            "thumbnails": lambda sample, indices: {
+                "shots": thumbnails(batch, sample, indices)
+            },
             "image": lambda sample, index: picture(batch, sample, index),
             "table": self._table,
         }

@@ -44,13 +44,18 @@ def _latest(before: int | None, new: int | None) -> int | None:
     return before if new is None else new
 
 
-def thumbnails(batch: Batch, sample: int) -> list[dict[str, Any]]:
-    """Return small pictures of everything that a sample was shown.
+def thumbnails(
+    batch: Batch, sample: int, indices: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """Return small pictures of what a sample was shown.
 
     Parameters
     ----------
     batch : Batch
     sample : int
+    indices : sequence of int, optional
+        Which of its screenshots, from 0; all when left out. A number that there is none
+        of is left out.
 
     Returns
     -------
@@ -72,8 +77,9 @@ def thumbnails(batch: Batch, sample: int) -> list[dict[str, Any]]:
     >>> first["round"], first["width"], first["height"]
     (0, 448, 336)
     """
-    shots = _shots(batch, sample)
-    return [_thumbnail(index, shot) for index, shot in enumerate(shots)]
+    shots = dict(enumerate(_shots(batch, sample)))
+    wanted = shots if indices is None else [at for at in indices if at in shots]
+    return [_thumbnail(index, shots[index]) for index in wanted]
 
 
 def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:

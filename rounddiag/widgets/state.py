@@ -170,7 +170,7 @@ def _cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
         samples = tuple(int(sample) for sample in value["samples"])
         return Cells(samples=samples, rounds=(int(low), int(high)))
     except (KeyError, TypeError, ValueError):
-        raise _unfit("cells", value, _BOX) from None
+        raise _unfit(key="cells", value=value, expected=_BOX) from None
 
 
 def _is_number(value: object) -> bool:

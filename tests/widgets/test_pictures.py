@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from rounddiag import load
 from rounddiag.errors import FrameError
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, RawScreenshot
 from rounddiag.widgets.pictures import last_seen, picture, thumbnails
@@ -49,6 +50,12 @@ def test_a_thumbnail_is_small_and_knows_the_original() -> None:
         "width": 320,
         "height": 200,
     }
+
+
+def test_some_thumbnails_can_be_asked_for() -> None:
+    batch = load("sample_data/image_window.parquet")
+    every = thumbnails(batch, 35)
+    assert thumbnails(batch, 35, [2, 0, 99]) == [every[2], every[0]]
 
 
 def test_a_small_picture_and_a_high_one_are_no_wider_than_they_are() -> None:

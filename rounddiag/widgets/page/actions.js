@@ -10,18 +10,19 @@ function keyActions(page) {
 
   async function goToSample(sample) {
     if (sample === undefined) return;
-    const { rounds } = await page.store.trajectory(sample, page.state);
-    const round = rounds.find((one) => one.round === current().round) ?? rounds.at(-1);
+    const found = await page.store.trajectory(sample, page.state).catch(ignored);
+    const round = found?.rounds.find((one) => one.round === current().round) ?? found?.rounds.at(-1);
     if (round) page.goTo({ sample, round: round.round });
   }
 
   function goToRound(by) {
-    const { rounds } = trajectory();
+    const { rounds } = trajectory() ?? { rounds: [] };
     const at = rounds.findIndex((one) => one.round === current().round) + by;
     if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
   }
 
   function goToToken(by) {
+    if (!trajectory()?.num_tokens) return;
     const index = indexOf(trajectory(), current()) + by;
     if (index < 0 || index >= trajectory().num_tokens) return;
     const [round, token] = placeAt(trajectory(), index);

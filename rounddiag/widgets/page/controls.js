@@ -41,9 +41,9 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     "section",
     { class: "rdx-controls", "aria-label": "Batch and what is shown of it" },
     head.node,
-    row("rdx-choices", metric.node, threshold.node, lists.order.node, pair, lists.by.node),
+    row("rdx-choices", metric.node, threshold.node, lists.order.node, pair),
     row("rdx-filters", filter.node),
-    row("rdx-drawing", axis.node, layers.node),
+    row("rdx-drawing", axis.node, lists.by.node, layers.node),
   );
 
   function show(facts, options, state, counts) {

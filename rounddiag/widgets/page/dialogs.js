@@ -1,4 +1,4 @@
-// What opens over the explorer: an error, a table, the keys.
+// What opens over the explorer: an error, a table, the keys; and that nobody answers.
 function errorBanner() {
   const text = element("span", {});
   const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
@@ -10,6 +10,22 @@ function errorBanner() {
     show: ({ type, message }) => {
       text.textContent = `${type}: ${message}`;
       node.hidden = false;
+    },
+  };
+}
+
+const SILENCES = {
+  gone: "The kernel that answered is gone. What is seen stays as it is; run the cell again to go on.",
+  busy: "The kernel does not answer: it is busy, or there is none.",
+};
+
+function silenceNote() {
+  const node = element("p", { class: "rdx-silence", role: "status", hidden: true });
+  return {
+    node,
+    show: (silence) => {
+      node.textContent = SILENCES[silence] ?? "";
+      node.hidden = !silence;
     },
   };
 }

@@ -67,7 +67,8 @@ function counted(count, noun) {
   return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Scroll a box, and nothing around it, until a node inside is seen. */
+/** Scroll a box, and nothing around it, until a node inside is seen, so far from the
+ * edges if that is at most a quarter of the box. */
 function reveal(box, node, margin = 24) {
   const [around, inside] = [box.getBoundingClientRect(), node.getBoundingClientRect()];
   const nearest = (start, end, from, to, room) =>

@@ -4,7 +4,12 @@ const TELL_DELAY = 60;
 class ExplorerPage {
   constructor(model) {
     this.banner = errorBanner();
-    this.wire = wireTo(model, { onTell: () => this.open(), onError: this.banner.show });
+    this.silence = silenceNote();
+    this.wire = wireTo(model, {
+      onTell: (told) => this.hear(told),
+      onError: this.banner.show,
+      onSilence: this.silence.show,
+    });
     this.store = sampleStore(this.wire.ask);
     this.theme = pageTheme(() => this.open());
     this.library = () => plotlyFrom(this.wire.ask);
@@ -22,44 +27,62 @@ class ExplorerPage {
     this.chosen = element("output", { class: "rdx-chosen" });
     this.snapshot = snapshots(this);
     this.node = this.layout();
-    listenToKeys(this.node, keyActions(this));
+    const actions = keyActions(this);
+    listenToKeys(this.node, (key) => this.state && actions[key]);
   }
 
   layout() {
-    const { overview, chosen, worst, sample, banner, controls, sheet: over } = this;
+    const { overview, chosen, worst, sample, banner, silence, controls, sheet: over } = this;
     const left = element("div", { class: "rdx-left" }, overview.node, chosen, worst.node);
     return element(
       "div",
       { class: "rdx", tabindex: 0, "aria-label": "rounddiag explorer", "data-lm-suppress-shortcuts": "true" },
       banner.node,
+      silence.node,
       controls.node,
       element("div", { class: "rdx-main" }, left, sample.node),
       over.node,
     );
   }
 
+  // Python changed what is shown, or one of its functions failed.
+  hear({ name, error }) {
+    if (name === "failed") this.banner.show(error);
+    else this.open();
+  }
+
+  // What went wrong in the page; what did in Python is shown by the wire.
+  fail(error) {
+    if (error.type || error instanceof NoKernel) return;
+    this.banner.show({ type: error.name, message: error.message });
+  }
+
   // Ask for everything: at first, when Python changed something, in other colours.
-  async open() {
-    const theme = this.theme.now();
-    this.library().catch(this.banner.show); // the page reads it while Python draws
-    this.node.dataset.theme = theme;
-    await this.show(this.wire.ask("overview", { theme }));
+  open() {
+    this.library().catch((error) => this.fail(error)); // read while Python draws
+    return this.show("overview", {});
   }
 
-  async set(changes) {
+  set(changes) {
     this.banner.hide();
-    await this.show(this.wire.ask("set", { changes, theme: this.theme.now() }));
+    return this.show("set", { changes });
   }
 
-  async show(question) {
+  // All colours change when the answer is there: none without the others.
+  async show(name, args) {
+    const theme = this.theme.now();
+    const question = this.wire.ask(name, { ...args, theme });
     const found = await this.wire.latest("overview", question).catch(ignored);
     if (!found) return;
+    Object.assign(this.node.dataset, { theme, shown: "" });
     this.state = found.state;
     this.worstPlaces = found.worst;
     this.controls.show(found.head, found.options, found.state, found.counts);
     this.worst.show(found.worst);
     this.sample.setThreshold(found.state.threshold);
-    await Promise.all([this.overview.show(found), this.goTo(found.state.current, { isTold: true })]);
+    const isEmpty = !found.head.num_samples;
+    const drawn = [this.overview.show(found), isEmpty || this.goTo(found.state.current, { isTold: true })];
+    await Promise.all(drawn).catch((error) => this.fail(error));
     this.snapshot.later();
   }
 
@@ -74,14 +97,23 @@ class ExplorerPage {
     if (this.sample.trajectory() === trajectory) this.sample.mark(current);
     else this.sample.show(trajectory, current, state.threshold);
     if (!isTold) this.tell({ current });
-    await Promise.all([this.showShots(place.sample), this.showFigure(place.sample)]);
+    const drawn = [this.showShots(place.sample), this.showFigure(place.sample)];
+    await Promise.all(drawn).catch((error) => this.fail(error));
     this.fetchNeighbours(place.sample);
     this.snapshot.later();
   }
 
+  // A few at a time, those of the round that is looked at first.
   async showShots(sample) {
-    const found = await this.wire.latest("shots", this.store.thumbnails(sample)).catch(ignored);
-    if (found) this.sample.showShots(found.shots);
+    const trajectory = this.sample.trajectory();
+    const shots = [];
+    for (const group of shotGroups(trajectory, this.state.current.round)) {
+      const question = this.store.thumbnails(sample, group);
+      const found = await this.wire.latest("shots", question).catch(ignored);
+      if (!found || this.sample.trajectory() !== trajectory) return;
+      shots.push(...found.shots);
+      this.sample.showShots(shots);
+    }
   }
 
   async showFigure(sample) {
@@ -98,6 +130,7 @@ class ExplorerPage {
   }
 
   async choose(changes) {
+    this.banner.hide();
     const found = await this.wire.latest("choice", this.wire.ask("select", { changes })).catch(ignored);
     if (!found) return;
     this.state = found.state;
@@ -106,6 +139,7 @@ class ExplorerPage {
   }
 
   tell(changes) {
+    this.banner.hide();
     clearTimeout(this.telling);
     this.telling = setTimeout(() => this.wire.ask("select", { changes }).catch(ignored), TELL_DELAY);
   }
@@ -117,10 +151,14 @@ class ExplorerPage {
     clearTimeout(this.fetching);
     this.fetching = setTimeout(() => {
       for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
-        this.store.trajectory(near, this.state).catch(ignored);
-        this.store.thumbnails(near).catch(ignored);
+        this.store.trajectory(near, this.state).then((found) => this.fetchShots(found)).catch(ignored);
       }
     }, 250);
+  }
+
+  fetchShots(trajectory) {
+    const [first] = shotGroups(trajectory, this.state.current.round);
+    return first && this.store.thumbnails(trajectory.sample, first);
   }
 
   close() {
@@ -140,7 +178,7 @@ function wholePlace(trajectory, { sample, round, token }) {
   return { sample, round: found, token: token ?? worstToken(trajectory, found) };
 }
 
-// The banner has shown it; nothing more is to be done where it was asked.
+// It is said elsewhere; nothing more is to be done where it was asked.
 function ignored() {
   return undefined;
 }

@@ -25,13 +25,13 @@ function keyHelp() {
 }
 
 // A notebook has keys of its own: none of these may reach it while this is in focus.
-function listenToKeys(node, actions) {
+function listenToKeys(node, actionOf) {
   node.addEventListener("keydown", (event) => {
     event.stopPropagation();
     const isTyping = event.target.matches("input, select, textarea");
     const isModified = event.ctrlKey || event.metaKey || event.altKey;
     if (isModified || (isTyping && event.key !== "Escape")) return;
-    const action = actions[event.key];
+    const action = actionOf(event.key);
     if (!action) return;
     event.preventDefault();
     action();

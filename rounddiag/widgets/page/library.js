@@ -1,20 +1,18 @@
 // plotly.js: once a page, whichever explorer comes first, from the kernel's own package.
 const LIBRARY = Symbol.for("rounddiag.plotly");
-const PATIENCE = 30_000;
+const OTHERS_PATIENCE = 10_000;
 
-function plotlyFrom(ask) {
-  globalThis[LIBRARY] ??= loaded(ask).catch((error) => {
-    delete globalThis[LIBRARY]; // the next explorer tries again
-    throw error;
-  });
-  return globalThis[LIBRARY];
+// What another explorer asked for is waited for, unless its kernel does not answer.
+async function plotlyFrom(ask) {
+  const known = globalThis[LIBRARY];
+  const late = () => new Promise((done) => setTimeout(done, OTHERS_PATIENCE));
+  const found = known && (await Promise.race([known, late()]).catch(ignored));
+  if (!found && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loaded(ask);
+  return found ?? globalThis[LIBRARY];
 }
 
 async function loaded(ask) {
-  const late = new Promise((_, reject) => {
-    setTimeout(reject, PATIENCE, new NoKernel("The kernel does not answer."));
-  });
-  const { code } = await Promise.race([ask("plotly"), late]);
+  const { code } = await ask("plotly");
   const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
   // A page that has `define`, as JupyterLab may, would get a module and no global.
   const { define } = globalThis;

@@ -75,7 +75,11 @@ function samplePane({ library, store, onPlace }) {
     figure: plot.view,
     trajectory: () => found,
     title: () => title.textContent,
-    close: plot.close,
+    close: () => {
+      plot.close();
+      strip.free();
+      screens.free();
+    },
   };
 }
 

@@ -1,5 +1,6 @@
 // A picture of what was last seen, for the notebook to keep when no kernel is there.
 const SNAPSHOT_DELAY = 1500;
+const MOST_BYTES = 100_000;
 const [HALF, GAP, LINE] = [590, 16, 20];
 
 function snapshots(page) {
@@ -40,7 +41,17 @@ async function snapshotOf({ overview, sample, node }) {
   pen.fillText(sample.title(), HALF + GAP + 14, LINE);
   stack(pen, left, 0);
   stack(pen, right, HALF + GAP);
-  return new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.8));
+  return smallJpeg(canvas);
+}
+
+// As good as fits into what a saved notebook may grow by.
+async function smallJpeg(canvas) {
+  let data = null;
+  for (const quality of [0.8, 0.6, 0.4, 0.2]) {
+    data = await new Promise((done) => canvas.toBlob(done, "image/jpeg", quality));
+    if (data.size <= MOST_BYTES) break;
+  }
+  return data;
 }
 
 function stack(pen, pictures, x) {

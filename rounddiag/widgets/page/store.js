@@ -1,5 +1,6 @@
 // What was fetched of samples, kept so that nothing travels twice.
-const MOST_KEPT = 60;
+const MOST_KEPT = 80;
+const SHOTS_AT_ONCE = 4;
 
 function sampleStore(ask) {
   const kept = new Map();
@@ -18,9 +19,22 @@ function sampleStore(ask) {
       once("trajectory", { sample }, `tokens ${sample} ${a} ${b}`),
     figure: (sample, { a, b }, theme) =>
       once("trajectory_figure", { sample, theme }, `figure ${sample} ${a} ${b} ${theme}`),
-    thumbnails: (sample) => once("thumbnails", { sample }, `small ${sample}`),
+    thumbnails: (sample, indices) =>
+      once("thumbnails", { sample, indices }, `small ${sample} ${indices[0]}`),
     image: (sample, index) => once("image", { sample, index }, `image ${sample} ${index}`),
     observation: (sample, start, stop) =>
       once("observation", { sample, start, stop }, `seen ${sample} ${start} ${stop}`),
   };
+}
+
+// Groups of a sample's screenshots that travel together, the nearest to a round first.
+function shotGroups({ rounds }, round) {
+  const now = rounds.find((one) => one.round === round)?.screenshot ?? 0;
+  const num = Math.max(-1, ...rounds.map(({ screenshot }) => screenshot ?? -1)) + 1;
+  const indices = Array.from({ length: num }, (_, index) => index);
+  const groups = indices.filter((index) => index % SHOTS_AT_ONCE === 0);
+  const distance = (first) => Math.abs(first + SHOTS_AT_ONCE / 2 - 0.5 - now);
+  return groups
+    .sort((one, other) => distance(one) - distance(other))
+    .map((first) => indices.slice(first, first + SHOTS_AT_ONCE));
 }

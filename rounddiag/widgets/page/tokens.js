@@ -40,7 +40,7 @@ function tokenText({ onToken, onObservation }) {
     move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
     move("span", place && token !== null ? spanAt(place.first + token) : null);
     const target = chosen.span ?? chosen.head;
-    if (target) reveal(scroller, target, chosen.span ? 72 : 8);
+    if (target) reveal(scroller, target, chosen.span ? Infinity : 8);
   }
 
   function move(what, to) {

@@ -20,20 +20,43 @@ function unpacked(value, buffers) {
   return Object.fromEntries(entries.map(([key, one]) => [key, unpacked(one, buffers)]));
 }
 
-// What a page says when nobody answers any more.
+// What a question comes to when nobody answers any more.
 class NoKernel extends Error {}
 
-function wireTo(model, { onTell, onError }) {
+const PATIENCE = 5000;
+
+function wireTo(model, { onTell, onError, onSilence }) {
   const waiting = new Map();
   const newest = new Map();
   // Pages of one kernel hear each other's answers: no two use the same numbers.
   let next = Math.floor(Math.random() * 2 ** 30);
+  let [timer, isClosed] = [0, false];
+
+  // Silence is "busy" after a while, "gone" where nobody is left to answer, else null.
+  function expect() {
+    timer ||= setTimeout(() => onSilence("busy"), PATIENCE);
+  }
+
+  function hear() {
+    clearTimeout(timer);
+    timer = 0;
+    onSilence(null);
+    if (waiting.size) expect();
+  }
+
+  function lose() {
+    clearTimeout(timer);
+    for (const { reject } of waiting.values()) reject(new NoKernel());
+    waiting.clear();
+    if (!isClosed) onSilence("gone");
+  }
 
   function onMessage(message, buffers) {
-    if (message.kind === "tell") return onTell(unpacked(message, buffers));
     const asked = waiting.get(message.id);
-    if (message.kind !== "answer" || !asked) return undefined;
     waiting.delete(message.id);
+    hear();
+    if (message.kind === "tell") return onTell(unpacked(message, buffers));
+    if (message.kind !== "answer" || !asked) return undefined;
     if (!message.error) return asked.resolve(unpacked(message.result, buffers));
     onError(message.error);
     return asked.reject(Object.assign(new Error(message.error.message), message.error));
@@ -43,7 +66,13 @@ function wireTo(model, { onTell, onError }) {
     const id = (next += 1);
     return new Promise((resolve, reject) => {
       waiting.set(id, { resolve, reject });
-      model.send({ kind: "ask", id, name, args }, undefined, buffers);
+      if (isClosed) return lose();
+      expect();
+      try {
+        model.send({ kind: "ask", id, name, args }, undefined, buffers);
+      } catch {
+        lose(); // notebooks refuse to send to a kernel that was shut down
+      }
     });
   }
 
@@ -56,12 +85,15 @@ function wireTo(model, { onTell, onError }) {
   }
 
   model.on("msg:custom", onMessage);
+  model.on("comm_live_update", lose); // its kernel was started anew
   return {
     ask,
     latest,
     close: () => {
+      isClosed = true;
       model.off("msg:custom", onMessage);
-      for (const { reject } of waiting.values()) reject(new NoKernel("closed"));
+      model.off("comm_live_update", lose);
+      lose();
     },
   };
 }
