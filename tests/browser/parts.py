@@ -18,7 +18,7 @@ PARTS = (
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>
-<main class="rdx" data-theme="{theme}"></main>
+<main class="rdx" data-theme="{theme}" data-shown></main>
 <script type="module">{js}
 Object.assign(globalThis, {{said: [], {parts}}});
 globalThis.say = name => (...what) => {{ said.push([name, ...what]); }};
@@ -33,8 +33,9 @@ class PartsPage:
     """A page with the script of the explorer, and everything that it complains of."""
 
     def __init__(self, browser: Browser, *, width: int, theme: str) -> None:
-        size = {"width": width, "height": 900}
-        context = browser.new_context(viewport=size, offline=True)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, offline=True
+        )
         self.page: Page = context.new_page()
         self.page.set_default_timeout(10_000)
         self.complaints: list[str] = []
