@@ -19,7 +19,6 @@ from rounddiag.figures.means import (
     intervals,
 )
 from rounddiag.figures.round_words import unit_of
-from rounddiag.stats import FEW_SAMPLES
 
 if TYPE_CHECKING:
     from typing import Any
@@ -67,7 +66,7 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
     unit = unit_of(compared.metric)
     for place, line in enumerate(compared.lines[1:], 1):
         found = rows[rows["name"] == compared.names[place]]
-        middle, is_few = found["difference"], _num_samples(found) < FEW_SAMPLES
+        middle = found["difference"]
         figure.add_scatter(
             x=found["round"].to_numpy() + compared.shift(place),
             y=middle.to_numpy(),
@@ -76,7 +75,7 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
             marker={
                 "symbol": line.symbol,
                 "size": compared.size,
-                "color": np.where(is_few, compared.look.paper, line.color),
+                "color": fills(found, line.color, compared.look.paper),
                 "line": {"color": line.color, "width": 1.5},
             },
             error_y={
@@ -130,10 +129,6 @@ def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
         marker=cross(compared.look),
         hoverinfo="skip",
     )
-
-
-def _num_samples(found: pd.DataFrame) -> pd.Series[int]:
-    return found[["num_samples", "num_baseline_samples"]].min(axis=1)
 
 
 def _hover_row(name: str, row: pd.Series[Any], unit: str) -> list[str]:

@@ -10,7 +10,7 @@ from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.labels import number
 from rounddiag.figures.round_lines import shortened
-from rounddiag.stats import FEW_SAMPLES
+from rounddiag.stats import few_rows
 from rounddiag.stats.conditional import PROB_EDGES
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _names(line: RoundLine, by: str | None) -> list[str]:
 
 def add_rounds(figure: go.Figure, rounds: pd.DataFrame, unit: str, look: Theme) -> None:
     """Draw the means of rounds below, as they are and made alike."""
-    is_few = rounds["num_samples"] < FEW_SAMPLES
+    is_few = few_rows(rounds)
     hover = [[_round_text(row, unit)] for row in rounds.itertuples()]
     for name, symbol, dash, color, hollow in (
         ("mean", "diamond", "dot", look.quiet, is_few | True),

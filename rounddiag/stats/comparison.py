@@ -13,6 +13,7 @@ from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.stats.contrast import difference_interval
 from rounddiag.stats.matching import Side, matched
+from rounddiag.stats.resampling import is_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ _COLUMNS = {
     "difference": "float64",
     "ci_low": "float64",
     "ci_high": "float64",
+    "is_few": "bool",
 }
 
 
@@ -88,7 +90,8 @@ def differences(
         0 where they are not paired), `num_baseline_samples` and `num_samples` (compared
         of the first batch, and of this one), `difference` of the means over tokens
         whose diff is finite, positive where it is larger than the first batch's, with
-        its 95 % interval `ci_low`, `ci_high`; in the unit of the metric.
+        its 95 % interval `ci_low`, `ci_high`, in the unit of the metric; `is_few` where
+        either has fewer than 10 samples (or groups) in the round.
 
     Raises
     ------
@@ -125,9 +128,9 @@ def _rows(before: Side, after: Side) -> Iterator[dict[str, Any]]:
     totals, counts = match.sums((before, after))
     for index in range(totals.shape[1]):
         used = np.count_nonzero(counts[:, index], axis=1)
+        total, count = (match.by_cluster(x[:, index]) for x in (totals, counts))
         found = (np.nan,) * 3
         if used.all():
-            total, count = (match.by_cluster(x[:, index]) for x in (totals, counts))
             found = difference_interval(
                 total, count, match.weights, is_symmetric=not match.num_pairs
             )
@@ -136,4 +139,5 @@ def _rows(before: Side, after: Side) -> Iterator[dict[str, Any]]:
             "num_pairs": match.num_pairs,
             **dict(zip(("num_baseline_samples", "num_samples"), used, strict=True)),
             **dict(zip(("difference", "ci_low", "ci_high"), found, strict=True)),
+            "is_few": any(is_few(of_batch) for of_batch in count),
         }

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
 from rounddiag.stats.cells import cell_means
+from rounddiag.stats.clusters import clusters_of
 from rounddiag.stats.conditional import PROB_EDGES, known_tokens, prob_bin
 from rounddiag.stats.given import fair
 from rounddiag.stats.measuring import measured
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-
-    from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ def standardised(
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, num_tokens, mean` as it is,
+        One row a round: `round, num_samples, num_tokens, mean` as it is, `is_few`,
         `standardised` and `covered`, from 0 to 1.
 
     Raises
@@ -78,7 +78,8 @@ def standardised(
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, values = tokens["round"].to_numpy(), measured(tokens, measure)
     sample = tokens["sample"].to_numpy()
-    found = cell_means(values, index, sample, measure=measure)
+    clusters = clusters_of(data) if isinstance(data, Batch) else None
+    found = cell_means(values, index, sample, clusters, measure=measure)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     index, values = index[used], values[used]
@@ -90,7 +91,7 @@ def standardised(
     )
     kept = found["cell"].to_numpy()
     found = found.rename(columns={"cell": "round"})
-    columns = ["round", "num_samples", "num_tokens", "mean"]
+    columns = ["round", "num_samples", "num_tokens", "mean", "is_few"]
     return found[columns].assign(standardised=weighted[kept], covered=covered[kept])
 
 

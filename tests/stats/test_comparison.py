@@ -213,3 +213,14 @@ def test_tokens_without_probabilities_have_no_difference_of_them() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         differences([token_frame(hand_batch())] * 2, metric="prob_diff")
+
+
+def test_few_groups_are_marked_as_few() -> None:
+    sizes = np.arange(1.0, 13).tolist()
+    ids, groups = tuple(map(str, range(12))), tuple(str(i // 3) for i in range(12))
+    alone = one_token_each(sizes, sample_ids=ids)
+    grouped = one_token_each(sizes, sample_ids=ids, group_ids=groups)
+    assert differences([alone, alone])["is_few"].tolist() == [False]
+    assert differences([grouped, alone])["is_few"].tolist() == [True]
+    assert differences([alone, alone[:9]])["is_few"].tolist() == [True]
+    assert differences([alone, one_token_each(sizes[:9])])["is_few"].tolist() == [True]
