@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
+from tests.browser.text_boxes import FigurePage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,14 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def figure_page(chromium: Browser) -> Iterator[FigurePage]:
+    """A page that shows one figure at a time."""
+    opened = FigurePage(chromium)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

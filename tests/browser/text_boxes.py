@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
 
 from plotly.offline import get_plotlyjs
 
+from rounddiag import figures
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import plotly.graph_objects as go
     from playwright.sync_api import Browser, Page
+
+Theme = Literal["light", "dark"]
+EVERY: list[tuple[Theme, int]] = [
+    *(("light", 400), ("light", 1600)),
+    *(("dark", 400), ("dark", 1600)),
+]
+# Themes differ in colours only.
+EITHER: list[tuple[Theme, int]] = [("light", 400), ("dark", 1600)]
 
 # Boxes are as high as the font's ascent and descent, which is more than is inked.
 _DRAW = """async ([spec, width]) => {
@@ -49,3 +62,30 @@ class FigurePage:
 
     def close(self) -> None:
         self.page.close()
+
+
+def clashes(
+    page: FigurePage,
+    name: str,
+    data: Any,
+    looks: Sequence[tuple[Theme, int]] = EITHER,
+    **options: Any,
+) -> list[str]:
+    """Draw a figure of this name in each look, and tell what clashes in which."""
+    draw = getattr(figures, name)
+    drawn = {theme: draw(data, theme=theme, **options) for theme, _ in looks}
+    return [
+        f"{name} {options}, {theme}, {width}: {clash}"
+        for theme, width in looks
+        for clash in page.clashes(drawn[theme], width)
+    ]
+
+
+def plots_with(option: str) -> list[str]:
+    """Name the figures that have an option."""
+    return [
+        name
+        for name in figures.__all__
+        if name.startswith("plot_")
+        and option in inspect.signature(getattr(figures, name)).parameters
+    ]

@@ -1,0 +1,91 @@
+"""No word touches another or is cut with any option of a figure either."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rounddiag.schema import METRICS
+from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
+from tests.browser.text_boxes import clashes, plots_with
+
+if TYPE_CHECKING:
+    from tests.browser.text_boxes import FigurePage, Theme
+
+NARROW: list[tuple[Theme, int]] = [("light", 400)]
+HARD = hard_batches()
+NAMED = HARD["hostile names"]
+CELL_METRICS = (
+    "mean_abs_diff",
+    "mean_diff",
+    "max_abs_diff",
+    "k3",
+    "prob_diff",
+    "beyond",
+)
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "quantiles": ("plot_rounds", {"layers": {"quantiles": True}}),
+    "one panel": (
+        "plot_rounds",
+        {"layers": {"counts": False, "quantiles": True, "mean": False}},
+    ),
+    "from the end": ("plot_rounds", {"last_aligned": True}),
+    "slime": ("plot_rounds", {"metric": "train_rollout_logprob_abs_diff"}),
+    "signed": ("plot_heatmap", {"metric": "mean_diff"}),
+    "largest": ("plot_heatmap", {"metric": "max_abs_diff", "order": "worst"}),
+    "k3": ("plot_heatmap", {"metric": "k3", "pooling": "mean", "order": "rounds"}),
+    "log-probs": ("plot_probabilities", {"axes": "log_prob"}),
+    "diffs": ("plot_probabilities", {"axes": "diff"}),
+    "along the response": ("plot_positions", {"by": "response"}),
+    "to the end": ("plot_positions", {"by": "end"}),
+}
+# These need groups, rewards or values.
+NAMED_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "by": ("plot_rounds", {"by": "rank"}),
+    "by, from the end": ("plot_rounds", {"by": "rank", "last_aligned": True}),
+    "groups": ("plot_heatmap", {"order": "group"}),
+    "rewards": ("plot_heatmap", {"order": "reward"}),
+}
+
+
+@pytest.mark.parametrize("option", [*OPTIONS, *NAMED_OPTIONS])
+def test_no_words_of_an_option_touch(option: str, figure_page: FigurePage) -> None:
+    name, options = {**OPTIONS, **NAMED_OPTIONS}[option]
+    kinds = ["hostile names"]
+    kinds += ["100 rounds", "1 token", "all NaN"] if option in OPTIONS else []
+    found = [
+        one
+        for kind in kinds
+        for one in clashes(figure_page, name, HARD[kind], **options)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", plots_with("by"))
+def test_no_words_of_eight_values_touch(name: str, figure_page: FigurePage) -> None:
+    if name != "plot_positions":  # whose `by` is a place
+        assert clashes(figure_page, name, NAMED, by="rank") == []
+
+
+@pytest.mark.parametrize("name", plots_with("metric"))
+def test_no_words_of_a_metric_touch(name: str, figure_page: FigurePage) -> None:
+    metrics = CELL_METRICS if name == "plot_heatmap" else METRICS
+    data = dict.fromkeys(NAMES[:2], NAMED) if name == "plot_compare" else NAMED
+    found = [
+        clash
+        for metric in metrics
+        for clash in clashes(figure_page, name, data, NARROW, metric=metric)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", plots_with("a"))
+def test_no_words_of_another_pair_touch(name: str, figure_page: FigurePage) -> None:
+    score = f"{HOSTILE} rescored by another engine"
+    paired = replace(NAMED, scores={score: NAMED.old_log_probs - 0.1})
+    data = dict.fromkeys(NAMES[:2], paired) if name == "plot_compare" else paired
+    options = {"sample": 0} if name == "plot_trajectory" else {}
+    found = clashes(figure_page, name, data, NARROW, a=score, **options)
+    assert found == []
