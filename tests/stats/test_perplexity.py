@@ -80,3 +80,27 @@ def test_a_frame_without_log_probs_is_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         perplexities(token_frame(hand_batch()))
+
+
+def test_a_column_divides_tokens_in_place_of_first_and_later_rounds() -> None:
+    columns = {
+        "sample": np.array([0, 0, 1, 1, 2]),
+        "round": np.array([0, 1, 0, 1, 0]),
+        "engine": np.array(["b", "a", "a", "a", "b"], dtype=object),
+    }
+    batch = hand_batch(round_columns=columns)
+    found = perplexities(batch, by="engine")
+
+    assert found.columns[:2].tolist() == ["sample", "engine"]
+    assert found["sample"].tolist() == [0, 0, 1, 2]
+    assert found["engine"].tolist() == ["a", "b", "a", "b"]
+    assert found["num_tokens"].tolist() == [1, 2, 4, 1]
+    assert found["rollout_log_ppl"].tolist() == [2.0, 1.0, 1.5, 2.0]
+    tokens = token_frame(batch, ["rollout_log_prob", "old_log_prob", "engine"])
+    pd.testing.assert_frame_equal(perplexities(tokens, by="engine"), found)
+
+
+def test_no_tokens_have_no_values() -> None:
+    empty = torch.zeros(2, 3)
+    batch = padded(empty, empty, empty, sample_columns={"rank": np.array([1, 2])})
+    assert len(perplexities(batch, by="rank")) == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
@@ -78,3 +79,47 @@ def test_a_batch_without_a_tokenizer_is_an_error() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         role_means(hand_batch())
+
+
+def test_a_column_divides_the_tokens_of_each_role() -> None:
+    columns = {"rank": np.array([7, 3, 7])}
+    batch = hand_batch(tokenizer=spelled, sample_columns=columns)
+    found = role_means(batch, by="rank")
+    names = ["role", "rank", "overlaps", "num_tokens", "mean"]
+    # |diff| of rank 3: 0 0.25 0.5 | 2 (action, syntax, thought); of 7: 0.5 0.25 | 1, 1
+    assert list(found[names].itertuples(index=False, name=None)) == [
+        ("thought", 3, False, 1, 2.0),
+        ("action", 3, False, 2, 0.125),
+        ("syntax", 3, False, 1, 0.5),
+        ("thought", 7, False, 4, 2.75 / 4),
+        ("first of a round", 3, True, 2, 1.0),
+        ("first of a round", 7, True, 3, 2.5 / 3),
+        ("last of a round", 3, True, 2, 1.25),
+        ("last of a round", 7, True, 3, 2.25 / 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        # Diffs 0.5 -0.25 | 1 | 0 0.25 -0.5 | 2 | -1: thought, action twice, syntax.
+        ("diff", [2.25 / 5, 0.125, -0.5]),
+        ("k2", [(0.25 + 0.0625 + 1 + 4 + 1) / 10, 0.0625 / 4, 0.125]),
+        ("beyond", [3 / 5, 0, 0]),
+        ("train_rollout_logprob_abs_diff", [(1.75 / 3 + 2 + 1) / 3, 0.125, 0.5]),
+    ],
+)
+def test_another_metric_is_averaged(metric: str, wanted: list[float]) -> None:
+    found = role_means(hand_batch(tokenizer=spelled), metric=metric)
+    assert found["mean"].tolist()[:3] == pytest.approx(wanted)
+
+
+def test_differences_of_probabilities_are_averaged() -> None:
+    found = role_means(hand_batch(tokenizer=spelled), metric="prob_diff")
+    syntax = np.exp(-1.0) - np.exp(-1.5)
+    assert found["mean"][2] == pytest.approx(syntax, rel=1e-6)
+
+
+def test_the_pair_is_told_by_the_frame() -> None:
+    batch = paired(hand_batch(tokenizer=spelled), "rollout", "old")
+    assert role_means(batch).attrs == {"pair": ["rollout", "old"]}
