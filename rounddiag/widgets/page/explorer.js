@@ -36,7 +36,14 @@ class ExplorerPage {
     const left = element("div", { class: "rdx-left" }, overview.node, chosen, worst.node);
     return element(
       "div",
-      { class: "rdx", tabindex: 0, "aria-label": "rounddiag explorer", "data-lm-suppress-shortcuts": "true" },
+      {
+        class: "rdx",
+        tabindex: 0,
+        "aria-label": "rounddiag explorer",
+        "data-lm-suppress-shortcuts": "true",
+        "data-theme": this.theme.now(),
+        "data-waiting": true, // until there is something to show
+      },
       banner.node,
       silence.node,
       controls.node,
@@ -74,7 +81,8 @@ class ExplorerPage {
     const question = this.wire.ask(name, { ...args, theme });
     const found = await this.wire.latest("overview", question).catch(ignored);
     if (!found) return;
-    Object.assign(this.node.dataset, { theme, shown: "" });
+    this.node.dataset.theme = theme;
+    delete this.node.dataset.waiting;
     this.state = found.state;
     this.worstPlaces = found.worst;
     this.controls.show(found.head, found.options, found.state, found.counts);

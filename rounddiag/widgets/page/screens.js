@@ -11,10 +11,11 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
   let [views, now, live] = [null, null, []];
 
   function show(trajectory, round, shots) {
-    if (now?.trajectory === trajectory && now.round === round && now.shots === shots) return;
     if (now?.trajectory !== trajectory) full.clear();
     now = { trajectory, round, shots };
-    draw();
+    const found = viewsOf(now, full);
+    const isSame = (name) => views?.[name]?.round === found[name]?.round && views?.[name]?.shot === found[name]?.shot;
+    if (!views || !isSame("current") || !isSame("before")) draw();
   }
 
   // A picture in full, in place of its thumbnail.

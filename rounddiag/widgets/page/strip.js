@@ -4,22 +4,25 @@ function roundStrip({ onRound }) {
   const list = element("ol", { class: "rdx-strip-list" });
   const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds" }, list);
   const buttons = () => [...list.querySelectorAll("button")];
-  let [pictures, marked, shown] = [[], null, {}];
+  const pictures = new Map();
+  let [shown, marked] = [null, null];
 
+  // Pictures come after the rounds, a few at a time: those that are there stay.
   function show(trajectory, thumbnails) {
-    if (shown.trajectory === trajectory && shown.thumbnails === thumbnails) return;
-    shown = { trajectory, thumbnails };
-    free();
+    if (trajectory !== shown) {
+      free();
+      shown = trajectory;
+      const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
+      fill(list, ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]));
+      mark(marked);
+    }
     const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
-    const cards = trajectory.rounds.map((round) => {
+    trajectory.rounds.forEach((round, at) => {
       const shot = shots.get(round.screenshot);
-      const picture = shot && pictureOf(shot, round.action, { alt: "", isSmall: true });
-      if (picture) pictures.push(picture);
-      return roundCard(round, picture?.node);
+      if (!shot || pictures.has(at)) return;
+      pictures.set(at, pictureOf(shot, round.action, { alt: "", isSmall: true }));
+      fill(buttons()[at].querySelector(".rdx-card-picture"), pictures.get(at).node);
     });
-    fill(list, ...cards);
-    if (!cards.length) fill(list, element("li", {}, sentence("This sample has no rounds.")));
-    mark(marked);
   }
 
   function mark(round) {
@@ -35,7 +38,7 @@ function roundStrip({ onRound }) {
 
   function free() {
     pictures.forEach((picture) => picture.free());
-    pictures = [];
+    pictures.clear();
   }
 
   const choose = (button) => onRound(Number(button.dataset.round));
@@ -47,24 +50,18 @@ function roundStrip({ onRound }) {
   return { node, show, mark, free };
 }
 
-function roundCard({ round, action, mean_abs_diff: mean, num_nonfinite: broken, level }, picture) {
+function roundCard({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
   const missing = broken ? `, ${counted(broken, "token")} not finite` : "";
   const title = `round ${round}: ${label}; mean |diff| ${number(mean)} nat${missing}`;
+  const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
   return element(
-    "li",
-    {},
-    element(
-      "button",
-      { type: "button", class: "rdx-card", "data-round": round, title, "aria-label": title },
-      picture && element("span", { class: "rdx-card-picture" }, picture),
-      element("span", { class: "rdx-card-line" },
-        element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-      element("span", { class: "rdx-card-line" },
-        element("span", { class: "rdx-card-bar" }, bar),
-        element("span", {}, number(mean) + (broken ? " ✕" : ""))),
-    ),
+    "button",
+    { type: "button", class: "rdx-card", "data-round": round, title, "aria-label": title },
+    screenshot !== null && element("span", { class: "rdx-card-picture" }),
+    line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
+    line(element("span", { class: "rdx-card-bar" }, bar), element("span", {}, number(mean) + (broken ? " ✕" : ""))),
   );
 }
