@@ -120,7 +120,7 @@ class ExplorerPage {
       const found = await this.wire.latest("shots", question).catch(ignored);
       if (!found || this.sample.trajectory() !== trajectory) return;
       shots.push(...found.shots);
-      this.sample.showShots(shots);
+      this.sample.showShots([...shots]);
     }
   }
 
