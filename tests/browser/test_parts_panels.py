@@ -151,6 +151,24 @@ def test_bars_of_rounds_have_the_length_and_the_colour_of_their_level(
     assert page.texts(".rdx-card-line:last-child")[2] == "not finite ✕"
 
 
+def test_pictures_that_come_later_leave_the_others_as_they_are(
+    page: PartsPage, batch: rd.Batch
+) -> None:
+    page.keep("sample", trajectory_of(batch, sample=7))
+    page.keep("shots", thumbnails(batch, sample=7))
+    page.run("strip.show(sample, null); strip.mark(5);")
+    assert page.find(".rdx-card img").count() == 0
+    page.run("globalThis.known = shots.slice(4, 6); strip.show(sample, known);")
+    first = page.find(".rdx-card img").first.get_attribute("src")
+    page.run("known.push(shots[0]); strip.show(sample, known);")
+    images = page.find(".rdx-card img")
+    assert images.count() == 3
+    assert images.nth(1).get_attribute("src") == first
+    assert (
+        page.find('.rdx-card[aria-current="true"]').get_attribute("data-round") == "5"
+    )
+
+
 def test_a_sample_without_rounds_says_so(page: PartsPage) -> None:
     page.keep("sample", sample_of([]))
     page.run("strip.show(sample, null);")

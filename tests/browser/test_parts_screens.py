@@ -158,6 +158,21 @@ def test_rounds_without_screenshots_say_so(
     assert page.texts(".rdx-screens > .rdx-empty") == [sentence]
 
 
+def test_a_screenshot_that_is_on_its_way_is_shown_when_it_comes(
+    page: PartsPage,
+) -> None:
+    sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
+    show(page, sample, 1)
+    assert page.texts(".rdx-screens") == ["Screenshot 1 is on its way."]
+    page.keep("shot", shot(1))
+    page.run("shots.push(shot); screens.show(sample, 1, shots);")
+    assert page.find(".rdx-screens img").count() == 1
+    page.keep("shot", shot(0))
+    page.run("shots.push(shot); screens.show(sample, 1, shots);")
+    assert page.find(".rdx-screens img").count() == 2
+    assert page.said == [["wanted", 1]] * 2
+
+
 def test_pictures_that_cannot_be_shown_say_why(page: PartsPage) -> None:
     sample = rounds_of(action("wait"), shots=[0])
     show(page, sample, 0, {"index": 0, "error": "It is larger than 9 pixels."})

@@ -67,7 +67,9 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   const without = trajectory.rounds.every((round) => round.screenshot === null);
   if (!current) return [sentence("No round is chosen.")];
   if (without) return [sentence("This sample has no screenshots.")];
-  if (!current.shot) return [sentence(`No screenshot was seen before round ${current.round.round}.`)];
+  const { round, screenshot } = current.round;
+  if (screenshot === null) return [sentence(`No screenshot was seen before round ${round}.`)];
+  if (!current.shot) return [sentence(`Screenshot ${screenshot} is on its way.`)];
   const isSame = before?.round.screenshot === current.round.screenshot;
   return [
     screenFigure(current, largeButton(figureOf(current, screenName(current))), "rdx-current"),
