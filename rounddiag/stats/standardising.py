@@ -82,17 +82,18 @@ def standardised(
     found = cell_means(values, index, sample, clusters, measure=measure)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
-    index, values = index[used], values[used]
+    if not used.all():
+        columns = (values, index, sample, place)
+        values, index, sample, place = (column[used] for column in columns)
     shares = np.ones(len(index))
     if measure.weight == "sample":
-        shares = _of_samples(sample[used], index)
-    weighted, covered = _weighted(
-        values, shares, index * np.int64(shape[1]) + place[used], shape
-    )
+        shares = _of_samples(sample, index)
+    cell = index * np.int64(shape[1]) + place
+    weighted, covered = _weighted(values, shares, cell, shape)
     kept = found["cell"].to_numpy()
     found = found.rename(columns={"cell": "round"})
-    columns = ["round", "num_samples", "num_tokens", "mean", "is_few"]
-    return found[columns].assign(standardised=weighted[kept], covered=covered[kept])
+    names = ["round", "num_samples", "num_tokens", "mean", "is_few"]
+    return found[names].assign(standardised=weighted[kept], covered=covered[kept])
 
 
 def _of_samples(sample: Array, index: Array) -> Array:
