@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-from html import escape
+import unicodedata
+from html import escape, unescape
+from itertools import accumulate
 
 from rounddiag.text import visible
 
@@ -11,6 +12,8 @@ from rounddiag.text import visible
 CROSS = "\N{MULTIPLICATION SIGN}"
 # Values between are read more easily in full than with an exponent.
 _GROUPED = (1e3, 1e6)
+# Widths of characters, in small letters.
+_CAPITAL, _WIDE = 1.4, 2.0
 
 
 def number(value: float) -> str:
@@ -41,26 +44,55 @@ def hover_text(text: str) -> str:
 def short_name(name: str, longest: int = 28) -> str:
     """Make a name of untrusted text safe, and cut it to what a narrow figure holds.
 
+    That is so many small letters, or fewer capitals.
+
     Examples
     --------
     >>> short_name("<b>run 12", 7)
     '&lt;b&gt;run …'
+    >>> short_name("OLD POLICY", 8)
+    'OLD PO…'
     """
-    cut = name[:longest] + ("…" if len(name) > longest else "")
+    num = sum(width <= longest for width in accumulate(map(_width, name)))
+    cut = name[:num] + ("…" if len(name) > num else "")
     return " ".join(hover_text(word) for word in cut.split(" "))
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break text between words into lines of so many characters; units stay put.
+    """Break text between words into lines as wide as so many small letters.
+
+    A unit stays with the word before it.
 
     Examples
     --------
     >>> wrapped("mean of a - b [nat], token-weighted", 15)
     'mean of a -<br>b [nat],<br>token-weighted'
     """
-    tied = text.replace(" [", "\N{NO-BREAK SPACE}[")
-    lines = textwrap.wrap(tied, width, break_on_hyphens=False, break_long_words=False)
+    lines = [""]
+    for word in text.replace(" [", "\N{NO-BREAK SPACE}[").split(" "):
+        longer = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and width_of(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
     return "<br>".join(lines).replace("\N{NO-BREAK SPACE}[", " [")
+
+
+def width_of(text: str) -> float:
+    """Estimate how wide safe text is, in small letters.
+
+    Examples
+    --------
+    >>> width_of("a&lt;b")
+    3
+    """
+    return sum(map(_width, unescape(text)))
+
+
+def _width(character: str) -> float:
+    if character in "MW" or unicodedata.east_asian_width(character) in "FW":
+        return _WIDE
+    return _CAPITAL if character.isupper() else 1
 
 
 def tick_step(size: int) -> int:

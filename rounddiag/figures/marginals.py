@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.figures.canvas import cross
-from rounddiag.figures.heat import SIGNED
-from rounddiag.schema import CELLS, NUM_TOKENS, SAMPLES
+from rounddiag.figures.labels import width_of
+from rounddiag.schema import NUM_TOKENS, SAMPLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Pixels that the strip above the cells takes, its label included.
 ROOM = 64
 _BARS = 36
-# Characters over the strip that a figure of 400 pixels has room for.
+# Small letters over the strip that a figure of 400 pixels has room for.
 _HEAD = 50
 # Bars of more rows have no room between them.
 _MANY = 64
@@ -63,7 +63,7 @@ def add_marginals(
 def _add_rounds(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, look: Theme
 ) -> None:
-    meaning = heat.pair.named(CELLS[heat.metric].meaning)
+    meaning = heat.pair.named(heat.column.meaning)
     head, values = f"{meaning}, all samples", per_round[heat.metric].to_numpy()
     colors = np.where(values > 0, look.more, look.less)
     figure.add_bar(
@@ -71,7 +71,7 @@ def _add_rounds(
         y=values,
         yaxis="y2",
         width=0.7,
-        marker={"color": colors if heat.metric in SIGNED else look.quiet},
+        marker={"color": colors if heat.is_signed else look.quiet},
         customdata=per_round[["num_rows", "num_tokens"]].to_numpy(),
         hovertemplate="<b>round %{x}, all samples</b><br>"
         f"{meaning} %{{y:.3g}}<br>"
@@ -79,7 +79,7 @@ def _add_rounds(
     )
     figure.update_layout(yaxis2=_ends(values))
     figure.add_annotation(
-        text=head if len(head) <= _HEAD else meaning,
+        text=head if width_of(head) <= _HEAD else meaning,
         x=0,
         y=1,
         xref="paper",
