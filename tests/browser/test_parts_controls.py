@@ -166,11 +166,24 @@ def test_a_sample_that_is_not_there_is_not_asked_for(
     assert page.said == []
 
 
-def test_a_range_that_is_upside_down_is_not_told(page: PartsPage) -> None:
-    field(page, "rounds from").fill("3")
-    field(page, "rounds to").fill("1")
-    field(page, "rounds to").press("Enter")
+@pytest.mark.parametrize(
+    ("ends", "wrong"),
+    [(("3", ""), "Both ends are needed"), (("3", "1"), "The lower end comes first")],
+)
+def test_a_range_that_is_none_is_not_told_and_says_why(
+    page: PartsPage, ends: tuple[str, str], wrong: str
+) -> None:
+    low, high = field(page, "rounds from"), field(page, "rounds to")
+    low.fill(ends[0])
+    high.fill(ends[1])
+    low.press("Tab")
+    high.press("Enter")
     assert page.said == []
+    assert high.get_attribute("title") == wrong
+    high.fill("4")
+    high.press("Enter")
+    assert high.get_attribute("title") == ""
+    assert page.said == [["set", {"filter": {**NO_FILTER, "rounds": [3, 4]}}]]
 
 
 def test_words_can_be_an_expression_and_the_filter_can_be_cleared(

@@ -64,16 +64,28 @@ function textField(label, onChange, { type = "text", ...attributes } = {}) {
 /** Two numbers, lowest and highest; both empty are null. */
 function rangeField(label, onChange, attributes) {
   const ends = ["from", "to"].map((end) =>
-    textField(end, said, { type: "number", "aria-label": `${label} ${end}`, ...attributes }));
+    textField(end, () => {}, { type: "number", "aria-label": `${label} ${end}`, ...attributes }));
+  const inputs = ends.map(({ input }) => input);
+  const node = element(
+    "div",
+    { class: "rdx-field rdx-range", role: "group", "aria-label": label, on: { change: said } },
+    element("span", {}, label),
+    inputs[0],
+    element("span", { "aria-hidden": "true" }, "–"),
+    inputs[1],
+  );
+
   function said() {
-    const [low, high] = ends.map(({ input }) => (input.value === "" ? null : Number(input.value)));
-    if (low === null && high === null) return onChange(null);
-    if (low === null || high === null || low > high) return undefined;
-    return onChange([low, high]);
+    const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
+    const isHalf = (low === null) !== (high === null);
+    const wrong = isHalf ? "Both ends are needed" : low > high ? "The lower end comes first" : "";
+    for (const input of inputs) {
+      input.setCustomValidity(wrong);
+      input.title = wrong;
+    }
+    if (inputs.every((input) => input.validity.valid)) onChange(low === null ? null : [low, high]);
   }
-  const fields = ends.map(({ input }) => input);
-  const node = element("div", { class: "rdx-field rdx-range", role: "group", "aria-label": label },
-    element("span", {}, label), fields[0], element("span", { "aria-hidden": "true" }, "–"), fields[1]);
+
   return { node, set: (range) => ends.forEach((end, index) => end.set(range?.[index])) };
 }
 
