@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rounddiag.stats.clustered import ratio_interval
+from rounddiag.stats.clustered import Scale, ratio_interval, standard_error
 from rounddiag.stats.resampling import NUM_DRAWS, Resampling
 
 
@@ -40,8 +40,8 @@ def by_loops(
         other, its_error = mean_and_error(drawn)
         apart = scaled(other) - scaled(mean)
         distances.append(abs(apart) / (its_error * slope(other)))
-    # t with 9 degrees over the normal distribution, at 97.5 %.
-    reach = float(np.quantile(distances, 0.95)) * 2.2621572 / 1.9599640
+    # t with 9 degrees over the normal distribution, at 97.5 %; at most twice as far.
+    reach = min(float(np.quantile(distances, 0.95)) / 1.9599640, 2) * 2.2621572
     ends = [scaled(mean) + sign * reach * error * slope(mean) for sign in (-1, 1)]
     low, high = (
         linear * math.sinh(end) if is_signed else math.exp(end) for end in ends
@@ -93,6 +93,20 @@ def test_the_interval_of_signed_values_far_from_zero_is_that_of_the_log_scale() 
     draws, totals = Resampling(40), 100 + np.arange(40.0)
     found = draws.ratio_interval(totals, np.ones(40), is_signed=True)
     assert found == pytest.approx(draws.ratio_interval(totals, np.ones(40)), rel=1e-3)
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_one_cluster_that_is_most_of_the_mean_leaves_the_interval_finite(
+    is_signed: bool,
+) -> None:
+    totals, counts = np.r_[np.linspace(0.9, 1.1, 11), 1e6], np.ones(12)
+    found = Resampling(12).ratio_interval(totals, counts, is_signed=is_signed)
+    error = standard_error(totals, counts)
+    # t with 11 degrees at 97.5 %.
+    reach = 2 * 2.2009852 * error
+    scale = Scale.of(error, is_signed=is_signed)
+    assert found == pytest.approx(scale.around(totals.mean(), reach))
+    assert 0 < found[1] < 100 * totals.mean()
 
 
 @pytest.mark.parametrize("num", [6, 12])
