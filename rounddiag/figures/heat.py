@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from rounddiag.figures.labels import number, short_name
-from rounddiag.figures.signed_scale import scale_of
+from rounddiag.figures.scale import LogScale
+from rounddiag.figures.signed_scale import scale_between, scale_of
+from rounddiag.schema import CELLS, DIFFERENCE
+from rounddiag.stats.paired_cells import METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rounddiag.figures.grid import Grid
     from rounddiag.figures.signed_scale import Scale
-    from rounddiag.schema import Pair
-    from rounddiag.stats.ordering import Order
+    from rounddiag.schema import Column, Pair
     from rounddiag.stats.pools import Pooling, Rows
 
     Array = np.ndarray[Any, Any]
 
-SIGNED = ("mean_diff",)
+_SIGNED = ("mean_diff", DIFFERENCE.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class Heat:
         What was asked for.
     pair : Pair
         The scores, as labels name them.
+    color_range : tuple of float, optional
+        The smallest and the largest size that colours tell apart.
     """
 
     rows: Rows
@@ -49,9 +53,10 @@ class Heat:
     grid: Grid
     said: Sequence[str]
     metric: str
-    order: Order
+    order: str
     pooling: Pooling
     pair: Pair
+    color_range: tuple[float, float] | None
 
     @property
     def shown(self) -> Array:
@@ -66,7 +71,31 @@ class Heat:
     @property
     def scale(self) -> Scale:
         """The range of colours: for signed values around zero."""
-        return scale_of(self.shown, is_signed=self.metric in SIGNED)
+        if self.color_range is None:
+            return scale_of(self.shown, is_signed=self.is_signed)
+        return scale_between(*self.color_range, is_signed=self.is_signed)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether what the colour shows can be below zero."""
+        return self.metric in _SIGNED
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether it is how much more there is than in another batch."""
+        return self.metric == DIFFERENCE.name
+
+    @property
+    def column(self) -> Column:
+        """What the colour shows; of a difference, with what it is of."""
+        if not self.is_difference:
+            return CELLS[self.metric]
+        told = self.rounds.attrs.get(METRIC)
+        for column in CELLS.columns:
+            if column.name == told:
+                meaning = f"difference of {column.meaning}"
+                return replace(column, name=self.metric, meaning=meaning)
+        return DIFFERENCE
 
     @property
     def hover(self) -> tuple[str, str]:
@@ -97,6 +126,25 @@ class Heat:
             return names
         means = zip(names, self.rows.means("reward"), strict=True)
         return [f"{name} · mean reward {number(mean)}" for name, mean in means]
+
+
+def range_of(values: Array, metric: str) -> tuple[float, float]:
+    """Return the range of colours that several heatmaps can share.
+
+    Parameters
+    ----------
+    values : ndarray of float
+        What all of them show.
+    metric : str
+
+    Examples
+    --------
+    >>> range_of(np.array([0.003, -0.04]), "mean_diff")
+    (0.002, 0.05)
+    """
+    scale = scale_of(values, is_signed=metric in _SIGNED)
+    size = scale if isinstance(scale, LogScale) else scale.size
+    return size.low, size.high
 
 
 def _name(row: Mapping[Any, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.schema import CELLS
+from rounddiag.schema import PAIRED_CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import Theme
 
 # What a cell says on hover of its tokens, whatever its colour shows.
-_SAID = ("mean_abs_diff", "p95_abs_diff", "max_abs_diff")
+_SAID = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
 # Up to this many rows the cells are divided by thin lines.
 _FEW_ROWS = 64
 
@@ -72,6 +72,7 @@ def _lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
-    yield f"{which}{heat.pair.named(CELLS[heat.metric].meaning)} %{{z:.3g}}"
+    yield f"{which}{heat.pair.named(heat.column.meaning)} %{{z:.3g}}"
     for place, name in enumerate(heat.said):
-        yield f"{heat.pair.named(CELLS[name].meaning)} %{{customdata[{place}]:.3g}}"
+        meaning = heat.pair.named(PAIRED_CELLS[name].meaning)
+        yield f"{meaning} %{{customdata[{place}]:.3g}}"

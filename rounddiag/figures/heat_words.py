@@ -16,6 +16,10 @@ _POOLED = {
 }
 
 _HATCHED = ("the sample has no such round", "no sample of the row has the round")
+_DIFFERENCE = (
+    "blue: more than in the first batch, orange: less",
+    "▨ not in both batches",
+)
 
 
 def explanation(heat: Heat) -> list[str]:
@@ -25,7 +29,9 @@ def explanation(heat: Heat) -> list[str]:
         num = count(len(heat.rows.samples), "sample")
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
-    if not heat.grid.there.all():
+    if heat.is_difference:
+        lines += _DIFFERENCE
+    elif not heat.grid.there.all():
         lines.append("▨ " + _HATCHED[heat.is_pooled])
     zeros = int((heat.shown == 0).sum())
     if zeros:
@@ -35,3 +41,10 @@ def explanation(heat: Heat) -> list[str]:
     if undefined:
         lines.append(f"{CROSS} {count(undefined, 'cell')} without a finite value")
     return lines
+
+
+def nothing(heat: Heat) -> str:
+    """Say why there are no cells."""
+    if heat.is_difference:
+        return "no round of a sample in both batches"
+    return "no generated tokens, so no rounds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
@@ -12,18 +13,18 @@ from rounddiag.figures.grid import grid_of
 from rounddiag.figures.heat import Heat
 from rounddiag.figures.heat_axes import set_axes
 from rounddiag.figures.heat_cells import add_cells, add_dividers, said_of
-from rounddiag.figures.heat_words import explanation
+from rounddiag.figures.heat_words import explanation, nothing
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import of_pair, rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import CELLS
+from rounddiag.schema import DIFFERENCE
 from rounddiag.stats.combining import AGGREGATES, combined
 from rounddiag.stats.ordering import Order, ordered
 from rounddiag.stats.pools import Pooling, Rows, samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -32,15 +33,16 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-_METRICS = (*AGGREGATES, "prob_diff", "beyond")
+_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name)
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 
 
-def plot_heatmap(
+def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     data: Batch | pd.DataFrame,
     *,
-    order: Order = "sample",
+    order: Order | Sequence[int] = "sample",
     metric: str = "mean_abs_diff",
+    color_range: tuple[float, float] | None = None,
     pooling: Pooling = "max",
     a: str = "old",
     b: str = "rollout",
@@ -57,12 +59,17 @@ def plot_heatmap(
         `reward` are used if it has them.
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
-        rounds, of a high reward; or those of the same group together.
+        rounds, of a high reward; or those of the same group together. Or a list of
+        samples, and none but these.
     metric : str
         What the colour shows: `mean_abs_diff`, `mean_diff`, `max_abs_diff`, `k3`; or
         `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
         tokens whose importance ratio is beyond 2, which a frame has if
-        `rounddiag.stats.cell_frame` made it.
+        `rounddiag.stats.cell_frame` made it; or `difference`, from another batch, of a
+        frame that `rounddiag.stats.paired_cells` made.
+    color_range : tuple of float, optional
+        The smallest and the largest size that colours tell apart, so that several
+        heatmaps have the same; chosen to fit when left out.
     pooling : {"max", "mean"}
         What a row shows of its samples where they share rows, as more than 400 do, and
         fewer of more than 36 rounds: the largest value, so that none is hidden, or the
@@ -116,12 +123,20 @@ def plot_heatmap(
         ("pooling", pooling, ("max", "mean")),
     ):
         _check(key, value, known)
+    _check_range(color_range)
     look, drawn = theme_of(theme), layers_of(layers, "marginals")
     data, pair = of_pair(data, a, b)
-    heat = _heat_of(data, metric=metric, order=order, pooling=pooling, pair=pair)
+    heat = _heat_of(
+        data,
+        metric=metric,
+        order=order,
+        pooling=pooling,
+        pair=pair,
+        color_range=color_range,
+    )
     title = "Mismatch per sample and round"
     if heat.rounds.empty:
-        return empty_figure(title, "no generated tokens, so no rounds", look)
+        return empty_figure(title, nothing(heat), look)
     height = _height(heat.rows.num) + ROOM * drawn["marginals"]
     figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
     add_cells(figure, heat)
@@ -130,7 +145,7 @@ def plot_heatmap(
     add_dividers(figure, heat, look)
     if drawn["marginals"]:
         add_marginals(figure, heat, combined(heat.rounds, "round"), look)
-    add_color_bar(figure, heat.scale, heat.shown, pair.label(CELLS[metric]))
+    add_color_bar(figure, heat.scale, heat.shown, pair.label(heat.column))
     set_axes(figure, heat)
     shown = heat.rows.samples["sample"].tolist()
     figure.layout.meta = {"samples": shown, "pool": heat.rows.pool}
@@ -141,9 +156,10 @@ def _heat_of(
     data: Batch | pd.DataFrame,
     *,
     metric: str,
-    order: Order,
+    order: Order | Sequence[int],
     pooling: Pooling,
     pair: Pair,
+    color_range: tuple[float, float] | None,
 ) -> Heat:
     rounds, num_samples = rounds_of(data, metric)
     samples = samples_of(data, rounds, num_samples)
@@ -156,9 +172,10 @@ def _heat_of(
         grid=grid_of(placed, rows.num, "shown", *said),
         said=said,
         metric=metric,
-        order=order,
+        order=order if isinstance(order, str) else "given",
         pooling=pooling,
         pair=pair,
+        color_range=color_range,
     )
 
 
@@ -170,6 +187,20 @@ def _check(key: str, value: str, known: tuple[str, ...]) -> None:
             found=repr(value),
             advice="Leave it out for the default.",
         )
+
+
+def _check_range(color_range: tuple[float, float] | None) -> None:
+    match color_range:
+        case None:
+            return
+        case (int() | float() as low, int() | float() as high) if 0 < low < high < inf:
+            return
+    raise FrameError.build(
+        key="color_range",
+        expected="two sizes above 0, the smaller one first",
+        found=repr(color_range),
+        advice="Leave it out for one that fits.",
+    )
 
 
 def _height(num_rows: int) -> int:

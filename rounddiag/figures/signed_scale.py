@@ -116,3 +116,15 @@ def scale_of(values: Array, *, is_signed: bool) -> Scale:
     LogScale(low=0.002, high=0.05, start=0.0)
     """
     return (SignedScale if is_signed else LogScale).around(values)
+
+
+def scale_between(low: float, high: float, *, is_signed: bool) -> Scale:
+    """Make the scale of sizes from one to another, to either side if there are signs.
+
+    Examples
+    --------
+    >>> scale_between(0.01, 1.0, is_signed=True).low
+    -1.0
+    """
+    size = LogScale(low=low, high=high)
+    return SignedScale(size=size) if is_signed else size

@@ -13,6 +13,8 @@ from rounddiag.errors import FrameError
 from rounddiag.figures.labels import short_name
 from rounddiag.schema import (
     CELLS,
+    DIFFERENCE,
+    PAIRED_CELLS,
     PLACE_MEANS,
     ROLE_MEANS,
     ROUNDS,
@@ -104,6 +106,9 @@ def rounds_of(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, in
     A frame has it, if perhaps without `p95_abs_diff`; of a batch that is not asked for
     where many samples share a row.
     """
+    if metric == DIFFERENCE.name:
+        known = data.columns if isinstance(data, pd.DataFrame) else ()
+        PAIRED_CELLS.require(known, *ROUNDS.keys, *_CELL, "baseline_mean", metric)
     if isinstance(data, pd.DataFrame):
         table = CELLS if metric in MORE else ROUNDS
         table.require(data.columns, *ROUNDS.keys, *_CELL, metric)

@@ -92,6 +92,21 @@ CELLS = Table(
     ),
 )
 
+DIFFERENCE = nat("difference", "difference of means", "float64")
+# The same cell in two batches.
+PAIRED_CELLS = Table(
+    one_row_per="sample and round of two batches",
+    built_by="stats.paired_cells",
+    keys=ROUNDS.keys,
+    columns=(
+        *CELLS.columns,
+        count("baseline_sample", "sample in the first batch", "int32"),
+        count("num_baseline_tokens", "generated tokens in the first batch"),
+        number("baseline_mean", "in the first batch"),
+        DIFFERENCE,
+    ),
+)
+
 SAMPLES = Table(
     one_row_per="sample",
     built_by="sample_frame",
@@ -172,7 +187,6 @@ ROLLOUT_PROB = Column(
 OLD_PROB = Column(
     name="old_prob", dtype="float32", meaning="probability by the training engine"
 )
-DIFFERENCE = nat("difference", "difference of means", "float64")
 ROLLOUT_LOG_PPL = nat(
     "rollout_log_ppl", "log-perplexity by the sampling engine", "float64"
 )

@@ -5,6 +5,8 @@ from rounddiag.stats.comparison import differences
 from rounddiag.stats.conditional import conditional
 from rounddiag.stats.correlating import correlations
 from rounddiag.stats.few import FEW_SAMPLES, few_rows
+from rounddiag.stats.paired_cells import paired_cells
+from rounddiag.stats.partners import partners
 from rounddiag.stats.perplexity import perplexities
 from rounddiag.stats.positions import positions
 from rounddiag.stats.ranking import worst_cells, worst_samples, worst_tokens
@@ -16,6 +18,7 @@ from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tails import tails
 from rounddiag.stats.truncation import truncation
 from rounddiag.stats.worst import worst_round
+from rounddiag.stats.worst_differences import worst_differences
 
 __all__ = [
     "FEW_SAMPLES",
@@ -26,6 +29,8 @@ __all__ = [
     "differences",
     "few_rows",
     "groups",
+    "paired_cells",
+    "partners",
     "perplexities",
     "positions",
     "role_means",
@@ -35,6 +40,7 @@ __all__ = [
     "tails",
     "truncation",
     "worst_cells",
+    "worst_differences",
     "worst_round",
     "worst_samples",
     "worst_tokens",

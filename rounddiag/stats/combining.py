@@ -10,8 +10,8 @@ from rounddiag.schema import ROUNDS
 # What a round frame says of the diffs of each row, means unless named here.
 AGGREGATES = tuple(c.name for c in ROUNDS.columns if c.dtype == "float64")
 _LARGEST = ("max_abs_diff",)
-# What `stats.run_cells` adds, means too.
-_MORE = ("prob_diff", "beyond")
+# What `stats.cell_frame` and `stats.paired_cells` add, means too.
+_MORE = ("prob_diff", "beyond", "difference")
 
 
 def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
@@ -29,7 +29,8 @@ def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     DataFrame
         One row for each of the keys' values, ascending: the keys, `num_rows`,
         `num_tokens`, and those aggregates of the round frame that it has: means over
-        tokens, of `prob_diff` and `beyond` too, and the largest `max_abs_diff`.
+        tokens, of `prob_diff`, `beyond` and `difference` too, and the largest
+        `max_abs_diff`. Rows without a difference count for none, where there are some.
 
     Examples
     --------
@@ -48,7 +49,8 @@ def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     num = rounds["num_tokens"]
     if "num_nonfinite" in rounds:
         num = num - rounds["num_nonfinite"]
-    num = num.where(rounds["mean_abs_diff"].notna(), 0)
+    needed = {"mean_abs_diff", "difference"} & {*rounds.columns}
+    num = num.where(rounds[[*needed]].notna().all(axis=1), 0)
     names = [name for name in (*AGGREGATES, *_MORE) if name in rounds]
     means = [name for name in names if name not in _LARGEST]
     sums = rounds[means].mul(num, axis=0)

@@ -77,8 +77,8 @@ def differences(
     Parameters
     ----------
     batches : mapping of str to Batch, or sequence of Batch
-        Token frames will do, but have no ids to be paired by. Of a file that holds the
-        worst samples beside drawn ones, those drawn.
+        Token frames will do, and are paired if they have the column `sample_id`. Of a
+        file that holds the worst samples beside drawn ones, those drawn.
     metric : str
         What is averaged, as in `round_summary`.
 

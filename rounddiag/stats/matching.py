@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 from rounddiag.stats.captured import fair_part
 from rounddiag.stats.clusters import clusters_of
 from rounddiag.stats.measuring import measured
+from rounddiag.stats.partners import places_of, shared_ids
 from rounddiag.stats.resampling import Resampling
 from rounddiag.stats.runs import runs_of_batch, runs_of_frame
 
@@ -32,30 +32,47 @@ class Side:
     rounds : DataFrame
         The round frame, with `total` and `num` of what is averaged: tokens whose diff
         is finite, or the mean of each sample's.
-    cluster : ndarray of int, shape (num_samples,)
+    num_samples : int
+        A frame has rows of no others.
+    cluster : ndarray of int
         What each sample goes together with, counted from 0.
     places : dict of str to int
         Which sample has each id; an id of several samples names none.
     """
 
     rounds: pd.DataFrame
+    num_samples: int
     cluster: Array
     places: dict[str, int]
 
     @classmethod
     def of(cls, data: Batch | pd.DataFrame, measure: Measure) -> Side:
-        """Take a batch, or a token frame, whose samples have no ids."""
+        """Take a batch, or a token frame, that can have `sample_id` and `group_id`."""
         if isinstance(data, pd.DataFrame):
-            runs = runs_of_frame(data, a="old", b="rollout", by=None)
-            num = int(runs.rounds["sample"].max()) + 1 if len(runs.rounds) else 0
-            rounds = _with_totals(runs, measure)
-            return cls(rounds=rounds, cluster=np.arange(num), places={})
+            return cls._of_frame(data, measure)
         data = fair_part(data)
-        rounds = _with_totals(runs_of_batch(data, by=None), measure)
-        ids = data.sample_ids or ()
-        once = {name for name, num in Counter(ids).items() if num == 1}
-        places = {name: index for index, name in enumerate(ids) if name in once}
-        return cls(rounds=rounds, cluster=clusters_of(data), places=places)
+        return cls(
+            rounds=_with_totals(runs_of_batch(data, by=None), measure),
+            num_samples=data.num_samples,
+            cluster=clusters_of(data),
+            places=places_of(data.sample_ids),
+        )
+
+    @classmethod
+    def _of_frame(cls, data: pd.DataFrame, measure: Measure) -> Side:
+        runs = runs_of_frame(data, a="old", b="rollout", by=None)
+        known = data.drop_duplicates("sample")
+        samples = known["sample"].to_numpy()
+        cluster = np.arange(samples.max(initial=-1) + 1)
+        if "group_id" in known:
+            cluster[samples] = pd.factorize(known["group_id"], use_na_sentinel=False)[0]
+        ids = known["sample_id"].tolist() if "sample_id" in known else None
+        return cls(
+            rounds=_with_totals(runs, measure),
+            num_samples=len(samples),
+            cluster=cluster,
+            places={name: int(samples[at]) for name, at in places_of(ids).items()},
+        )
 
     @property
     def num_rounds(self) -> int:
@@ -117,9 +134,9 @@ class Match:
 
 def matched(before: Side, after: Side) -> Match:
     """Pair samples by id where half of the smaller batch's are in both."""
-    shared = [name for name in before.places if name in after.places]
-    smaller = min(len(before.cluster), len(after.cluster))
-    if not shared or 2 * len(shared) < smaller:
+    smaller = min(before.num_samples, after.num_samples)
+    shared = shared_ids(before.places, after.places, smaller)
+    if not shared:
         return _apart(before, after)
     groups = before.cluster[[before.places[name] for name in shared]]
     cluster = np.unique(groups, return_inverse=True)[1]

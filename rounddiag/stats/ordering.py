@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from rounddiag.checks.words import listed
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
 Order: TypeAlias = Literal["sample", "worst", "rounds", "reward", "group"]
@@ -17,7 +21,7 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
 def ordered(
-    samples: pd.DataFrame, order: Order, metric: str = "mean_abs_diff"
+    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
 ) -> pd.DataFrame:
     """Sort samples; equals stay in the order of their numbers.
 
@@ -28,7 +32,7 @@ def ordered(
     order : {"sample", "worst", "rounds", "reward", "group"}
         By number; by size of the metric, largest first; by `num_rounds`, most first;
         by `reward`, highest first; by `group_id`, in the order in which groups first
-        appear. What is NaN comes last.
+        appear. What is NaN comes last. Or a list of samples, and none but these.
     metric : str
 
     Returns
@@ -38,7 +42,8 @@ def ordered(
     Raises
     ------
     FrameError
-        If there is no such order, or the samples lack what it needs.
+        If there is no such order, the samples lack what it needs, or a list names one
+        that there is not, or one twice.
 
     Examples
     --------
@@ -47,6 +52,9 @@ def ordered(
     >>> ordered(frame, "reward")["sample"].tolist()
     [2, 0, 1]
     """
+    match order:
+        case [*chosen]:
+            return _listed(samples, chosen)
     columns = {"worst": metric, "rounds": "num_rounds", "group": "group_id"}
     column = columns.get(order, order)
     if order not in get_args(Order):
@@ -71,6 +79,23 @@ def ordered(
     else:
         rank = -samples[column].abs() if order == "worst" else -samples[column]
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
+
+
+def _listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
+    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places] or _repeated(order)
+    if wrong:
+        raise FrameError.build(
+            key="order",
+            expected=f"each sample once, of {len(samples)}",
+            found=listed(wrong, len(wrong)),
+            advice="Name samples by their numbers.",
+        )
+    return samples.iloc[[places[one] for one in order]]
+
+
+def _repeated(order: Sequence[int]) -> list[int]:
+    return [one for one, num in Counter(order).items() if num > 1]
 
 
 def _first_places(samples: pd.DataFrame) -> dict[object, int]:

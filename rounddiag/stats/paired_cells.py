@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rounddiag.core.pairs import told
 from rounddiag.schema import ROUNDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# What the columns of the first batch are called beside those of the other.
-OF_BASELINE = {
-    "sample": "baseline_sample",
-    "num_tokens": "num_baseline_tokens",
-    "mean": "baseline_mean",
-}
-OF_PAIR = ["sample_id", "baseline_sample", "sample"]
+# What a frame of differences says that they are of.
+METRIC = "metric"
 
 
 def paired_cells(
@@ -24,7 +20,7 @@ def paired_cells(
     pairs: pd.DataFrame,
     metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
-    """Return the rounds that both samples of a pair have, and their difference.
+    """Return the rounds that both samples of a pair have, and what they differ by.
 
     Parameters
     ----------
@@ -38,11 +34,11 @@ def paired_cells(
     Returns
     -------
     DataFrame
-        One row for each pair and round that both have, in the order of `after`:
-        `sample_id, baseline_sample, sample, round, num_baseline_tokens, num_tokens`,
-        the metric as `baseline_mean` and `mean`, and `difference`, which is positive
-        where it is larger than in the first batch, in the metric's unit; NaN where
-        either is.
+        The rows of `after` whose round the partner has too, with `sample_id,
+        baseline_sample, num_baseline_tokens`, the metric of the first batch as
+        `baseline_mean`, and the `difference` from it, positive where it is larger than
+        in the first batch, in the metric's unit; NaN where either is.
+        `attrs["metric"]` says of what.
 
     Raises
     ------
@@ -60,20 +56,17 @@ def paired_cells(
     >>> paired_cells(before, after, partners(["x"], ["x"]))["difference"].tolist()
     [0.75]
     """
-    sides = [_side(frame, metric) for frame in (before, after)]
-    found = (
-        sides[1]
-        .merge(pairs, on="sample")
-        .merge(sides[0].rename(columns=OF_BASELINE), on=["baseline_sample", "round"])
+    for frame in (before, after):
+        ROUNDS.require(frame.columns, *ROUNDS.keys, "num_tokens", metric)
+    first = before[["sample", "round", "num_tokens", metric]].rename(
+        columns={
+            "sample": "baseline_sample",
+            "num_tokens": "num_baseline_tokens",
+            metric: "baseline_mean",
+        }
     )
-    found["difference"] = found["mean"] - found["baseline_mean"]
-    counts = ["num_baseline_tokens", "num_tokens"]
-    means = ["baseline_mean", "mean", "difference"]
-    return found[[*OF_PAIR, "round", *counts, *means]]
-
-
-def _side(rounds: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return what is compared of a round frame, the metric as `mean`."""
-    ROUNDS.require(rounds.columns, *ROUNDS.keys, "num_tokens", metric)
-    columns = ["sample", "round", "num_tokens", metric]
-    return rounds[columns].rename(columns={metric: "mean"})
+    own = after.drop(columns="sample_id", errors="ignore")
+    found = own.merge(pairs, on="sample").merge(first, on=["baseline_sample", "round"])
+    found["difference"] = found[metric] - found["baseline_mean"]
+    found.attrs[METRIC] = metric
+    return told(found, after)

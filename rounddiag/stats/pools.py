@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.stats.combining import combined, extremes
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Array = np.ndarray[Any, Any]
 
 Pooling: TypeAlias = Literal["max", "mean"]
@@ -113,9 +112,10 @@ class Rows:
             As `combined` gives it, with the keys `row` and `round`, and `shown`: the
             metric, for a pool its largest value (in size) or its mean over tokens.
         """
-        rank = np.empty(len(self.samples), dtype=np.int64)
-        rank[self.samples["sample"]] = np.arange(len(rank))
-        placed = rounds.assign(row=rank[rounds["sample"].to_numpy()] // self.pool)
+        order = self.samples["sample"]
+        rank = pd.Series(np.arange(len(order)), index=order)
+        rounds = rounds[rounds["sample"].isin(rank.index)]
+        placed = rounds.assign(row=rank[rounds["sample"]].to_numpy() // self.pool)
         if self.pool == 1:
             return placed.assign(num_rows=1, shown=placed[metric])
         found = combined(placed, "row", "round")

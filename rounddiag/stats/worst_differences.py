@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.stats.paired_cells import OF_BASELINE, OF_PAIR
 from rounddiag.stats.ranking import worst_cells, worst_samples
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_SAID = ("num_tokens", "baseline_mean", "mean", "difference", "low")
 
 
 def worst_differences(
@@ -71,20 +72,24 @@ def _worst_of(
 ) -> pd.DataFrame:
     """Join means of pairs, and order them by the lower bound of their difference."""
     keys = [name for name in ("round",) if name in before]
-    sides = [
+    first, other = (
         frame.rename(columns={"mean_abs_diff": "mean"}).assign(
-            reach=np.square(frame["mean_abs_diff"] - frame["low"])
-        )[["sample", *keys, "num_tokens", "mean", "reach"]]
+            square=np.square(frame["mean_abs_diff"] - frame["low"])
+        )[["sample", *keys, "num_tokens", "mean", "square"]]
         for frame in (before, after)
-    ]
-    first = sides[0].drop(columns="num_tokens").rename(columns=OF_BASELINE)
-    found = (
-        sides[1]
-        .merge(pairs, on="sample")
-        .merge(first, on=["baseline_sample", *keys], suffixes=("", "_of_baseline"))
     )
-    difference = found["mean"] - found["baseline_mean"]
-    reach = np.sqrt(found["reach"] + found["reach_of_baseline"])
-    found = found.assign(difference=difference, low=difference.abs() - reach)
-    columns = [*OF_PAIR, *keys, "num_tokens", "baseline_mean", "mean", "difference"]
-    return found[[*columns, "low"]].sort_values("low", ascending=False, kind="stable")
+    found = other.merge(pairs, on="sample").merge(
+        first.rename(columns={"sample": "baseline_sample"}),
+        on=["baseline_sample", *keys],
+        suffixes=("", "_of_baseline"),
+    )
+    difference = found["mean"] - found["mean_of_baseline"]
+    reach = np.sqrt(found["square"] + found["square_of_baseline"])
+    found = found.assign(
+        baseline_mean=found["mean_of_baseline"],
+        difference=difference,
+        low=difference.abs() - reach,
+    )
+    return found[["sample_id", "baseline_sample", "sample", *keys, *_SAID]].sort_values(
+        "low", ascending=False, kind="stable"
+    )

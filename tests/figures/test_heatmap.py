@@ -161,7 +161,7 @@ def test_no_round_is_said_instead_of_drawn() -> None:
         (
             "metric",
             "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff',"
-            " 'beyond']",
+            " 'beyond', 'difference']",
         ),
         ("pooling", "['max', 'mean']"),
     ],

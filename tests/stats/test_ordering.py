@@ -43,6 +43,21 @@ def test_the_worst_of_a_signed_metric_is_farthest_from_zero() -> None:
     assert ordered(SAMPLES, "worst", "mean_diff")["sample"].tolist() == [0, 3, 2, 1]
 
 
+def test_a_list_of_samples_is_an_order_of_none_but_these() -> None:
+    assert ordered(SAMPLES, [3, 0])["sample"].tolist() == [3, 0]
+    assert ordered(SAMPLES, []).empty
+
+
+@pytest.mark.parametrize(("order", "found"), [([0, 4], "4"), ([2, 1, 2], "2")])
+def test_a_list_must_name_each_sample_once(order: list[int], found: str) -> None:
+    message = (
+        f"`order`: expected each sample once, of 4; found {found}."
+        " Name samples by their numbers."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        ordered(SAMPLES, order)
+
+
 def test_an_unknown_order_is_told() -> None:
     message = (
         "`order`: expected one of ['sample', 'worst', 'rounds', 'reward', 'group'];"

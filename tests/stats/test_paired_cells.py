@@ -31,16 +31,17 @@ def test_a_cell_is_a_round_of_a_pair_with_both_means() -> None:
     after = rounds((0, 0, 6, 1.5), (0, 1, 7, 1.0), (1, 0, 8, 0.75))
     found = paired_cells(before, after, partners(["x", "y"], ["y", "x"]))
     assert found.to_dict("list") == {
-        "sample_id": ["y", "y", "x"],
-        "baseline_sample": [1, 1, 0],
         "sample": [0, 0, 1],
         "round": [0, 1, 0],
-        "num_baseline_tokens": [4, 5, 3],
         "num_tokens": [6, 7, 8],
+        "mean_abs_diff": [1.5, 1.0, 0.75],
+        "sample_id": ["y", "y", "x"],
+        "baseline_sample": [1, 1, 0],
+        "num_baseline_tokens": [4, 5, 3],
         "baseline_mean": [1.0, 2.0, 0.25],
-        "mean": [1.5, 1.0, 0.75],
         "difference": [0.5, -1.0, 0.5],
     }
+    assert found.attrs == {"metric": "mean_abs_diff"}
 
 
 def test_a_round_that_one_batch_lacks_is_no_cell() -> None:
@@ -54,7 +55,7 @@ def test_a_mean_that_is_not_known_leaves_no_difference() -> None:
     before, after = rounds((0, 0, 1, NAN)), rounds((0, 0, 1, 1.0))
     found = paired_cells(before, after, partners(["x"], ["x"]))
     assert found["difference"].isna().tolist() == [True]
-    assert found["mean"].tolist() == [1.0]
+    assert found["mean_abs_diff"].tolist() == [1.0]
 
 
 def test_without_pairs_there_are_no_cells() -> None:
@@ -62,13 +63,26 @@ def test_without_pairs_there_are_no_cells() -> None:
         rounds((0, 0, 1, 1.0)), rounds((0, 0, 1, 2.0)), partners([], [])
     )
     assert found.empty
-    assert [*found.columns][:4] == ["sample_id", "baseline_sample", "sample", "round"]
+    assert {"sample_id", "baseline_sample", "sample", "round"} <= {*found.columns}
 
 
 def test_a_batch_does_not_differ_from_itself() -> None:
     frame = round_frame(hand_batch())
     found = paired_cells(frame, frame, partners("abc", "abc"), "k3")
     assert found["difference"].tolist() == [0.0] * len(frame)
+    assert found.attrs == {"metric": "k3"}
+
+
+def test_of_another_pair_of_scores_the_frame_says_so() -> None:
+    frame = round_frame(hand_batch(), a="rollout", b="old")
+    found = paired_cells(frame, frame, partners("abc", "abc"))
+    assert found.attrs["pair"] == ["rollout", "old"]
+
+
+def test_ids_that_a_frame_has_already_are_those_of_the_pairs() -> None:
+    frame = round_frame(hand_batch()).assign(sample_id="old name")
+    found = paired_cells(frame, frame, partners("abc", "abc"))
+    assert [*found["sample_id"].unique()] == ["a", "b", "c"]
 
 
 def test_a_frame_that_lacks_the_metric_is_an_error() -> None:

@@ -1,0 +1,158 @@
+"""Heatmaps beside each other: one range, one order, and what they differ by."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag import plot_heatmap, round_frame
+from rounddiag.errors import FrameError
+from rounddiag.figures.heat import range_of
+from rounddiag.figures.labels import CROSS
+from rounddiag.stats import paired_cells, partners
+from tests.batches import hand_batch, padded
+
+NAN = math.nan
+IDS = partners("abc", "abc")
+
+
+def cells_of(metric: str = "mean_abs_diff", **others: Any) -> pd.DataFrame:
+    """The hand batch, minus one whose |diff| is 0.25 everywhere."""
+    after = hand_batch()
+    flat = [[-1.25] * 6] * 3
+    before = padded(after.response_mask.reshape(3, 6), [[-1.0] * 6] * 3, flat)
+    return paired_cells(round_frame(before), round_frame(after), IDS, metric).assign(
+        **others
+    )
+
+
+def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
+    figure = plot_heatmap(cells_of(), metric="difference")
+    cells = figure.data[0]
+    np.testing.assert_array_equal(cells.z, [[0.125, 0.75], [0, 1.75], [0.75, NAN]])
+    assert (cells.zmin, cells.zmax) == (-2, 2)
+    label = "difference of mean |old - rollout| log-prob"
+    assert figure.data[-1].marker.colorbar.title.text == f"{label} [nat]"
+    assert cells.hovertemplate.startswith(
+        f"<b>%{{y}}<br>round %{{x}}</b><br>tokens %{{text}}<br>{label} %{{z:.3g}}"
+        "<br>in the first batch %{customdata[0]:.3g}"
+        "<br>mean |old - rollout| log-prob %{customdata[1]:.3g}"
+    )
+    said = cells.customdata[0, 0]
+    assert (said[0], said[1]) == (0.25, 0.375)
+
+
+def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
+    title = plot_heatmap(cells_of(), metric="difference").layout.title.text
+    assert "blue: more than in the first batch, orange: less" in title
+    assert "▨ not in both batches" in title
+    assert "1 cell exactly 0, shown in the middle" in title
+
+
+def test_blue_is_more() -> None:
+    cells = plot_heatmap(cells_of(), metric="difference").data[0]
+    assert cells.colorscale[0][1] == "rgb(255, 190, 111)"
+    assert cells.colorscale[-1][1] == "rgb(26, 82, 153)"
+
+
+def test_of_a_metric_without_unit_the_difference_has_none() -> None:
+    cells = cells_of()
+    cells.attrs["metric"] = "beyond"
+    figure = plot_heatmap(cells, metric="difference")
+    title = figure.data[-1].marker.colorbar.title.text
+    assert title == "difference of share of tokens beyond a ratio of 2"
+
+
+@pytest.mark.parametrize("told", [None, "nothing known"])
+def test_a_frame_that_does_not_say_of_what_is_drawn(told: Any) -> None:
+    cells = cells_of()
+    cells.attrs["metric"] = told
+    figure = plot_heatmap(cells, metric="difference")
+    assert figure.data[-1].marker.colorbar.title.text == "difference of means [nat]"
+
+
+def test_a_cell_without_a_difference_is_a_cross_and_counts_for_no_mean() -> None:
+    cells = cells_of(difference=[NAN, 0.75, 0.0, 1.75, 0.75])
+    figure = plot_heatmap(cells, metric="difference")
+    assert f"{CROSS} 1 cell without a finite value" in figure.layout.title.text
+    strip = next(trace for trace in figure.data if trace.type == "bar")
+    # Sample 1 has 3 tokens in round 0, sample 2 has one.
+    assert strip.y.tolist() == [0.1875, 1.25]
+
+
+def test_nothing_in_both_batches_is_said() -> None:
+    figure = plot_heatmap(cells_of().iloc[:0], metric="difference")
+    assert len(figure.data) == 0
+    assert "no round of a sample in both batches" in figure.layout.title.text
+
+
+@pytest.mark.parametrize("data", [hand_batch(), round_frame(hand_batch())])
+def test_one_batch_alone_has_no_difference(data: Any) -> None:
+    message = (
+        "expected a frame with one row per sample and round of two batches and the"
+        " columns ['sample', 'round', 'num_tokens', 'mean_abs_diff', 'max_abs_diff',"
+        " 'baseline_mean', 'difference']; found "
+    )
+    advice = " Build it with `rounddiag.stats.paired_cells(batch)`."
+    with pytest.raises(
+        FrameError, match=f"^{re.escape(message)}.*{re.escape(advice)}$"
+    ):
+        plot_heatmap(data, metric="difference")
+
+
+@pytest.mark.parametrize(
+    ("metric", "ends"), [("mean_abs_diff", (0.01, 5)), ("mean_diff", (-5, 5))]
+)
+def test_a_range_of_colours_is_kept_and_printed(metric: str, ends: Any) -> None:
+    figure = plot_heatmap(hand_batch(), metric=metric, color_range=(0.01, 5.0))
+    assert (figure.data[0].zmin, figure.data[0].zmax) == ends
+    texts = figure.data[-1].marker.colorbar.ticktext
+    assert texts[-1] == "5"
+
+
+def test_what_lies_beyond_a_range_is_told_by_arrows() -> None:
+    figure = plot_heatmap(hand_batch(), color_range=(0.5, 1.0))
+    texts = figure.data[-1].marker.colorbar.ticktext
+    assert (texts[0], texts[-1]) == ("◂ 0.5", "1 ▸")
+
+
+@pytest.mark.parametrize(
+    "wrong", [(0.0, 1.0), (1.0, 1.0), (0.1, math.inf), (NAN, 1.0), "ab", 3, (1.0,)]
+)
+def test_a_range_that_is_none_is_told(wrong: Any) -> None:
+    message = (
+        f"`color_range`: expected two sizes above 0, the smaller one first; found"
+        f" {wrong!r}. Leave it out for one that fits."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot_heatmap(hand_batch(), color_range=wrong)
+
+
+def test_one_range_holds_what_several_heatmaps_show() -> None:
+    values = np.array([0.0, 0.003, NAN, 4.0])
+    assert range_of(values, "k3") == (0.002, 5.0)
+    assert range_of(-values, "mean_diff") == (0.05, 5.0)
+
+
+def test_a_list_of_samples_are_the_rows_and_no_others() -> None:
+    figure = plot_heatmap(hand_batch(), order=[2, 0])
+    np.testing.assert_array_equal(figure.data[0].z, [[1, NAN], [0.375, 1]])
+    assert figure.layout.meta == {"samples": [2, 0], "pool": 1}
+    assert figure.layout.yaxis.title.text == "sample"
+
+
+def test_many_pairs_share_rows_that_show_the_largest_difference() -> None:
+    one = pd.DataFrame({"sample": range(900), "round": 0, "num_tokens": 1})
+    before = one.assign(mean_abs_diff=1.0, max_abs_diff=1.0)
+    after = before.assign(mean_abs_diff=1.0 + (one["sample"] == 4) * -0.5)
+    ids = [*map(str, range(900))]
+    cells = paired_cells(before, after, partners(ids, ids))
+    figure = plot_heatmap(cells, metric="difference")
+    assert figure.data[0].z[:3, 0].tolist() == [0, -0.5, 0]
+    mean = plot_heatmap(cells, metric="difference", pooling="mean").data[0].z
+    assert mean[1, 0] == pytest.approx(-0.5 / 3)
