@@ -99,7 +99,7 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
 def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
     """Draw the means of all batches as colours of one range, a row a batch."""
     num, unit = len(compared.lines), unit_of(compared.metric)
-    means = np.full((num, compared.num_rounds), np.nan, dtype=np.float32)
+    means = np.full((num, compared.num_rounds), np.nan)
     there = np.zeros(means.shape, dtype=bool)
     for row, line in enumerate(compared.lines):
         means[row, line.rows["round"]] = line.rows["mean"]

@@ -10,6 +10,8 @@ import pandas as pd
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
+_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pearson")
+
 
 def agreement(
     rollout: Array, old: Array, panel: Array, *, num_panels: int
@@ -41,7 +43,8 @@ def agreement(
     1    1           0.50       -0.5      NaN
     """
     parts = [panel == index for index in range(num_panels)]
-    return pd.DataFrame([_row(rollout[part], old[part]) for part in parts])
+    rows = [_row(rollout[part], old[part]) for part in parts]
+    return pd.DataFrame(rows, columns=[*_COLUMNS])
 
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
@@ -86,13 +89,14 @@ def _row(rollout: Array, old: Array) -> dict[str, float]:
     finite = np.isfinite(rollout) & np.isfinite(old)
     x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
     difference = y - x
-    return {
-        "num": len(x),
-        "num_nonfinite": len(finite) - len(x),
-        "mean_abs_diff": float(np.abs(difference).mean()) if len(x) else np.nan,
-        "mean_diff": float(difference.mean()) if len(x) else np.nan,
-        "pearson": _pearson(x, y),
-    }
+    found = (
+        len(x),
+        len(finite) - len(x),
+        float(np.abs(difference).mean()) if len(x) else np.nan,
+        float(difference.mean()) if len(x) else np.nan,
+        _pearson(x, y),
+    )
+    return dict(zip(_COLUMNS, found, strict=True))
 
 
 def _pearson(x: Array, y: Array) -> float:

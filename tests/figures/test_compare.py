@@ -152,3 +152,9 @@ def test_batches_of_two_pairs_are_an_error() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_compare([batch, token_frame(batch, a="ref")])
+
+
+def test_squares_of_huge_differences_have_a_colour() -> None:
+    huge = padded([[1]], [[-1e30]], [[-1.0]])
+    strip = plot_compare([huge] * 2, metric="k2").data[5]
+    np.testing.assert_allclose(strip.z, [[5e59]] * 2, rtol=1e-6)

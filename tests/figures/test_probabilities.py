@@ -332,3 +332,9 @@ def test_another_pair_is_named_on_axes_in_words_and_on_hover() -> None:
     diff = plot_probabilities(batch, axes="diff", a="ref", b="old").layout
     assert diff.yaxis.title.text == "ref - old log-prob [nat]"
     assert diff.annotations[-1].text == "probability by old"
+
+
+def test_no_tokens_have_no_values_to_make_panels_of() -> None:
+    batch = hand_batch(sample_columns={"rank": np.arange(3)})[:0]
+    title = plot_probabilities(batch, by="rank").layout.title.text
+    assert "no generated tokens: the response mask is 0" in title

@@ -65,3 +65,11 @@ def test_r_is_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
         assert np.isnan(found)
     else:
         assert found == pytest.approx(np.corrcoef(rollout, old)[0, 1], abs=1e-12)
+
+
+def test_no_panels_have_no_rows() -> None:
+    nothing = np.empty(0)
+    found = agreement(nothing, nothing, nothing, num_panels=0)
+
+    assert not found["num"].any()
+    assert found["num_nonfinite"].sum() == 0
