@@ -30,6 +30,8 @@ _COLUMNS = (
     "num_samples",
     *(f"{k}{end}" for k in _KINDS for end in ("", "_low", "_high")),
 )
+# A variance this small, of values whose variance is 1, is of rounding.
+_ROUNDED = 1e-12
 # Nearer to 1 than this a correlation is 1: its Fisher transform stays finite.
 _NEAR_ONE = 1 - 1e-12
 
@@ -150,13 +152,14 @@ def _fisher(correlation: Array) -> Array:
 
 
 def _pearson(x: Array, y: Array, weights: Array) -> Array:
-    """Return Pearson's r of each row of weights."""
+    """Return Pearson's r of each row of weights; NaN where one does not vary."""
     num = weights.sum(1)
-    x, y = x - x.mean(), y - y.mean()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_x, mean_y = weights @ x / num, weights @ y / num
-        together = weights @ (x * y) / num - mean_x * mean_y
-        alone_x = weights @ (x * x) / num - mean_x**2
-        alone_y = weights @ (y * y) / num - mean_y**2
-        found: Array = together / np.sqrt(alone_x * alone_y)
+    x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
+    mean_x, mean_y = weights @ x / num, weights @ y / num
+    together = weights @ (x * y) / num - mean_x * mean_y
+    alone_x = weights @ (x * x) / num - mean_x**2
+    alone_y = weights @ (y * y) / num - mean_y**2
+    varies = np.minimum(alone_x, alone_y) > _ROUNDED
+    scale = np.sqrt(np.where(varies, alone_x * alone_y, np.nan))
+    found: Array = together / scale
     return found

@@ -40,7 +40,9 @@ def by_loops(
     generator = np.random.default_rng(0)
     for times in generator.multinomial(num, np.full(num, 1 / num), NUM_DRAWS):
         taken = [i for i, g in enumerate(group) for _ in range(times[g])]
-        drawn.append(math.atanh(pearson([x[i] for i in taken], [y[i] for i in taken])))
+        if len({x[i] for i in taken}) > 1 < len({y[i] for i in taken}):
+            known = pearson([x[i] for i in taken], [y[i] for i in taken])
+            drawn.append(math.atanh(known))
     mean = math.fsum(drawn) / len(drawn)
     spread = math.sqrt(math.fsum((z - mean) ** 2 for z in drawn) / len(drawn))
     value = pearson(x, y)
@@ -87,6 +89,20 @@ def test_correlations_and_their_intervals_are_those_of_plain_loops(
     assert row[["spearman", "spearman_low", "spearman_high"]].tolist() == pytest.approx(
         of_ranks
     )
+
+
+def test_draws_without_the_one_success_tell_nothing() -> None:
+    # A third of the draws have no success; the others say what is known.
+    x = [0.3] * 11 + [1.0]
+    y = [0.1, 0.4, 0.2, 0.5, 0.3, 0.6, 0.2, 0.4, 0.1, 0.5, 0.3, 0.6]
+    samples = frame(12, reward=x).assign(mean_abs_diff=y)
+    row = correlations(samples).iloc[0]
+    value, low, high = by_loops(x, y, list(range(12)), 2.2009852)
+    assert row[["pearson", "pearson_low", "pearson_high"]].tolist() == pytest.approx(
+        [value, low, high]
+    )
+    assert low > -0.99
+    assert high < 0.99
 
 
 def test_what_has_nothing_to_do_with_it_has_an_interval_around_zero() -> None:
