@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.batch.html import table
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
     from rounddiag.widgets.session import Session
     from rounddiag.widgets.view import View
 
-# What a page shows instead of a widget that it does not know how to make.
-_NO_WIDGETS = (
-    "This JupyterLab shows no widgets: run `pip install jupyterlab_widgets anywidget`"
-    " in the environment that JupyterLab itself runs in, and reload the page."
+# Seen over the table wherever the explorer is not: the kernel cannot tell which it is.
+_ELSEWHERE = (
+    "The explorer itself is shown by a running JupyterLab. If it is not, run"
+    " <code>pip install jupyterlab_widgets anywidget</code> in the environment that"
+    " JupyterLab itself runs in, and reload the page."
 )
 
 
@@ -36,7 +38,8 @@ class Preview:
         """Display what is known, here and now."""
         from IPython.display import display
 
-        self._handle = display(self._bundle(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        key = True if self._handle is None else self._handle.display_id
+        self._handle = display(self._bundle(), raw=True, display_id=key)  # type: ignore[no-untyped-call]
 
     def take(self, picture: bytes) -> dict[str, int]:
         """Show a picture from now on, a JPEG of what the page shows."""
@@ -56,12 +59,14 @@ class Preview:
         worst = self._session.everything.worst["rounds"].head(5)
         columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
         rows = [[f"{value:.4g}" for value in row] for row in worst[columns].to_numpy()]
-        return table([tuple(columns), *map(tuple, rows)])
+        name = escape(name_of(self._session.batch))
+        caption = f"<p>The worst rounds of {name}. {_ELSEWHERE}</p>"
+        return caption + table([tuple(columns), *map(tuple, rows)])
 
 
 def show_widget(view: View) -> None:
-    """Display a widget; a page that has none of its kind says what to install."""
+    """Display a widget, and nothing where there are no widgets."""
     from IPython.display import display
 
     data, metadata = view._repr_mimebundle_() or ({}, {})
-    display({**data, "text/plain": _NO_WIDGETS}, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+    display({**data, "text/plain": ""}, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
-_RUN_ALL = """() => {
+_RUN = """command => {
   globalThis.rounddiagRan = false;
-  jupyterapp.commands.execute('notebook:run-all-cells').finally(
+  jupyterapp.commands.execute(command).finally(
     () => { globalThis.rounddiagRan = true; });
 }"""
 _OUTPUTS = """Array.from(jupyterapp.shell.currentWidget.content.model.cells)
@@ -70,7 +70,19 @@ class LabNotebook:
 
     def run_all(self, timeout_seconds: float = 120) -> None:
         """Run every cell up to the first that fails."""
-        self.page.evaluate(_RUN_ALL)
+        self._run("notebook:run-all-cells", timeout_seconds)
+
+    def run_cell(self, index: int) -> None:
+        """Run one cell."""
+        self.page.evaluate(
+            "index => { jupyterapp.shell.currentWidget.content.activeCellIndex ="
+            " index; }",
+            index,
+        )
+        self._run("notebook:run-cell", 60)
+
+    def _run(self, command: str, timeout_seconds: float) -> None:
+        self.page.evaluate(_RUN, command)
         self.page.wait_for_function(
             f"() => globalThis.rounddiagRan && {_KERNEL}.status === 'idle'",
             timeout=timeout_seconds * 1000,

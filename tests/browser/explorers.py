@@ -1,0 +1,71 @@
+"""Explorers in a notebook, as a person has them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from nbformat import v4, write
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator
+
+    from tests.browser.lab import LabNotebook
+
+IMPORTS = """import sys
+sys.path.insert(0, {root!r})
+import rounddiag as rd
+from IPython.display import display
+batch = rd.load({root!r} + "/sample_data/image_window.parquet")"""
+_MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
+_SAVE_STATE = """async ([plugin, saveState]) => {
+  const { settings } = jupyterapp.serviceManager;
+  await settings.save(plugin, JSON.stringify({saveState}));
+}"""
+_IS_CLEAN = "() => jupyterapp.shell.currentWidget.context.model.dirty === false"
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    sources = [v4.new_code_cell(code) for code in cells]
+    write(v4.new_notebook(cells=sources, metadata=kernel), path)
+
+
+def explorer(lab: LabNotebook, index: int = 0) -> Locator:
+    """Return an explorer of the page, as soon as all of its figures are drawn."""
+    found = lab.page.locator(".rdx:not([data-waiting])").nth(index)
+    drawn = found.locator(".rdx-plot:has(svg.main-svg)")
+    expect(drawn).to_have_count(3, timeout=20_000)
+    return found
+
+
+def press(lab: LabNotebook, node: Locator, keys: str) -> None:
+    node.focus()
+    for key in keys:
+        lab.page.keyboard.press(key)
+
+
+def waits_for(lab: LabNotebook, expression: str, value: Any) -> None:
+    """Wait until Python has a value."""
+    for _ in range(50):
+        found = lab.value(expression)
+        if found == value:
+            return
+        lab.page.wait_for_timeout(100)
+    assert found == value
+
+
+def save_widgets(lab: LabNotebook, *, is_on: bool) -> None:
+    """Have JupyterLab save the state of widgets, which it does not by itself."""
+    lab.page.evaluate(_SAVE_STATE, [_MANAGER, is_on])
+
+
+def saved(lab: LabNotebook, path: Path) -> dict[str, Any]:
+    """Save the notebook, and read what is in its file."""
+    lab.command("docmanager:save")
+    lab.page.wait_for_function(_IS_CLEAN)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
