@@ -10,7 +10,7 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "signs", "wire", "library", "store", "theme", "dialogs"),
     *("figure", "pointing", "heat_cells", "overview", "token_plot"),
-    *("hits", "spans", "rounds", "tokens", "search", "focus"),
+    *("hits", "spans", "rounds", "tip", "tokens", "search", "focus"),
     *("markers", "pictures", "lightbox", "strip", "screens", "sample", "worst"),
     *("fields", "filters", "threshold", "head", "controls"),
     *("snapshots", "keys", "actions", "explorer", "main"),

@@ -7,7 +7,13 @@ const CONTROL_WORDS = {
     ["prob_diff", "|Δp|", "mean |difference| of the probabilities"],
     ["k3", "k3", "mean k3 estimate of the KL divergence"],
   ],
-  order: [["sample", "number"], ["worst", "worst first"], ["rounds", "most rounds"], ["reward", "highest reward"], ["group", "group"]],
+  order: [
+    ["sample", "number"],
+    ["worst", "worst first"],
+    ["rounds", "most rounds"],
+    ["reward", "highest reward"],
+    ["group", "group"],
+  ],
   axis: [
     ["round", "round", "means per round"],
     ["images", "images seen", "means by the number of images seen before"],
@@ -29,14 +35,26 @@ function controlBar({ onSet, onThreshold = () => {} }) {
   const metric = radioRow("Metric", set("metric"));
   const axis = radioRow("Axis of the figure", set("axis"));
   let drawn = {};
-  const layers = checkRow("Layers of the figure", (name, isOn) => onSet({ layers: { ...drawn, [name]: isOn } }));
+  const layers = checkRow("Layers of the figure", (name, isOn) =>
+    onSet({ layers: { ...drawn, [name]: isOn } }),
+  );
   const lists = Object.fromEntries(
-    [["order", "order"], ["a", "a"], ["b", "b"], ["by", "by"]].map(([name, label]) => [name, selectField(label, set(name))]),
+    [
+      ["order", "order"],
+      ["a", "a"],
+      ["b", "b"],
+      ["by", "by"],
+    ].map(([name, label]) => [name, selectField(label, set(name))]),
   );
   const threshold = thresholdField(set("threshold"), onThreshold);
   const filter = filterRow(set("filter"));
   const row = (name, ...parts) => element("div", { class: `rdx-row ${name}` }, ...parts);
-  const pair = element("span", { class: "rdx-pair", title: "diff = log-prob by a - log-prob by b" }, lists.a.node, lists.b.node);
+  const pair = element(
+    "span",
+    { class: "rdx-pair", title: "diff = log-prob by a - log-prob by b" },
+    lists.a.node,
+    lists.b.node,
+  );
   const node = element(
     "section",
     { class: "rdx-controls", "aria-label": "Batch and what is shown of it" },
@@ -48,14 +66,18 @@ function controlBar({ onSet, onThreshold = () => {} }) {
 
   function show(facts, options, state, counts) {
     head.show(facts);
-    metric.set(known("metric", options.metric), state.metric);
-    axis.set(known("axis", options.axis), state.axis);
+    metric.set(wordsFor("metric", options.metric), state.metric);
+    axis.set(wordsFor("axis", options.axis), state.axis);
     drawn = state.layers;
     layers.set(CONTROL_WORDS.layers, { ...LAYERS_BY_DEFAULT, ...drawn });
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
-    lists.order.set(known("order", options.order), state.order);
-    for (const name of ["a", "b"]) lists[name].set(options.scores.map((one) => [one, visible(one)]), state[name]);
+    lists.order.set(wordsFor("order", options.order), state.order);
+    for (const name of ["a", "b"])
+      lists[name].set(
+        options.scores.map((one) => [one, visible(one)]),
+        state[name],
+      );
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
     filter.show(state.filter, { ...options, num_samples: facts.num_samples });
   }
@@ -64,6 +86,8 @@ function controlBar({ onSet, onThreshold = () => {} }) {
 }
 
 // Words for what can be chosen; what has none stands for itself.
-function known(kind, values) {
-  return values.map((value) => CONTROL_WORDS[kind].find(([name]) => name === value) ?? [value, value]);
+function wordsFor(kind, values) {
+  return values.map(
+    (value) => CONTROL_WORDS[kind].find(([name]) => name === value) ?? [value, value],
+  );
 }

@@ -1,10 +1,10 @@
 // Small controls: one of several, a number, a choice from a list.
 
-let numFieldGroups = 0;
+let numNames = 0; // explorers in one page share none
 
 /** Radio buttons side by side; `set` shows a value, `onChoose` says a new one. */
 function radioRow(label, onChoose) {
-  const name = `rdx-radio-${(numFieldGroups += 1)}`;
+  const name = `rdx-radio-${(numNames += 1)}`;
   const node = element("div", { class: "rdx-segments", role: "radiogroup", "aria-label": label });
   node.addEventListener("change", (event) => onChoose(event.target.value));
   const radio = ([value, text, title], chosen) => {
@@ -12,7 +12,14 @@ function radioRow(label, onChoose) {
     input.checked = value === chosen;
     return element("label", { title: title || null }, input, element("span", {}, text));
   };
-  return { node, set: (options, chosen) => keepFocus(node, options.map((one) => radio(one, chosen))) };
+  return {
+    node,
+    set: (options, chosen) =>
+      keepFocus(
+        node,
+        options.map((one) => radio(one, chosen)),
+      ),
+  };
 }
 
 /** Check boxes side by side. */
@@ -24,7 +31,14 @@ function checkRow(label, onChange) {
     input.checked = isOn;
     return element("label", { title: title || null }, input, element("span", {}, text));
   };
-  return { node, set: (options, values) => keepFocus(node, options.map((one) => check(one, Boolean(values[one[0]])))) };
+  return {
+    node,
+    set: (options, values) =>
+      keepFocus(
+        node,
+        options.map((one) => check(one, Boolean(values[one[0]]))),
+      ),
+  };
 }
 
 // New inputs in place of old ones: the same value stays in focus.
@@ -64,7 +78,8 @@ function textField(label, onChange, { type = "text", ...attributes } = {}) {
 /** Two numbers, lowest and highest; both empty are null. */
 function rangeField(label, onChange, attributes) {
   const ends = ["from", "to"].map((end) =>
-    textField(end, () => {}, { type: "number", "aria-label": `${label} ${end}`, ...attributes }));
+    textField(end, () => {}, { type: "number", "aria-label": `${label} ${end}`, ...attributes }),
+  );
   const inputs = ends.map(({ input }) => input);
   const node = element(
     "div",

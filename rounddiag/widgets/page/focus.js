@@ -1,11 +1,20 @@
 // Everything that is known of one token.
 
 function focusPanel() {
-  const node = element("section", { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite" });
+  const node = element("section", {
+    class: "rdx-focus",
+    "aria-label": "Token",
+    "aria-live": "polite",
+  });
 
   function show(trajectory, index) {
     const isThere = trajectory?.tokens.piece[index] !== undefined;
-    fill(node, ...(isThere ? tokenFacts(trajectory, index) : [sentence("No token is chosen: click one in the text.")]));
+    fill(
+      node,
+      ...(isThere
+        ? tokenFacts(trajectory, index)
+        : [sentence("No token is chosen: click one in the text.")]),
+    );
   }
 
   show(null, null);
@@ -17,20 +26,38 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
   const of = (name) => tokens[name]?.[index];
   const round = rounds.find((one) => one.round === of("round"));
   const facts = [
-    [`diff, ${a} - ${b}`, Number.isFinite(of("diff")) ? `${signed(of("diff"))} nat` : "not finite", "of the log-probs"],
+    [
+      `diff, ${a} - ${b}`,
+      Number.isFinite(of("diff")) ? `${signed(of("diff"))} nat` : "not finite",
+      "of the log-probs",
+    ],
     [`ratio, ${a} / ${b}`, number(Math.exp(of("diff"))), "of the probabilities"],
     ["k3", number(of("k3")), "ratio - 1 - diff"],
-    ["entropy", tokens.entropy ? number(of("entropy")) : "not recorded", "of the distribution, in nats"],
-    ["rank of |diff|", tokenRanks(of("rank_in_round"), round.num_tokens, of("rank_in_batch")), "1 is the largest"],
+    [
+      "entropy",
+      tokens.entropy ? number(of("entropy")) : "not recorded",
+      "of the distribution, in nats",
+    ],
+    [
+      "rank of |diff|",
+      tokenRanks(of("rank_in_round"), round.num_tokens, of("rank_in_batch")),
+      "1 is the largest",
+    ],
     ["round", `${of("round")}, token ${index - round.first}`, "both from 0"],
     ["position", of("position").toLocaleString("en-US"), "in the response, from 0"],
     ["token id", String(of("token_id") ?? "left out of the file"), ""],
     ["role", tokens.role ? of("role") : "not known", "what the token is for"],
   ];
   return [
-    element("div", { class: `rdx-focus-piece ${levelClass(of("level") === NOT_FINITE ? 0 : of("level"))}` },
-      of("piece") ? visibleNodes(of("piece")) : "part of the character before"),
-    probabilityTable([[a, of("a")], [b, of("b")]]),
+    element(
+      "div",
+      { class: `rdx-focus-piece ${levelClass(of("level") === NOT_FINITE ? 0 : of("level"))}` },
+      of("piece") ? visibleNodes(of("piece")) : "part of the character before",
+    ),
+    probabilityTable([
+      [a, of("a")],
+      [b, of("b")],
+    ]),
     element("dl", { class: "rdx-facts-list" }, ...facts.map(tokenFact)),
   ];
 }
@@ -41,7 +68,12 @@ function tokenRanks(inRound, numTokens, inBatch) {
 }
 
 function tokenFact([name, value, title]) {
-  return element("div", { title: title || null }, element("dt", {}, name), element("dd", {}, value));
+  return element(
+    "div",
+    { title: title || null },
+    element("dt", {}, name),
+    element("dd", {}, value),
+  );
 }
 
 // One under the other, so that numbers and bars can be compared.
@@ -60,5 +92,10 @@ function probabilityTable(scores) {
       element("td", { class: "rdx-bar-room", "aria-hidden": "true" }, bar),
     );
   });
-  return element("table", { class: "rdx-scores" }, element("thead", {}, head), element("tbody", {}, ...rows));
+  return element(
+    "table",
+    { class: "rdx-scores" },
+    element("thead", {}, head),
+    element("tbody", {}, ...rows),
+  );
 }

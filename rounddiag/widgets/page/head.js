@@ -8,11 +8,18 @@ function headBlock() {
     fill(
       node,
       head.failed.length > 0 && failedChecks(head.failed),
-      element("div", { class: "rdx-name" },
+      element(
+        "div",
+        { class: "rdx-name" },
         element("h3", {}, visible(head.name)),
         head.step !== null && element("span", {}, `step ${head.step}`),
-        element("span", { class: "rdx-sizes" }, headSizes(head))),
-      element("ul", { class: "rdx-chips", "aria-label": "About the batch" }, ...chips.map(factChip)),
+        element("span", { class: "rdx-sizes" }, headSizes(head)),
+      ),
+      element(
+        "ul",
+        { class: "rdx-chips", "aria-label": "About the batch" },
+        ...chips.map(factChip),
+      ),
     );
   }
 
@@ -20,14 +27,19 @@ function headBlock() {
 }
 
 function headSizes({ num_samples: samples, num_rounds: rounds, num_tokens: tokens }) {
-  return [counted(samples, "sample"), counted(rounds, "round"), counted(tokens, "token")].join(" · ");
+  return [counted(samples, "sample"), counted(rounds, "round"), counted(tokens, "token")].join(
+    " · ",
+  );
 }
 
 function factChip({ label, value, tone }) {
   const text = visible(String(value));
   return element(
     "li",
-    { class: tone === "warn" ? "rdx-chip rdx-warn" : "rdx-chip", title: label ? `${label}: ${text}` : text },
+    {
+      class: tone === "warn" ? "rdx-chip rdx-warn" : "rdx-chip",
+      title: label ? `${label}: ${text}` : text,
+    },
     label && element("span", {}, `${label} `),
     element("b", {}, text),
   );
@@ -43,6 +55,12 @@ function failedChecks(failed) {
     { class: "rdx-failed", role: "note", "aria-label": title },
     element("b", {}, `✗ ${title}`),
     element("ul", {}, ...first.map(line)),
-    rest.length > 0 && element("details", {}, element("summary", {}, `and ${rest.length} more`), element("ul", {}, ...rest.map(line))),
+    rest.length > 0 &&
+      element(
+        "details",
+        {},
+        element("summary", {}, `and ${rest.length} more`),
+        element("ul", {}, ...rest.map(line)),
+      ),
   );
 }

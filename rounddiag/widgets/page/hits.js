@@ -24,3 +24,31 @@ function tokensOf(matches, pieces, first) {
     stop: tokenAt(index + words.length - 1) + 1,
   }));
 }
+
+/** The hits of a search, marked in the text. */
+function hitMarks(spansOf) {
+  let hits = [];
+
+  function mark(isHit) {
+    for (const { first, stop } of hits) {
+      for (const span of spansOf(first, stop)) span.classList.toggle("rdx-hit", isHit);
+    }
+  }
+
+  function search(trajectory, text, isRegex) {
+    mark(false);
+    hits = [];
+    hits = hitsOf(trajectory, text, isRegex);
+    mark(true);
+    return hits.length;
+  }
+
+  // The token where the next hit begins, after or before a token, round the ends.
+  function next(index, step = 1) {
+    const firsts = hits.map(({ first }) => first);
+    if (step > 0) return firsts.find((first) => first > index) ?? firsts[0];
+    return firsts.findLast((first) => first < index) ?? firsts.at(-1);
+  }
+
+  return { search, next, forget: () => (hits = []) };
+}

@@ -3,12 +3,28 @@
 function lightbox({ onToggle, onWanted }) {
   const stage = element("div", { class: "rdx-stage" });
   const caption = element("div", { class: "rdx-stage-caption" });
-  const swap = element("button", { type: "button", class: "rdx-button", "aria-pressed": "false",
-    on: { click: () => draw(swap.getAttribute("aria-pressed") !== "true") } }, "Round before");
-  const close = element("button", { type: "button", class: "rdx-button",
-    on: { click: () => toggle(false) } }, "Close");
+  const swap = element(
+    "button",
+    {
+      type: "button",
+      class: "rdx-button",
+      "aria-pressed": "false",
+      on: { click: () => draw(swap.getAttribute("aria-pressed") !== "true") },
+    },
+    "Round before",
+  );
+  const close = element(
+    "button",
+    { type: "button", class: "rdx-button", on: { click: () => toggle(false) } },
+    "Close",
+  );
   const bar = element("div", { class: "rdx-stage-bar" }, caption, swap, close);
-  const node = element("dialog", { class: "rdx-large", "aria-label": "Screenshot, large" }, bar, stage);
+  const node = element(
+    "dialog",
+    { class: "rdx-large", "aria-label": "Screenshot, large" },
+    bar,
+    stage,
+  );
   let [views, picture] = [null, null];
 
   function show(newViews) {
@@ -23,7 +39,9 @@ function lightbox({ onToggle, onWanted }) {
     swap.setAttribute("aria-pressed", String(isBefore));
     swap.hidden = !views.before?.shot;
     picture?.free();
-    picture = view?.shot ? pictureOf(view.shot, view.round.action, { alt: screenName(view) }) : null;
+    picture = view?.shot
+      ? pictureOf(view.shot, view.round.action, { alt: screenName(view) })
+      : null;
     fill(stage, picture?.node ?? sentence("No screenshot was seen before this round."));
     fill(caption, ...(view?.shot ? screenCaption(view) : []));
     if (view?.shot) onWanted(view.shot);

@@ -9,10 +9,15 @@ function actionMarker(action, width, height) {
   const { point, end_point: end, direction } = action ?? {};
   const shapes = [];
   const middle = isOnPicture(point) ? point : [0.5, 0.5];
-  if (action?.kind === "scroll" && direction in TURNS) shapes.push(...arrowsAt(middle, TURNS[direction], [-10, 4, 18]));
-  else if (isOnPicture(point) && isOnPicture(end)) shapes.push(...dragMark(point, end, width / height));
-  else if (isOnPicture(point ?? end)) shapes.push(...clickMark(point ?? end, action.kind === "double_click"));
-  return shapes.length ? shape("svg", { class: "rdx-marker", "aria-hidden": "true" }, ...shapes) : null;
+  if (action?.kind === "scroll" && direction in TURNS)
+    shapes.push(...arrowsAt(middle, TURNS[direction], [-10, 4, 18]));
+  else if (isOnPicture(point) && isOnPicture(end))
+    shapes.push(...dragMark(point, end, width / height));
+  else if (isOnPicture(point ?? end))
+    shapes.push(...clickMark(point ?? end, action.kind === "double_click"));
+  return shapes.length
+    ? shape("svg", { class: "rdx-marker", "aria-hidden": "true" }, ...shapes)
+    : null;
 }
 
 /** What cannot be drawn, in a sentence. */

@@ -1,7 +1,11 @@
 // One picture with its marker on it, or a sentence where it cannot be shown.
 
 /** A picture from its bytes; `free` lets go of them. */
-function pictureOf({ index, jpeg, bytes, mime = "image/jpeg", width, height, error }, action, { alt, isSmall }) {
+function pictureOf(
+  { index, jpeg, bytes, mime = "image/jpeg", width, height, error },
+  action,
+  { alt, isSmall },
+) {
   const node = element("span", { class: "rdx-picture" });
   const data = bytes ?? jpeg;
   const fail = (why) => {

@@ -8,18 +8,29 @@ function roundsAsText({ rounds, gaps, tokens }, threshold, onObservation) {
   const fragment = document.createDocumentFragment();
   const chunks = [];
   const addGap = (before) =>
-    fragment.append(...gaps.filter((gap) => gap.before === before).map((gap) => gapNode(gap, onObservation)));
+    fragment.append(
+      ...gaps.filter((gap) => gap.before === before).map((gap) => gapNode(gap, onObservation)),
+    );
   for (const round of rounds) {
     const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, threshold);
     chunks.push(...made);
     addGap(round.round);
-    fragment.append(roundHead(round), element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node)));
+    fragment.append(
+      roundHead(round),
+      element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node)),
+    );
   }
   addGap(null);
   return { fragment, chunks };
 }
 
-function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean }) {
+function roundHead({
+  round,
+  action,
+  num_tokens: size,
+  num_nonfinite: broken,
+  mean_abs_diff: mean,
+}) {
   const facts = [counted(size, "token"), `mean |diff| ${number(mean)}`];
   if (broken) facts.push(`${counted(broken, "token")} not finite`);
   return element(
@@ -35,11 +46,13 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
 function gapNode(gap, onObservation) {
   const hidden = gap.num_tokens - gap.head.length - gap.tail.length;
   const inside = element("span", { class: "rdx-inside" });
-  const button = hidden > 0 && element(
-    "button",
-    { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
-    (gap.start < 0 ? "prompt: " : "") + gapLabel(gap),
-  );
+  const button =
+    hidden > 0 &&
+    element(
+      "button",
+      { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
+      (gap.start < 0 ? "prompt: " : "") + gapLabel(gap),
+    );
   const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
   let asked = null;
 
@@ -56,7 +69,14 @@ function gapNode(gap, onObservation) {
   const onOneLine = (piece) => element("span", { class: "rdx-piece" }, visible(piece));
   const ends = [gap.head, gap.tail].map((pieces) => pieces.map(onOneLine));
   const what = gap.start < 0 ? "prompt" : "observation";
-  return element("div", { class: "rdx-gap", role: "group", "aria-label": what }, ...ends[0], button, inside, ...ends[1]);
+  return element(
+    "div",
+    { class: "rdx-gap", role: "group", "aria-label": what },
+    ...ends[0],
+    button,
+    inside,
+    ...ends[1],
+  );
 }
 
 // Of all of it, its ends included.
@@ -76,7 +96,8 @@ function observedNodes({ pieces, is_image: isImage }) {
   for (let start = 0, stop = 0; start < pieces.length; start = stop) {
     stop = start + 1;
     while (isImage[start] && isImage[stop]) stop += 1;
-    const images = () => element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
+    const images = () =>
+      element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
     nodes.push(isImage[start] ? images() : observedPiece(pieces[start]));
   }
   return nodes;
@@ -86,18 +107,28 @@ function observedNodes({ pieces, is_image: isImage }) {
 function textKey({ name_a, name_b }, threshold) {
   const [a, b] = [name_a, name_b].map(visible);
   const levels = [1, 2, 3, 4, 5, 6, 7, 8];
-  const ramp = (sign) => element(
-    "span",
-    { class: "rdx-ramp", "aria-hidden": "true" },
-    ...levels.map((level) => element("span", { class: levelClass(sign * level) })),
-  );
+  const ramp = (sign) =>
+    element(
+      "span",
+      { class: "rdx-ramp", "aria-hidden": "true" },
+      ...levels.map((level) => element("span", { class: levelClass(sign * level) })),
+    );
   const [low, high] = SCALE_ENDS;
   return [
     element("span", {}, ramp(1), `${a} likes it more, ${low} to ${high} nat`),
     element("span", {}, ramp(-1), "less"),
-    element("span", {}, element("span", { class: "rdx-u" }, "underlined"), ` beyond ${number(threshold)} nat`),
-    element("span", {}, element("span", { class: "rdx-key-lines" }, "lines"),
-      ` how unlikely: over by ${a}, under by ${b}`),
+    element(
+      "span",
+      {},
+      element("span", { class: "rdx-u" }, "underlined"),
+      ` beyond ${number(threshold)} nat`,
+    ),
+    element(
+      "span",
+      {},
+      element("span", { class: "rdx-key-lines" }, "lines"),
+      ` how unlikely: over by ${a}, under by ${b}`,
+    ),
   ];
 }
 
@@ -109,6 +140,7 @@ function notesOnText({ tokens, rounds }) {
   return [
     !ids && sentence("The text was left out when the file was saved: each square is a token."),
     isNumbered && sentence("No tokenizer: token ids stand for the text."),
-    tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
+    tokens.level.every((level) => level === NOT_FINITE) &&
+      sentence("No diff of this sample is finite."),
   ];
 }

@@ -14,7 +14,8 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
     if (now?.trajectory !== trajectory) full.clear();
     now = { trajectory, round, shots };
     const found = viewsOf(now, full);
-    const isSame = (name) => views?.[name]?.round === found[name]?.round && views?.[name]?.shot === found[name]?.shot;
+    const isSame = (name) =>
+      views?.[name]?.round === found[name]?.round && views?.[name]?.shot === found[name]?.shot;
     if (!views || !isSame("current") || !isSame("before")) draw();
   }
 
@@ -45,8 +46,17 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
 
   function largeButton(picture) {
     const title = "Show large (f)";
-    return element("button", { type: "button", class: "rdx-enlarge", title, "aria-label": title,
-      on: { click: () => large.toggle(true) } }, picture);
+    return element(
+      "button",
+      {
+        type: "button",
+        class: "rdx-enlarge",
+        title,
+        "aria-label": title,
+        on: { click: () => large.toggle(true) },
+      },
+      picture,
+    );
   }
 
   const free = () => [...live, large].forEach((one) => one.free());
@@ -56,10 +66,11 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
 /** What is seen in a round and in the one before: the round, and the best picture. */
 function viewsOf({ trajectory, round, shots }, full) {
   const at = trajectory.rounds.findIndex((one) => one.round === round);
-  const view = (one) => one && {
-    round: one,
-    shot: full.get(one.screenshot) ?? shots?.find(({ index }) => index === one.screenshot),
-  };
+  const view = (one) =>
+    one && {
+      round: one,
+      shot: full.get(one.screenshot) ?? shots?.find(({ index }) => index === one.screenshot),
+    };
   return { current: view(trajectory.rounds[at]), before: view(trajectory.rounds[at - 1]) };
 }
 
@@ -74,12 +85,19 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   return [
     screenFigure(current, largeButton(figureOf(current, screenName(current))), "rdx-current"),
     isSame && sentence(`Round ${before.round.round} had the same screenshot.`),
-    before?.shot && !isSame && screenFigure(before, figureOf(before, screenName(before)), "rdx-before"),
+    before?.shot &&
+      !isSame &&
+      screenFigure(before, figureOf(before, screenName(before)), "rdx-before"),
   ];
 }
 
 function screenFigure(view, picture, name) {
-  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view)));
+  const node = element(
+    "figure",
+    { class: name },
+    picture,
+    element("figcaption", {}, ...screenCaption(view)),
+  );
   if (view.shot.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
   return node;
 }
@@ -95,7 +113,8 @@ function screenCaption({ round, shot }) {
   return [
     element("b", {}, `round ${round.round}`),
     element("span", { class: "rdx-caption-action" }, visible(action.label)),
-    isLost && element("span", { class: "rdx-note" }, "its place is not known, or not on the picture"),
+    isLost &&
+      element("span", { class: "rdx-note" }, "its place is not known, or not on the picture"),
     element("span", { class: "rdx-facts" }, size),
   ];
 }

@@ -1,6 +1,7 @@
 // Signs for what cannot be seen in text that was written by models and web pages.
 
-const PICTURE_PARTS = /(?<=\p{Extended_Pictographic}\ufe0f?)(?:\u200d(?=\p{Extended_Pictographic})|\ufe0f)/u;
+const PICTURE_PARTS =
+  /(?<=\p{Extended_Pictographic}\ufe0f?)(?:\u200d(?=\p{Extended_Pictographic})|\ufe0f)/u;
 // Line ends and tabs; spaces that stand alone, in rows or last; what has no shape; and
 // marks that stand on nothing, or in heaps.
 const UNSEEN = new RegExp(
@@ -56,7 +57,9 @@ function signOf(unseen) {
 
 /** Text on one line, with signs for what cannot be seen. */
 function visible(text) {
-  return visibleParts(text).map((part) => part.sign ?? part).join("");
+  return visibleParts(text)
+    .map((part) => part.sign ?? part)
+    .join("");
 }
 
 /** Nodes that show text; line ends break the line behind their sign. */

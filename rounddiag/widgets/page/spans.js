@@ -11,7 +11,8 @@ function tokenChunks(tokens, first, stop, threshold) {
   for (let start = first; start < stop; start = chunks.at(-1).stop) {
     const end = chunkEnd(tokens.piece, start, stop);
     const spans = document.createDocumentFragment();
-    for (let index = start; index < end; index += 1) spans.append(tokenSpan(tokens, index, threshold));
+    for (let index = start; index < end; index += 1)
+      spans.append(tokenSpan(tokens, index, threshold));
     const node = element("div", { class: "rdx-chunk", "data-first": start }, spans);
     node.style.containIntrinsicBlockSize = `auto ${22 * Math.ceil((end - start) / 12)}px`;
     chunks.push({ first: start, stop: end, node });
@@ -48,7 +49,9 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
     under ? `rdx-under${under}` : "",
     isSpecial[index] ? "rdx-special" : "",
     isBeyond ? "rdx-u" : "",
-  ].filter(Boolean).join(" "));
+  ]
+    .filter(Boolean)
+    .join(" "));
 }
 
 /** The background of a level: blue for more, orange for less. */
@@ -59,4 +62,23 @@ function levelClass(level) {
 // How unlikely a token was, in whole nats up to 8; 0 where it is not known.
 function surprise(logProb) {
   return Math.min(8, Math.max(0, Math.round(-logProb))) || 0;
+}
+
+/** The span of a token. */
+function spanOfToken(chunks, index) {
+  const after = chunks.findIndex(({ first }) => first > index);
+  const chunk = chunks.at(after < 0 ? -1 : after - 1);
+  return chunk?.node.children[index - chunk.first];
+}
+
+function spansOfTokens(chunks, first, stop) {
+  return Array.from({ length: stop - first }, (_, i) => spanOfToken(chunks, first + i));
+}
+
+/** The token that a node is in, or -1. */
+function tokenOfSpan(node) {
+  const span = node.closest("[data-first] > *");
+  if (!span) return -1;
+  const chunk = span.parentNode;
+  return Number(chunk.dataset.first) + Array.prototype.indexOf.call(chunk.children, span);
 }

@@ -13,7 +13,10 @@ function roundStrip({ onRound }) {
       free();
       shown = trajectory;
       const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
-      fill(list, ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]));
+      fill(
+        list,
+        ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]),
+      );
       mark(marked);
     }
     const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
@@ -50,7 +53,14 @@ function roundStrip({ onRound }) {
   return { node, show, mark, free };
 }
 
-function roundCard({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
+function roundCard({
+  round,
+  action,
+  screenshot,
+  mean_abs_diff: mean,
+  num_nonfinite: broken,
+  level,
+}) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
@@ -62,6 +72,9 @@ function roundCard({ round, action, screenshot, mean_abs_diff: mean, num_nonfini
     { type: "button", class: "rdx-card", "data-round": round, title, "aria-label": title },
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-    line(element("span", { class: "rdx-card-bar" }, bar), element("span", {}, number(mean) + (broken ? " ✕" : ""))),
+    line(
+      element("span", { class: "rdx-card-bar" }, bar),
+      element("span", {}, number(mean) + (broken ? " ✕" : "")),
+    ),
   );
 }

@@ -5,11 +5,27 @@ const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
 /** `onSet` hears a new threshold, `onDrag` each one on the way to it. */
 function thresholdField(onSet, onDrag) {
   const [min, max] = THRESHOLD_ENDS;
-  const slider = element("input", { type: "range", min, max, step: 0.01, "aria-label": "Threshold, logarithmic" });
-  const exact = textField("threshold", (value) => value > 0 && onSet(value), { type: "number", min: 0, step: "any" });
+  const slider = element("input", {
+    type: "range",
+    min,
+    max,
+    step: 0.01,
+    "aria-label": "Threshold, logarithmic",
+  });
+  const exact = textField("threshold", (value) => value > 0 && onSet(value), {
+    type: "number",
+    min: 0,
+    step: "any",
+  });
   const beyond = element("span", { class: "rdx-beyond", "aria-live": "polite" });
-  const node = element("div", { class: "rdx-threshold", title: "Tokens with a |diff| beyond are underlined and counted" },
-    exact.node, element("span", {}, "nat"), slider, beyond);
+  const node = element(
+    "div",
+    { class: "rdx-threshold", title: "Tokens with a |diff| beyond are underlined and counted" },
+    exact.node,
+    element("span", {}, "nat"),
+    slider,
+    beyond,
+  );
   const chosen = () => Number((10 ** Number(slider.value)).toPrecision(3));
 
   slider.addEventListener("input", () => {

@@ -5,7 +5,11 @@ const WORST = {
     label: "Tokens",
     what: "largest |diff| first: sample.round.token, diff in nats",
     none: "No token has a finite diff.",
-    cells: ({ piece, diff, sample, round, token }) => [visible(piece || "‥"), `${sample}.${round}.${token}`, signed(diff)],
+    cells: ({ piece, diff, sample, round, token }) => [
+      visible(piece || "‥"),
+      `${sample}.${round}.${token}`,
+      signed(diff),
+    ],
     title: ({ sample, round, token }) => `sample ${sample}, round ${round}, token ${token}`,
     sign: ({ diff }) => diff,
   },
@@ -13,7 +17,11 @@ const WORST = {
     label: "Rounds",
     what: "of at least 20 tokens: mean |diff| in nats, by its lower bound",
     none: "No round has 20 tokens with a finite diff.",
-    cells: (one) => [`sample ${one.sample}, round ${one.round}`, counted(one.num_tokens, "token"), ...meanAndBound(one)],
+    cells: (one) => [
+      `sample ${one.sample}, round ${one.round}`,
+      counted(one.num_tokens, "token"),
+      ...meanAndBound(one),
+    ],
     title: ({ sample, round }) => `sample ${sample}, round ${round}`,
   },
   samples: {
@@ -37,8 +45,13 @@ function worstList({ onJump }) {
   const what = element("p", { class: "rdx-worst-what" });
   const list = element("ol", { class: "rdx-worst-rows" });
   const tabs = Object.entries(WORST).map(([name, { label }]) =>
-    element("button", { type: "button", role: "tab", "data-name": name }, label));
-  const row = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": "Worst" }, ...tabs);
+    element("button", { type: "button", role: "tab", "data-name": name }, label),
+  );
+  const row = element(
+    "div",
+    { class: "rdx-tabs", role: "tablist", "aria-label": "Worst" },
+    ...tabs,
+  );
   const panel = element("div", { role: "tabpanel", class: "rdx-worst-panel" }, what, list);
   const node = element("section", { class: "rdx-worst", "aria-label": "Worst" }, row, panel);
   const rows = () => [...list.querySelectorAll("button")];
@@ -88,8 +101,15 @@ function worstList({ onJump }) {
   const next = () => jump((reached[open] + 1) % (found[open]?.length || 1));
 
   const indexOf = (button) => rows().indexOf(button);
-  row.addEventListener("click", (event) => event.target.dataset.name && choose(event.target.dataset.name));
-  walkWithArrows(row, () => tabs, (tab) => choose(tab.dataset.name));
+  row.addEventListener(
+    "click",
+    (event) => event.target.dataset.name && choose(event.target.dataset.name),
+  );
+  walkWithArrows(
+    row,
+    () => tabs,
+    (tab) => choose(tab.dataset.name),
+  );
   list.addEventListener("click", (event) => jump(indexOf(event.target.closest("button"))));
   walkWithArrows(list, rows, (button) => jump(indexOf(button)));
   return { node, show, next };
@@ -100,6 +120,7 @@ function worstRow(name, entry) {
   const side = { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(sign?.(entry))] ?? "";
   const texts = cells(entry);
   const spans = texts.map((text, index) =>
-    element("span", { class: index === texts.length - 1 ? `rdx-cell${side}` : "rdx-cell" }, text));
+    element("span", { class: index === texts.length - 1 ? `rdx-cell${side}` : "rdx-cell" }, text),
+  );
   return element("button", { type: "button", title: title(entry) }, ...spans);
 }
