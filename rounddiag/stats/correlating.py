@@ -72,8 +72,7 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     there are of them; fewer than 10 have none. Measured by
     `tests/benchmarks/coverage_of_correlations.py` with 10, 16 and 64 samples or groups
     of eight (lognormal mismatch, rewards of two values or normal, r of 0 and 0.6),
-    intervals that should cover 95 % cover 93 to 100 % of samples that stand alone, and
-    90 to 97 % of groups.
+    intervals that should cover 95 % cover 90 to 99 %.
 
     References
     ----------
