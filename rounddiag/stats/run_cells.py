@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import measure_of, prob_diffs
 from rounddiag.schema import CELLS, ROUNDS
 from rounddiag.stats.measuring import measured
 from rounddiag.stats.rows import run_sums
+from rounddiag.stats.runs import runs_of_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-
-    from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
 
@@ -28,12 +28,15 @@ MORE = tuple(column.name for column in CELLS.columns if column.name not in _OWN)
 _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def cell_frame(batch: Batch, columns: Sequence[str] = MORE) -> pd.DataFrame:
+def cell_frame(
+    data: Batch | pd.DataFrame, columns: Sequence[str] = MORE
+) -> pd.DataFrame:
     """Return the round frame with more of what `schema.CELLS` names.
 
     Parameters
     ----------
-    batch : Batch
+    data : Batch or DataFrame
+        A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
     columns : sequence of str
         Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
 
@@ -49,21 +52,30 @@ def cell_frame(batch: Batch, columns: Sequence[str] = MORE) -> pd.DataFrame:
     >>> bool((cells["p95_abs_diff"] <= cells["max_abs_diff"]).all())
     True
     """
-    rounds, diff = round_frame_and_diffs(batch)
+    rounds, tokens = _parts(data, columns)
     num = rounds["num_tokens"].to_numpy()
     for name in columns:
         if name == P95:
-            rounds[name] = run_quantiles(diff, num, 0.95)
+            rounds[name] = run_quantiles(tokens["diff"], num, 0.95)
         else:
-            rounds[name] = _means(batch, diff, num, name)
+            rounds[name] = _means(tokens, num, name)
     return rounds
 
 
-def _means(batch: Batch, diff: Array, num: Array, metric: str) -> Array:
-    measure, tokens = measure_of(metric), {"diff": diff}
-    if measure.column != "diff":
-        tokens[measure.column] = prob_diffs(batch)
-    values = measured(tokens, measure)
+def _parts(
+    data: Batch | pd.DataFrame, columns: Sequence[str]
+) -> tuple[pd.DataFrame, dict[str, Array]]:
+    """Return the round frame, and of the tokens what the columns need."""
+    if isinstance(data, Batch):
+        rounds, diff = round_frame_and_diffs(data)
+        more = {"prob_diff": prob_diffs(data)} if "prob_diff" in columns else {}
+        return rounds, {"diff": diff, **more}
+    runs = runs_of_frame(data, a="old", b="rollout", by=None)
+    return runs.rounds, runs.tokens
+
+
+def _means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
+    values = measured(tokens, measure_of(metric))
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)

@@ -11,7 +11,7 @@ from rounddiag.stats import worst_tokens
 from rounddiag.widgets.facts import Facts
 from rounddiag.widgets.head import head_of, options_of
 from rounddiag.widgets.observation import observation
-from rounddiag.widgets.overview import as_bytes, overview
+from rounddiag.widgets.overview import as_bytes, note_on, overview
 from rounddiag.widgets.pictures import picture, thumbnails
 from rounddiag.widgets.trajectory import trajectory_of
 
@@ -69,6 +69,7 @@ class Answers:
             "options": self._options,
             "state": state.as_dict(),
             "figures": overview(found, state, theme),
+            "note": note_on(state),
             "worst": {
                 key: rows.to_dict("records") for key, rows in found.worst.items()
             },

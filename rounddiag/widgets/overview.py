@@ -26,6 +26,17 @@ def overview(shown: Shown, state: State, theme: ThemeName | None) -> dict[str, b
     return {name: as_bytes(figure) for name, figure in figures.items()}
 
 
+def note_on(state: State) -> str:
+    """Say what is chosen and does not count in the upper figure; empty for nothing."""
+    keep = state.filter
+    others = {"round": keep.rounds, "text": keep.text, "role": keep.role}
+    chosen = [f"the filter by {name}" for name, value in others.items() if value]
+    chosen += ["by"] if state.by else []
+    if state.axis == "round" or not chosen:
+        return ""
+    return f"All tokens of the samples that are kept, without {' and '.join(chosen)}."
+
+
 def figure_of(session: Session, name: str) -> go.Figure:
     """Return one figure of what is looked at.
 
@@ -55,7 +66,9 @@ def rounds_figure(
 ) -> go.Figure:
     """Draw the mean of the metric per round, or over another axis."""
     if state.axis != "round":
-        return plot_positions(shown.batch, by=state.axis, theme=theme)
+        return plot_positions(
+            shown.samples, by=state.axis, metric=state.metric, theme=theme
+        )
     return plot_rounds(
         shown.data, metric=state.metric, by=state.by, layers=state.layers, theme=theme
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core import round_frame, rounds_of_tokens, sample_frame, token_frame
+from rounddiag.core import round_frame, sample_frame, token_frame
 from rounddiag.core.open_columns import open_names
+from rounddiag.stats import cell_frame
 from rounddiag.widgets.filtering import kept_tokens
 from rounddiag.widgets.worst import worst_of
 
@@ -45,12 +46,19 @@ class Shown:
         """What figures of tokens are drawn of."""
         return self.batch if self.is_all else self.tokens
 
+    @property
+    def samples(self) -> Batch:
+        """The samples that have kept tokens, with all of their tokens."""
+        if self.is_all:
+            return self.batch
+        return self.batch[self.tokens["sample"].unique()]
+
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """The round frame of what is kept, with what is known of the samples."""
         if self.is_all:
             return round_frame(self.batch)
-        found = rounds_of_tokens(self.tokens)
+        found = cell_frame(self.tokens)
         samples = sample_frame(self.batch)
         facts = samples[["sample", *(name for name in _FACTS if name in samples)]]
         return found.merge(facts, on="sample", how="left")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag import round_frame, schema
+from rounddiag import round_frame, schema, token_frame
 from rounddiag.core.pairs import pair_of
+from rounddiag.errors import FrameError
 from rounddiag.schema import Pair
 from rounddiag.stats import cell_frame
 from rounddiag.stats.run_cells import run_quantiles
@@ -73,3 +75,22 @@ def test_quantiles_of_runs_are_those_of_numpy(
         sizes = np.abs([value for value in run if math.isfinite(value)])
         wanted = np.quantile(sizes, q) if len(sizes) else NAN
         assert one == pytest.approx(wanted, nan_ok=True, rel=1e-6, abs=1e-30)
+
+
+def test_a_batch_and_its_token_frame_have_the_same_cells() -> None:
+    batch = hand_batch()
+    cells = cell_frame(token_frame(batch, ["prob_diff"]))
+    expected = cell_frame(batch)[cells.columns]
+    pd.testing.assert_frame_equal(cells, expected)
+
+
+def test_cells_of_tokens_without_probabilities_say_what_is_missing() -> None:
+    tokens = token_frame(hand_batch())
+    with pytest.raises(FrameError) as error:
+        cell_frame(tokens, ["prob_diff"])
+    assert str(error.value) == (
+        "expected a token frame with `prob_diff`; found one without it and without"
+        " `rollout_log_prob`. Build it with"
+        ' `rounddiag.token_frame(batch, ["prob_diff"])`.'
+    )
+    assert "prob_diff" not in cell_frame(tokens, ["beyond"])

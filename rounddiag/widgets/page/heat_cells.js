@@ -18,9 +18,12 @@ function heatCells(view, { onCell, onBox }) {
   const row = ({ y }) => Math.round(y);
   const ascending = (one, other) => [Math.min(one, other), Math.max(one, other)];
 
+  // The y axis counts samples; those of a pool share a row.
+  const firstOf = (at) => Math.floor(Math.max(at, 0) / view.meta().pool) * view.meta().pool;
+
   function samplesOf(top, bottom) {
     const { samples, pool } = view.meta();
-    return samples.slice(Math.max(top, 0) * pool, (bottom + 1) * pool);
+    return samples.slice(firstOf(top), firstOf(bottom) + pool);
   }
 
   function place(node, [left, right], [top, bottom]) {
@@ -39,13 +42,11 @@ function heatCells(view, { onCell, onBox }) {
     node.hidden = !rows.length;
     if (node.hidden) return;
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
-    const [top, bottom] = [Math.min(...rows), Math.max(...rows)].map((at) =>
-      Math.floor(at / pool),
-    );
+    const [top, bottom] = [firstOf(Math.min(...rows)), firstOf(Math.max(...rows))];
     place(
       node,
       [x.pixel(first - 0.5), x.pixel(last + 0.5)],
-      [y.pixel(top - 0.5), y.pixel(bottom + 0.5)],
+      [y.pixel(top - 0.5), y.pixel(bottom + pool - 0.5)],
     );
   }
 

@@ -15,12 +15,14 @@ function overviewPane({ library, onCell, onBox, onRounds }) {
   const hand = pointing(rounds, {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
   });
-  const node = element("div", { class: "rdx-overview" }, rounds.node, heatmap.node);
+  const note = element("p", { class: "rdx-note" });
+  const node = element("div", { class: "rdx-overview" }, rounds.node, note, heatmap.node);
 
   const whole = ([low, high]) => [Math.max(Math.ceil(low), 0), Math.floor(high)];
 
   async function show(found) {
     state = found.state;
+    note.textContent = found.note;
     await Promise.all([
       rounds.draw(found.figures.rounds),
       heatmap.draw(found.figures.heatmap, { dragmode: false }),
