@@ -9,6 +9,7 @@ from nbformat import v4, write
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from playwright.sync_api import Locator
@@ -42,7 +43,7 @@ def explorer(lab: LabNotebook, index: int = 0) -> Locator:
     return found
 
 
-def press(lab: LabNotebook, node: Locator, keys: str) -> None:
+def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
     node.focus()
     for key in keys:
         lab.page.keyboard.press(key)
