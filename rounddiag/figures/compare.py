@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from rounddiag.core.measures import measure_of
+from rounddiag.core.pairs import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
@@ -120,11 +121,11 @@ def plot_compare(
     height = plot + TOP + bottom
     figure = new_figure(title, lines, look, height=height, bottom=bottom)
     values = means["mean"].to_numpy()
-    scale = scale_of(values, is_signed=measure_of(metric).is_signed)
     add_means(figure, compared, axis)
     if drawn["difference"]:
         add_differences(figure, compared)
     if drawn["strip"]:
+        scale = scale_of(values, is_signed=measure_of(metric).is_signed)
         add_strip(figure, compared, scale)
         label = pair.label(compared.column)
         add_color_bar(figure, scale, values, wrapped(label, _TITLE))
@@ -144,7 +145,7 @@ def _of_pair(
             advice="Compare the ones that matter most.",
         )
     both = {name: of_pair(data, a, b) for name, data in found.items()}
-    pairs = {pair: None for _, pair in both.values()}
+    pairs = dict.fromkeys(pair_of(data) for data, _ in both.values())
     if len(pairs) > 1:
         raise FrameError.build(
             key="batches",
@@ -152,7 +153,8 @@ def _of_pair(
             found=" and ".join(f"{pair.a!r} - {pair.b!r}" for pair in pairs),
             advice="Choose `a` and `b` for all of them.",
         )
-    return {name: data for name, (data, _) in both.items()}, next(iter(pairs))
+    _, pair = next(iter(both.values()))
+    return {name: data for name, (data, _) in both.items()}, pair
 
 
 def _summaries(

@@ -43,7 +43,7 @@ def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
     # Tokens of the rounds: 2, 1 | 3, 1 | 1; what is missing comes last.
     assert split.codes.tolist() == [2, 2, 0, 1, 1, 1, 2, 2]
     assert told(split)[2:6] == ["x", "y", "y", "y"]
-    assert pd.isna(told(split)[0])
+    assert str(told(split)[0]) == "nan"
 
 
 def test_a_column_of_a_frame_is_taken_as_it_is() -> None:
