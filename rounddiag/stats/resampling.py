@@ -39,12 +39,12 @@ class Resampling:
 
     Measured by `tests/benchmarks/coverage.py` on heavy-tailed tokens with a lognormal
     effect of the sample, 2000 batches a case: where intervals should cover 95 %, means
-    over tokens are covered in 93.5 to 95.3 % of rounds that 64 samples or more reach
-    (of all samples, or of the worse ones), means of sample means in 94.2 to 95.3 %,
-    means of signed values in 93.0 to 95.4 %. With 16 to 32 samples it is 92.7 to
-    93.0 %, 93.8 to 94.1 % and 92.3 to 92.8 %; with 10 or 12, 91.6 to 92.7 %, 93.1 to
-    94.0 % and 92.4 to 92.8 %. With fewer than 10 the draws are left: the t interval of
-    8 samples covers 85, 89 and 82 %.
+    over tokens are covered in 93.2 to 95.3 % of rounds that 64 samples or more reach
+    (of all samples, or of the worse ones), means of sample means in 93.6 to 95.8 %,
+    means of signed values in 93.6 to 95.2 %. With 16 to 32 samples it is 92.5 to
+    93.3 %, 93.2 to 94.2 % and 92.3 to 93.3 %; with 10, 92.8, 94.5 and 92.7 %. With
+    fewer than 10 the draws are left: the t interval of 8 samples covers 85, 89 and
+    82 %.
 
     Parameters
     ----------

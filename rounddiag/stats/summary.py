@@ -100,8 +100,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
-    figures) intervals that should cover 95 % cover 93 to 95 % where 64 samples or more
-    reach the round, and 92 to 94 % where 10 to 32 do. Those that take tokens as
+    figures) intervals that should cover 95 % cover 93 to 96 % where 64 samples or more
+    reach the round, and 92 to 95 % where 10 to 32 do. Those that take tokens as
     independent cover 45 to 58 %.
 
     References
