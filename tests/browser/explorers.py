@@ -38,6 +38,7 @@ def write_notebook(path: Path, *cells: str) -> None:
 def explorer(lab: LabNotebook, index: int = 0) -> Locator:
     """Return an explorer of the page, as soon as all of its figures are drawn."""
     found = lab.page.locator(".rdx:not([data-waiting])").nth(index)
+    found.scroll_into_view_if_needed()
     drawn = found.locator(".rdx-plot:has(svg.main-svg)")
     expect(drawn).to_have_count(3, timeout=20_000)
     return found

@@ -1,4 +1,4 @@
-"""Batches that an explorer must show: hostile in every text, or with next to nothing."""
+"""Batches that are hostile in every text, broken, or next to empty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = (
 
 
 def hostile() -> Batch:
-    """All that a file can say is hostile: tokens, ids, groups, columns, its own name."""
+    """All that a file says is hostile: tokens, ids, groups, columns, its name."""
     mask = torch.tensor([[1, 1, 1, 0, 1, 1, 1, 1]]).expand(8, 8)
     rollout = random_log_probs((8, 8), seed=0)
     batch = padded(

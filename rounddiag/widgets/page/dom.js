@@ -31,6 +31,11 @@ function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter(isThere));
 }
 
+// Each explorer of a page reads these files anew: counts would begin anew too.
+function uniqueName(kind) {
+  return `rdx-${kind}-${Math.random().toString(36).slice(2)}`;
+}
+
 /** A sentence where there is nothing to show. */
 function sentence(...children) {
   return element("p", { class: "rdx-empty" }, ...children);

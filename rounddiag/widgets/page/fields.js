@@ -1,10 +1,8 @@
 // Small controls: one of several, a number, a choice from a list.
 
-let numNames = 0; // explorers in one page share none
-
 /** Radio buttons side by side; `set` shows a value, `onChoose` says a new one. */
 function radioRow(label, onChoose) {
-  const name = `rdx-radio-${(numNames += 1)}`;
+  const name = uniqueName("radio");
   const node = element("div", { class: "rdx-segments", role: "radiogroup", "aria-label": label });
   node.addEventListener("change", (event) => onChoose(event.target.value));
   const radio = ([value, text, title], chosen) => {

@@ -1,7 +1,7 @@
 // Which tokens count: sample, group, reward, rounds, words, role.
 
 function filterRow(onFilter) {
-  const names = element("datalist", { id: `rdx-groups-${(numNames += 1)}` });
+  const names = element("datalist", { id: uniqueName("groups") });
   const fields = {
     sample: textField("sample", (sample) => onFilter({ sample }), {
       type: "number",
