@@ -14,7 +14,10 @@ class ExplorerPage {
     this.theme = pageTheme(() => this.open());
     this.library = () => plotlyFrom(this.wire.ask);
     const { library } = this;
-    this.controls = controlBar({ onSet: (changes) => this.set(changes) });
+    this.controls = controlBar({
+      onSet: (changes) => this.set(changes),
+      onThreshold: (threshold) => this.sample.setThreshold(threshold),
+    });
     this.overview = overviewPane({
       library,
       onCell: (samples, round) => this.pick(samples, round),
