@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     *("tokenText", "focusPanel", "roundStrip", "screenViewer", "worstList"),
-    *("controlBar", "number", "visible", "unpacked", "signed"),
+    *("controlBar", "number", "unpacked"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>

@@ -82,7 +82,7 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     filter.show(state.filter, { ...options, num_samples: facts.num_samples });
   }
 
-  return { node, show, focusFilter: filter.focus };
+  return { node, show };
 }
 
 // Words for what can be chosen; what has none stands for itself.

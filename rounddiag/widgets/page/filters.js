@@ -52,7 +52,7 @@ function filterRow(onFilter) {
     );
   }
 
-  return { node, show, focus: () => text.input.focus() };
+  return { node, show };
 }
 
 const NO_FILTER = {

@@ -20,16 +20,6 @@ function actionMarker(action, width, height) {
     : null;
 }
 
-/** What cannot be drawn, in a sentence. */
-function markerNote({ point, end_point: end } = {}) {
-  const outside = [point, end].find((one) => one && !isOnPicture(one));
-  return outside ? `The point ${pointText(outside)} is not on the picture.` : "";
-}
-
-function pointText([x, y]) {
-  return `(${number(x)}, ${number(y)})`;
-}
-
 function isOnPicture(point) {
   return Boolean(point) && point.every((share) => share >= 0 && share <= 1);
 }
