@@ -137,10 +137,8 @@ def plot_log_ppl(
 
 def _points(samples: pd.DataFrame, by: str | None) -> tuple[pd.DataFrame, list[str]]:
     """Return the points of samples with their panels, and what those are called."""
-    name = by or "is_later"
-    panel, values = numbered(name, samples[name].to_numpy())
-    if by is None:
-        panel = samples[name].to_numpy()
+    part = samples[by or "is_later"].to_numpy()
+    panel, values = (part, ()) if by is None else numbered(by, part)
     x, y = samples["rollout_log_ppl"], samples["old_log_ppl"]
     points = samples.assign(x=x, y=y, difference=y - x, panel=panel)
     return points, panel_names(by, values)
