@@ -24,6 +24,7 @@ import rounddiag as rd
 
 FOLDER = Path(__file__).parent
 PLOTLY = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 WIDTH = 900
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -37,6 +38,9 @@ def execute(notebook: Path) -> nbformat.NotebookNode:
     nb.metadata.pop("widgets", None)
     for cell in nb.cells:
         cell.metadata.pop("execution", None)
+        outputs = cell.get("outputs", [])
+        # A widget without its kernel is an error line: the table before it stays.
+        outputs[:] = [one for one in outputs if WIDGET not in one.get("data", {})]
     return nb
 
 

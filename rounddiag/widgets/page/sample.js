@@ -26,7 +26,7 @@ function samplePane({ library, store, onPlace }) {
     element(
       "div",
       { class: "rdx-reading" },
-      element("div", { class: "rdx-beside" }, focus.node, screens.node),
+      element("div", { class: "rdx-beside" }, screens.node, focus.node),
       element("div", { class: "rdx-reader" }, find.node, text.node),
     ),
   );

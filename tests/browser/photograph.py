@@ -1,0 +1,59 @@
+"""Photograph the explorer for the README, in a real JupyterLab.
+
+python -m tests.browser.photograph
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from tests.browser.conftest import ARGUMENTS, ROOT, find_browser
+from tests.browser.explorers import IMPORTS, explorer, write_notebook
+from tests.browser.lab import LabNotebook
+from tests.browser.server import jupyterlab
+
+PICTURE = ROOT / "notebooks" / "explorer.png"
+_WINDOW = {"width": 1600, "height": 2300}
+_HEIGHT = 1400  # without the list of the worst
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_browser(), args=ARGUMENTS
+        )
+        home = Path(folder)
+        cells = (IMPORTS.format(root=str(ROOT)), "rd.explore(batch)")
+        write_notebook(home / "explorer.ipynb", *cells)
+        with jupyterlab(home, home) as address:
+            lab = LabNotebook(browser, address, home)
+            lab.page.set_viewport_size(_WINDOW)
+            lab.open("explorer.ipynb")
+            lab.run_all()
+            photograph(lab, home / "large.png")
+            lab.close()
+        browser.close()
+        save_small(home / "large.png")
+
+
+def save_small(path: Path) -> None:
+    """Keep the upper part, in as many colours as a small file can have."""
+    with Image.open(path) as picture:
+        upper = picture.convert("RGB").crop((0, 0, picture.width, _HEIGHT))
+    few = upper.quantize(255, dither=Image.Dither.NONE)
+    few.save(PICTURE, "PNG", optimize=True)
+
+
+def photograph(lab: LabNotebook, path: Path) -> None:
+    node = explorer(lab)
+    lab.page.wait_for_load_state("networkidle")
+    node.locator(".rdx-card-picture").nth(3).wait_for()
+    node.screenshot(path=path)
+
+
+if __name__ == "__main__":
+    main()
