@@ -70,9 +70,8 @@ def differences(
     Its interval is of 999 draws of whole samples, or of the first batch's groups, with
     both batches in every draw, so what a sample brings to both cancels. Other batches
     are compared as a whole, by draws of their own. The draws are the same for every
-    round. On simulated batches intervals that should cover 95 % cover 93 to 97 % in
-    rounds that 64 samples or more reach; those of pairs cover 92 to 93 % with 32, and
-    90 % with 16.
+    round. On simulated batches intervals that should cover 95 % cover 94 to 97 % in
+    rounds that 64 samples or more reach; those of pairs cover 92 to 94 % with 10 to 32.
 
     Parameters
     ----------
