@@ -16,10 +16,6 @@ _POOLED = {
 }
 
 _HATCHED = ("the sample has no such round", "no sample of the row has the round")
-_DIFFERENCE = (
-    "blue: more than in the first batch, orange: less",
-    "▨ not in both batches",
-)
 
 
 def explanation(heat: Heat) -> list[str]:
@@ -30,9 +26,10 @@ def explanation(heat: Heat) -> list[str]:
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
     if heat.is_difference:
-        lines += _DIFFERENCE
-    elif not heat.grid.there.all():
-        lines.append("▨ " + _HATCHED[heat.is_pooled])
+        lines.append("blue: more than in the first batch, orange: less")
+    if not heat.grid.there.all():
+        missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
+        lines.append(f"▨ {missing}")
     zeros = int((heat.shown == 0).sum())
     if zeros:
         where = "in the middle" if heat.scale.low < 0 else "at the low end"

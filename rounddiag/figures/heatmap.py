@@ -134,7 +134,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         pair=pair,
         color_range=color_range,
     )
-    title = "Mismatch per sample and round"
+    what = "Difference" if heat.is_difference else "Mismatch"
+    title = f"{what} per sample and round"
     if heat.rounds.empty:
         return empty_figure(title, nothing(heat), look)
     height = _height(heat.rows.num) + ROOM * drawn["marginals"]

@@ -36,10 +36,10 @@ def worst_differences(
     Returns
     -------
     dict of DataFrame
-        `rounds` and `samples`, which have at least 20 finite diffs in both batches
-        unless none of a batch has: `sample_id, baseline_sample, sample`, `round` of
-        rounds, `num_tokens` in the other batch, `baseline_mean` and `mean` of |diff|,
-        `difference` and `low`, in nats.
+        `rounds` and `samples` whose means differ, which have at least 20 finite diffs
+        in both batches unless none of a batch has: `sample_id, baseline_sample,
+        sample`, `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and
+        `mean` of |diff|, `difference` and `low`, in nats.
 
     Raises
     ------
@@ -90,6 +90,6 @@ def _worst_of(
         difference=difference,
         low=difference.abs() - reach,
     )
-    return found[["sample_id", "baseline_sample", "sample", *keys, *_SAID]].sort_values(
-        "low", ascending=False, kind="stable"
-    )
+    columns = ["sample_id", "baseline_sample", "sample", *keys, *_SAID]
+    found = found.loc[difference != 0, columns]
+    return found.sort_values("low", ascending=False, kind="stable")

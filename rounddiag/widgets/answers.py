@@ -39,9 +39,10 @@ class Answers:
     def __init__(self, session: Session, on_choice: Callable[[], None]) -> None:
         self._session = session
         self._on_choice = on_choice
-        batch = session.original
-        self._facts = Facts(batch)
-        self._options = options_of(batch)
+        self._facts = [Facts(batch) for batch in session.batches]
+        options = [options_of(batch) for batch in session.batches]
+        both = session.comparison
+        self._options = options if both is None else both.options(options)
         self._known: dict[str, Callable[..., object]] = {
             "plotly": lambda: {"code": get_plotlyjs().encode()},
             "overview": self._overview,
@@ -50,10 +51,8 @@ class Answers:
             "trajectory": self._trajectory,
             "trajectory_figure": self._trajectory_figure,
             "observation": self._observation,
-            "thumbnails": lambda sample, indices: {
-                "shots": thumbnails(batch, sample, indices)
-            },
-            "image": lambda sample, index: picture(batch, sample, index),
+            "thumbnails": self._thumbnails,
+            "image": self._image,
             "table": self._table,
         }
 
@@ -63,17 +62,18 @@ class Answers:
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
-        found = session.shown
+        both = session.comparison
         return {
             "head": head_of(session.batch, session.everything.tokens),
-            "options": self._options,
+            "compared": both and {"names": both.names, "words": both.words},
+            "options": self._options[state.batch],
             "state": state.as_dict(),
-            "figures": overview(found, state, theme),
+            "figures": overview(session, theme),
             "note": note_on(state),
             "worst": {
-                key: rows.to_dict("records") for key, rows in found.worst.items()
+                key: rows.to_dict("records") for key, rows in session.worst.items()
             },
-            "counts": found.beyond(state.threshold),
+            "counts": session.shown.beyond(state.threshold),
         }
 
     def _set(self, changes: Mapping[str, Any], theme: ThemeName) -> dict[str, Any]:
@@ -94,9 +94,22 @@ class Answers:
             "num_rounds": len(chosen.drop_duplicates(["sample", "round"])),
         }
 
-    def _trajectory(self, sample: int) -> dict[str, Any]:
-        batch, state = self._session.original, self._session.state
-        return trajectory_of(batch, sample, state.a, state.b, self._facts)
+    def _trajectory(self, sample: int, batch: int) -> dict[str, Any]:
+        session, state = self._session, self._session.state
+        found = trajectory_of(
+            session.batches[batch], sample, state.a, state.b, self._facts[batch]
+        )
+        both = session.comparison
+        where = {} if both is None else both.place(batch, sample)
+        return {**found, "batch": batch, **where}
+
+    def _thumbnails(
+        self, sample: int, indices: list[int], batch: int
+    ) -> dict[str, Any]:
+        return {"shots": thumbnails(self._session.batches[batch], sample, indices)}
+
+    def _image(self, sample: int, index: int, batch: int) -> dict[str, Any]:
+        return picture(self._session.batches[batch], sample, index)
 
     def _table(self) -> dict[str, Any]:
         chosen = self._session.selected(self._session.shown.tokens)
@@ -107,9 +120,15 @@ class Answers:
             "num_tokens": len(chosen),
         }
 
-    def _observation(self, sample: int, start: int, stop: int) -> dict[str, Any]:
-        return observation(self._session.original, sample, start, stop, self._facts)
+    def _observation(
+        self, sample: int, start: int, stop: int, batch: int
+    ) -> dict[str, Any]:
+        of, facts = self._session.batches[batch], self._facts[batch]
+        return observation(of, sample, start, stop, facts)
 
-    def _trajectory_figure(self, sample: int, theme: ThemeName) -> dict[str, bytes]:
-        figure = plot_trajectory(self._session.batch, sample=sample, theme=theme)
+    def _trajectory_figure(
+        self, sample: int, theme: ThemeName, batch: int
+    ) -> dict[str, bytes]:
+        of, state = self._session.batches[batch], self._session.state
+        figure = plot_trajectory(of, sample=sample, a=state.a, b=state.b, theme=theme)
         return {"figure": as_bytes(figure)}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.batch import Batch
-from rounddiag.loaders import load
 from rounddiag.widgets.answers import Answers
 from rounddiag.widgets.cells import replace_in_cell
 from rounddiag.widgets.code import code_of
+from rounddiag.widgets.opening import opened
 from rounddiag.widgets.overview import figure_of
 from rounddiag.widgets.preview import Preview, show_widget
 from rounddiag.widgets.session import Session
@@ -16,21 +15,24 @@ from rounddiag.widgets.state import box_of
 from rounddiag.widgets.view import View, told_error
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
     import pandas as pd
     import plotly.graph_objects as go
     from typing_extensions import Self
 
+    from rounddiag.batch import Batch
+    from rounddiag.widgets.opening import Given
 
-def explore(batch: Batch | str | os.PathLike[str], **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+
+def explore(batch: Given, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
     """Look at a batch: rounds, cells, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    batch : Batch or path-like
-        A path is opened with `rounddiag.load`.
+    batch : Batch or path-like, or two of them
+        A path is opened with `rounddiag.load`. Two, in a list or by their names in a
+        dictionary, are compared: the second with the first.
     **state
         What to look at first, as `Explorer.state` has it: `metric="k3"`,
         `current={"sample": 3, "round": 1, "token": 0}`.
@@ -43,13 +45,20 @@ def explore(batch: Batch | str | os.PathLike[str], **state: Any) -> Explorer:  #
     Raises
     ------
     FrameError
-        If the state has an entry that there is not, or one with a wrong value.
+        If the state has an entry that there is not, or one with a wrong value, or there
+        are more than two batches.
 
     Notes
     -----
     It opens at the cell (a sample's round) whose mean |diff| is the highest beyond
     doubt: by the lower end of an interval, among cells of at least 20 tokens. Keys work
     after a click into it: `?` lists them.
+
+    Two batches are paired by their `sample_ids`, if at least half of the smaller one's
+    samples are in both. Then rows are in one order, a heatmap shows how much more there
+    is in each cell of the second batch, and it opens where that is most. Either batch's
+    own heatmap has the same range of colours. `state["batch"]` is the one that is
+    looked at, 0 or 1; `state["heatmap"]` is `"batch"` or `"difference"`.
 
     Examples
     --------
@@ -59,8 +68,7 @@ def explore(batch: Batch | str | os.PathLike[str], **state: Any) -> Explorer:  #
     True
     >>> explorer.close()
     """
-    found = batch if isinstance(batch, Batch) else load(batch)
-    return Explorer(found, **state)
+    return Explorer(opened(batch), **state)
 
 
 class Explorer:
@@ -68,13 +76,14 @@ class Explorer:
 
     Parameters
     ----------
-    batch : Batch
+    batches : mapping of str to Batch
+        One or two, by their names.
     **state
         As in `explore`.
 
     Attributes
     ----------
-    batch : Batch
+    batches : dict of str to Batch
     last_error : Exception, optional
         What went wrong last, in the page or in a function given to `on_select`.
 
@@ -87,14 +96,19 @@ class Explorer:
     [0]
     """
 
-    def __init__(self, batch: Batch, **state: Any) -> None:  # noqa: ANN401 entries of many types
-        self.batch = batch
+    def __init__(self, batches: Mapping[str, Batch], /, **state: Any) -> None:  # noqa: ANN401 entries of many types
+        self.batches = dict(batches)
         self.last_error: Exception | None = None
-        self._session = Session(batch, state)
+        self._session = Session(self.batches, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
         self._answers = Answers(self._session, self._chosen)
         self._view: View | None = None
         self._preview = Preview(self._session)
+
+    @property
+    def batch(self) -> Batch:
+        """The batch that is looked at."""
+        return self._session.original
 
     @property
     def state(self) -> dict[str, Any]:
@@ -161,7 +175,7 @@ class Explorer:
 
     def to_code(self) -> str:
         """Return the code that opens the batch's file and shows the same."""
-        return code_of(self.batch, self._session.state)
+        return code_of(self.batches, self._session.state)
 
     def close(self) -> None:
         """Take it off the page, and free what was worked out for it.

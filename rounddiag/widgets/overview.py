@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
 from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.widgets.side_by_side import heatmap_of_two, rounds_of_both
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
@@ -13,15 +14,14 @@ if TYPE_CHECKING:
 
     from rounddiag.figures.theme import ThemeName
     from rounddiag.widgets.session import Session
-    from rounddiag.widgets.shown import Shown
     from rounddiag.widgets.state import State
 
 
-def overview(shown: Shown, state: State, theme: ThemeName | None) -> dict[str, bytes]:
+def overview(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
     """Draw the means per round, and the heatmap of samples and rounds."""
     figures = {
-        "rounds": rounds_figure(shown, state, theme),
-        "heatmap": heatmap_figure(shown, state, theme),
+        "rounds": rounds_figure(session, theme),
+        "heatmap": heatmap_figure(session, theme),
     }
     return {name: as_bytes(figure) for name, figure in figures.items()}
 
@@ -47,9 +47,9 @@ def figure_of(session: Session, name: str) -> go.Figure:
     """
     match name:
         case "rounds":
-            return rounds_figure(session.shown, session.state)
+            return rounds_figure(session)
         case "heatmap":
-            return heatmap_figure(session.shown, session.state)
+            return heatmap_figure(session)
         case "trajectory":
             sample = session.state.current.sample
             return plot_trajectory(session.batch, sample=sample)
@@ -61,10 +61,11 @@ def figure_of(session: Session, name: str) -> go.Figure:
     )
 
 
-def rounds_figure(
-    shown: Shown, state: State, theme: ThemeName | None = None
-) -> go.Figure:
+def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
     """Draw the mean of the metric per round, or over another axis."""
+    shown, state, compared = session.shown, session.state, session.compared
+    if compared is not None:
+        return rounds_of_both(compared, state, theme)
     if state.axis != "round":
         return plot_positions(
             shown.samples, by=state.axis, metric=state.metric, theme=theme
@@ -74,10 +75,11 @@ def rounds_figure(
     )
 
 
-def heatmap_figure(
-    shown: Shown, state: State, theme: ThemeName | None = None
-) -> go.Figure:
+def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
     """Draw every sample in every round."""
+    shown, state, compared = session.shown, session.state, session.compared
+    if compared is not None:
+        return heatmap_of_two(compared, state, theme)
     data = shown.batch if shown.is_all else shown.rounds
     return plot_heatmap(
         data, order=state.order, metric=METRICS[state.metric], theme=theme

@@ -12,7 +12,7 @@ _SCRIPTS = (
     *("figure", "pointing", "heat_cells", "overview", "token_plot"),
     *("hits", "spans", "rounds", "tip", "tokens", "search", "focus"),
     *("markers", "pictures", "lightbox", "strip", "screens", "sample", "worst"),
-    *("fields", "filters", "threshold", "head", "controls"),
+    *("fields", "filters", "threshold", "head", "compare", "controls"),
     *("snapshots", "keys", "actions", "explorer", "main"),
 )
 _STYLES = (

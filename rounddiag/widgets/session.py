@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from rounddiag.core import round_frame
 from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
-from rounddiag.widgets.shown import Shown, shown
-from rounddiag.widgets.state import Cells, Place, State
+from rounddiag.widgets.compared import Compared
+from rounddiag.widgets.comparison import Comparison
+from rounddiag.widgets.shown import Shown, nothing, shown
+from rounddiag.widgets.state import Cells, Filter, Place, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,13 +24,20 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A batch and a state that fits it.
+    """A batch, or two that are compared, and a state that fits.
 
     Parameters
     ----------
-    batch : Batch
+    batches : mapping of str to Batch
+        One or two, by their names.
     state : mapping
         As `State.as_dict`, or a part of it.
+
+    Attributes
+    ----------
+    batches : tuple of Batch
+    comparison : Comparison, optional
+        Of two batches.
 
     Raises
     ------
@@ -36,12 +45,20 @@ class Session:
         If the state has what the batch does not have.
     """
 
-    def __init__(self, batch: Batch, state: Mapping[str, Any]) -> None:
-        self.original = batch
+    def __init__(self, batches: Mapping[str, Batch], state: Mapping[str, Any]) -> None:
+        self.batches = tuple(batches.values())
+        self.comparison = Comparison(batches) if len(batches) > 1 else None
         self._known: dict[tuple[object, ...], Shown] = {}
-        self.state = self._checked(State.of(state))
+        self._num_tokens: dict[int, pd.Series[int]] = {}
+        first = self.comparison.first_state if self.comparison else {}
+        self.state = self._checked(State.of({**first, **state}))
         if "current" not in state:
-            self.state = self.state.changed({"current": self._worst_place()})
+            self.state = replace(self.state, current=self._worst_place())
+
+    @property
+    def original(self) -> Batch:
+        """The batch that is looked at, with all its scores."""
+        return self.batches[self.state.batch]
 
     @property
     def batch(self) -> Batch:
@@ -49,8 +66,15 @@ class Session:
         return paired(self.original, self.state.a, self.state.b)
 
     def change(self, changes: Mapping[str, Any]) -> None:
-        """Replace entries of the state; where one is wrong nothing changes."""
-        self.state = self._checked(self.state.changed(changes))
+        """Replace entries of the state; where one is wrong nothing changes.
+
+        In another batch the same samples are looked at, as far as it has them.
+        """
+        batch = changes.get("batch", self.state.batch)
+        if self.comparison is None or batch == self.state.batch:
+            self.state = self._checked(self.state.changed(changes))
+        else:
+            self._move(self.comparison, changes)
 
     def forget(self) -> None:
         """Free all frames; they are worked out again when they are asked for."""
@@ -64,7 +88,17 @@ class Session:
     @property
     def everything(self) -> Shown:
         """All of the batch, whatever the filter."""
-        return self._shown(State(a=self.state.a, b=self.state.b))
+        return self._shown(_of_all(self.state))
+
+    @property
+    def compared(self) -> Compared | None:
+        """What the filter keeps of two batches."""
+        return self._compared(self.state)
+
+    @property
+    def worst(self) -> dict[str, pd.DataFrame]:
+        """The worst of what the filter keeps; of a difference, what differs most."""
+        return self._worst(self.state)
 
     @property
     def cells(self) -> Cells:
@@ -90,33 +124,81 @@ class Session:
         return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
 
     def _shown(self, state: State) -> Shown:
-        """Work it out once for each filter and pair, and keep two of them."""
-        key = (state.filter, state.a, state.b, state.by)
+        """Work it out once for each filter, pair and batch, and keep two a batch."""
+        key = (state.filter, state.a, state.b, state.by, state.batch)
         if key not in self._known:
-            last = list(self._known.items())[-1:]
-            batch = paired(self.original, state.a, state.b)
+            last = list(self._known.items())[1 - 2 * len(self.batches) :]
+            batch = paired(self.batches[state.batch], state.a, state.b)
             self._known = {**dict(last), key: shown(batch, state)}
         return self._known[key]
 
+    def _compared(self, state: State) -> Compared | None:
+        if self.comparison is None:
+            return None
+        own, other = self._shown(state), self._other_side(self.comparison, state)
+        sides = (other, own) if state.batch else (own, other)
+        return Compared(self.comparison, sides, state.batch)
+
+    def _other_side(self, comparison: Comparison, state: State) -> Shown:
+        """Return what the filter keeps of the batch that is not looked at."""
+        keep = comparison.filter_of(state, missing=-1)
+        there = replace(state, batch=1 - state.batch, filter=keep)
+        try:
+            return self._shown(there)
+        except FrameError:  # it has no such sample, group or role: it fits the other
+            return nothing(self._shown(_of_all(there)))
+
+    def _worst(self, state: State) -> dict[str, pd.DataFrame]:
+        both = self._compared(state) if state.heatmap == "difference" else None
+        return self._shown(state).worst if both is None else both.worst
+
+    def _move(self, comparison: Comparison, changes: Mapping[str, Any]) -> None:
+        """Look at the other batch, where nothing else is said at the same token."""
+        before = self.state
+        moved = {"current": Place(), **comparison.moved(before), **changes}
+        self.state = self._checked(before.changed(moved))
+        if "current" not in changes:
+            sample = comparison.partners[before.batch].get(before.current.sample)
+            place = self._nearest(sample, before.current)
+            self.state = replace(self.state, current=place)
+
+    def _nearest(self, sample: int | None, place: Place) -> Place:
+        """Return a token of a sample that stands where another one does."""
+        counts = self._counts(self.state.batch)
+        rounds = [r for r in range(place.round + 1) if (sample, r) in counts.index]
+        if sample is None or not rounds:
+            return self._worst_place()
+        last = int(counts[sample, rounds[-1]]) - 1
+        token = min(place.token, last)
+        return Place(sample=sample, round=rounds[-1], token=token)
+
     def _worst_place(self) -> Place:
-        cells = self.everything.worst["rounds"]
+        state = _of_all(self.state)
+        cells = self._worst(state)["rounds"]
+        if cells.empty:
+            cells = self._shown(state).worst["rounds"]
         if cells.empty:
             return Place()
         sample, index = (int(cells[key].iloc[0]) for key in ("sample", "round"))
         return self.worst_of(Cells(samples=(sample,), rounds=(index, index)))
 
-    @cached_property
-    def _num_tokens(self) -> pd.Series[int]:
-        """How many tokens each sample and round has."""
-        frame = round_frame(self.original)
-        counts: pd.Series[int] = frame.set_index(["sample", "round"])["num_tokens"]
-        return counts
+    def _counts(self, batch: int) -> pd.Series[int]:
+        """Return how many tokens each sample and round of a batch has."""
+        if batch not in self._num_tokens:
+            frame = round_frame(self.batches[batch]).set_index(["sample", "round"])
+            self._num_tokens[batch] = frame["num_tokens"]
+        return self._num_tokens[batch]
 
     def _checked(self, state: State) -> State:
-        """Raise for what the batch does not have."""
-        for score in (state.a, state.b):
-            self.original.log_probs(score)
-        place, counts = state.current, self._num_tokens
+        """Raise for what the batch, or one of two, does not have."""
+        if self.comparison is None:
+            _check_alone(state)
+        else:
+            self.comparison.check(state)
+        for batch in self.batches:
+            for score in (state.a, state.b):
+                batch.log_probs(score)
+        place, counts = state.current, self._counts(state.batch)
         key = (place.sample, place.round)
         is_there = key in counts.index and 0 <= place.token < counts[key]
         if not is_there and place != Place():
@@ -128,3 +210,20 @@ class Session:
                 advice="`rounddiag.round_frame(batch)` has samples, rounds and counts.",
             )
         return state
+
+
+def _of_all(state: State) -> State:
+    return replace(state, filter=Filter(), by=None)
+
+
+def _check_alone(state: State) -> None:
+    """Raise for what can be chosen of two batches only."""
+    usual = State()
+    for key in ("batch", "heatmap"):
+        if getattr(state, key) != getattr(usual, key):
+            raise FrameError.build(
+                key=key,
+                expected=f"{getattr(usual, key)!r}, as there is one batch",
+                found=repr(getattr(state, key)),
+                advice="`rounddiag.explore([first, second])` compares two.",
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,11 @@ class Shown:
         return found.merge(facts, on="sample", how="left")
 
     @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The same with all numbers of a cell, of everything too."""
+        return cell_frame(self.batch) if self.is_all else self.rounds
+
+    @cached_property
     def worst(self) -> dict[str, pd.DataFrame]:
         """The worst tokens, rounds and samples."""
         return worst_of(self.batch, self.tokens)
@@ -79,6 +84,11 @@ class Shown:
             "num_tokens_beyond": int(is_beyond.sum()),
             "num_samples_beyond": len(np.unique(sample[is_beyond])),
         }
+
+
+def nothing(everything: Shown) -> Shown:
+    """Return what a filter that does not fit keeps of a batch."""
+    return replace(everything, tokens=everything.tokens.iloc[:0], is_all=False)
 
 
 def shown(batch: Batch, state: State) -> Shown:

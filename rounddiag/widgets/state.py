@@ -27,8 +27,14 @@ METRICS = {
 }
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
+Heatmap: TypeAlias = Literal["batch", "difference"]
 _BOX = "{'samples': [...], 'rounds': [first, last]}"
-_CHOICES = {"metric": tuple(METRICS), "order": get_args(Order), "axis": AXES}
+_CHOICES = {
+    "metric": tuple(METRICS),
+    "order": get_args(Order),
+    "axis": AXES,
+    "heatmap": get_args(Heatmap),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +100,8 @@ class State:
     filter: Filter = Filter()
     current: Place = Place()
     cells: Cells | None = None
+    batch: int = 0
+    heatmap: Heatmap = "batch"
 
     def __post_init__(self) -> None:
         for key, known in _CHOICES.items():
@@ -102,6 +110,8 @@ class State:
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
         _check("threshold", size, "a number of nats above 0", is_right=is_size)
+        is_place = type(self.batch) is int and self.batch in (0, 1)
+        _check("batch", self.batch, "0, or 1 for the second of two", is_right=is_place)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> State:

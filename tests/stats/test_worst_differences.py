@@ -70,6 +70,14 @@ def test_no_more_than_asked_for() -> None:
     assert found["samples"]["sample"].tolist() == [4, 3]
 
 
+def test_what_is_the_same_in_both_is_not_in_the_list() -> None:
+    before = tokens((0, 0, [1.0] * 20), (1, 0, [1.0, 3.0] * 10))
+    after = tokens((0, 0, [1.0] * 20), (1, 0, [1.0, 3.0] * 9 + [1.0, 5.0]))
+    pairs = partners("ab", "ab")
+    assert worst_differences(before, after, pairs)["rounds"]["sample"].tolist() == [1]
+    assert worst_differences(before, before, pairs)["samples"].empty
+
+
 def test_without_pairs_nothing_differs() -> None:
     frame = tokens((0, 0, [1.0] * 20))
     found = worst_differences(frame, frame, partners(None, None))

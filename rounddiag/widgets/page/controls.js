@@ -26,12 +26,26 @@ const CONTROL_WORDS = {
     ["survivors", "survivors", "those who reach each round, measured at round 0"],
     ["counts", "counts", "samples and tokens"],
   ],
+  layersOfTwo: [
+    ["ci", "intervals", "confidence intervals of the means"],
+    ["difference", "difference", "how much more there is than in the first batch"],
+    ["strip", "colours", "the same means as colours of one range"],
+  ],
 };
-const LAYERS_BY_DEFAULT = { mean: true, ci: true, quantiles: false, survivors: true, counts: true };
+const LAYERS_BY_DEFAULT = {
+  mean: true,
+  ci: true,
+  quantiles: false,
+  survivors: true,
+  counts: true,
+  difference: true,
+  strip: true,
+};
 
 function controlBar({ onSet, onThreshold = () => {} }) {
   const set = (name) => (value) => onSet({ [name]: value });
   const head = headBlock();
+  const looked = batchSwitch(onSet);
   const metric = radioRow("Metric", set("metric"));
   const axis = radioRow("Axis of the figure", set("axis"));
   let drawn = {};
@@ -59,17 +73,20 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     "section",
     { class: "rdx-controls", "aria-label": "Batch and what is shown of it" },
     head.node,
+    looked.node,
     row("rdx-choices", metric.node, threshold.node, lists.order.node, pair),
     row("rdx-filters", filter.node),
     row("rdx-drawing", axis.node, lists.by.node, layers.node),
   );
 
-  function show(facts, options, state, counts) {
+  function show(facts, options, state, counts, compared = null) {
     head.show(facts);
+    looked.show(compared, state);
     metric.set(wordsFor("metric", options.metric), state.metric);
     axis.set(wordsFor("axis", options.axis), state.axis);
+    axis.node.hidden = options.axis.length < 2;
     drawn = state.layers;
-    layers.set(CONTROL_WORDS.layers, { ...LAYERS_BY_DEFAULT, ...drawn });
+    layers.set(CONTROL_WORDS[compared ? "layersOfTwo" : "layers"], { ...LAYERS_BY_DEFAULT, ...drawn });
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     lists.order.set(wordsFor("order", options.order), state.order);

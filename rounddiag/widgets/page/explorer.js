@@ -23,6 +23,7 @@ class ExplorerPage {
       onCell: (samples, round) => this.pick(samples, round),
       onBox: (cells) => this.choose({ cells }),
       onRounds: (rounds) => this.set({ filter: { ...this.state.filter, rounds } }),
+      onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
     this.worst = worstList({ onJump: (place) => this.goTo(place) });
@@ -75,6 +76,7 @@ class ExplorerPage {
 
   set(changes) {
     this.banner.hide();
+    this.say();
     return this.show("set", { changes });
   }
 
@@ -88,7 +90,7 @@ class ExplorerPage {
     delete this.node.dataset.waiting;
     this.state = found.state;
     this.worstPlaces = found.worst;
-    this.controls.show(found.head, found.options, found.state, found.counts);
+    this.controls.show(found.head, found.options, found.state, found.counts, found.compared);
     this.worst.show(found.worst);
     this.sample.setThreshold(found.state.threshold);
     const isEmpty = !found.head.num_samples;
@@ -108,18 +110,17 @@ class ExplorerPage {
     if (this.sample.trajectory() === trajectory) this.sample.mark(current);
     else this.sample.show(trajectory, current, state.threshold);
     if (!isTold) this.tell({ current });
-    const drawn = [this.showShots(place.sample), this.showFigure(place.sample)];
+    const drawn = [this.showShots(trajectory), this.showFigure(trajectory)];
     await Promise.all(drawn).catch((error) => this.fail(error));
     this.fetchNeighbours(place.sample);
     this.snapshot.later();
   }
 
   // A few at a time, those of the round that is looked at first.
-  async showShots(sample) {
-    const trajectory = this.sample.trajectory();
+  async showShots(trajectory) {
     const shots = [];
     for (const group of shotGroups(trajectory, this.state.current.round)) {
-      const question = this.store.thumbnails(sample, group);
+      const question = this.store.thumbnails(trajectory, group);
       const found = await this.wire.latest("shots", question).catch(ignored);
       if (!found || this.sample.trajectory() !== trajectory) return;
       shots.push(...found.shots);
@@ -127,8 +128,8 @@ class ExplorerPage {
     }
   }
 
-  async showFigure(sample) {
-    const question = this.store.figure(sample, this.state, this.theme.now());
+  async showFigure(trajectory) {
+    const question = this.store.figure(trajectory, this.state, this.theme.now());
     const found = await this.wire.latest("figure", question).catch(ignored);
     if (found && found !== this.drawn) await this.sample.showFigure(found.figure);
     this.drawn = found ?? this.drawn;
@@ -152,7 +153,15 @@ class ExplorerPage {
   tell(changes) {
     this.banner.hide();
     clearTimeout(this.telling);
-    this.telling = setTimeout(() => this.wire.ask("select", { changes }).catch(ignored), TELL_DELAY);
+    this.unsaid = changes;
+    this.telling = setTimeout(() => this.say(), TELL_DELAY);
+  }
+
+  // What was not told yet comes before all that is asked for now.
+  say() {
+    clearTimeout(this.telling);
+    if (this.unsaid) this.wire.ask("select", { changes: this.unsaid }).catch(ignored);
+    this.unsaid = null;
   }
 
   // The samples that come next are there before they are asked for.
@@ -169,7 +178,7 @@ class ExplorerPage {
 
   fetchShots(trajectory) {
     const [first] = shotGroups(trajectory, this.state.current.round);
-    return first && this.store.thumbnails(trajectory.sample, first);
+    return first && this.store.thumbnails(trajectory, first);
   }
 
   close() {

@@ -6,9 +6,10 @@ function heatCells(view, { onCell, onBox }) {
   let chosen = { current: null, cells: null };
 
   const hand = pointing(view, {
-    onClick: (at) => onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onStretch: (from, to) => place(box, [from.across, to.across], [from.down, to.down]),
+    onClick: (at) => view.meta() && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
+    onStretch: (from, to) => view.meta() && place(box, [from.across, to.across], [from.down, to.down]),
     onBox: (from, to) => {
+      if (!view.meta()) return; // a sentence instead of cells
       const [top, bottom] = ascending(row(from), row(to));
       const [first, last] = ascending(Math.round(from.x), Math.round(to.x));
       onBox({ samples: samplesOf(top, bottom), rounds: [Math.max(first, 0), last] });
@@ -51,6 +52,7 @@ function heatCells(view, { onCell, onBox }) {
   }
 
   function redraw() {
+    current.hidden = box.hidden = true;
     if (!view.axis("yaxis") || !view.meta()) return;
     const { sample, round } = chosen.current ?? {};
     placeCells(current, sample === undefined ? [] : [sample], [round, round]);

@@ -1,5 +1,5 @@
 // The left side: means per round, and under them every sample in every round.
-function overviewPane({ library, onCell, onBox, onRounds }) {
+function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   let state = null;
   const rounds = figureView({
     library,
@@ -16,13 +16,16 @@ function overviewPane({ library, onCell, onBox, onRounds }) {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
   });
   const note = element("p", { class: "rdx-note" });
-  const node = element("div", { class: "rdx-overview" }, rounds.node, note, heatmap.node);
+  const heatmapOf = heatmapSwitch(onSet);
+  const parts = [rounds.node, note, heatmapOf.node, heatmap.node];
+  const node = element("div", { class: "rdx-overview" }, ...parts);
 
   const whole = ([low, high]) => [Math.max(Math.ceil(low), 0), Math.floor(high)];
 
   async function show(found) {
     state = found.state;
     note.textContent = found.note;
+    heatmapOf.show(found.compared, state);
     await Promise.all([
       rounds.draw(found.figures.rounds),
       heatmap.draw(found.figures.heatmap, { dragmode: false }),

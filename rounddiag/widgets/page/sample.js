@@ -7,7 +7,7 @@ function samplePane({ library, store, onPlace }) {
   const plot = tokenPlot({ library, onToken: goTo });
   const text = tokenText({
     onToken: (round, token) => goTo(round, token),
-    onObservation: (start, stop) => store.observation(found.sample, start, stop),
+    onObservation: (start, stop) => store.observation(found, start, stop),
   });
   const find = searchBox({
     text,
@@ -32,9 +32,9 @@ function samplePane({ library, store, onPlace }) {
   );
 
   async function fetchPicture(index) {
-    const { sample } = found;
-    const image = await store.image(sample, index).catch(ignored);
-    if (image && sample === found.sample) screens.put(index, image);
+    const of = found;
+    const image = await store.image(of, index).catch(ignored);
+    if (image && of === found) screens.put(index, image);
   }
 
   function show(trajectory, place, threshold) {
@@ -83,14 +83,15 @@ function samplePane({ library, store, onPlace }) {
   };
 }
 
-function titleOf({ sample, sample_id: id, group_id: group, reward, num_tokens: size, rounds }) {
+function titleOf({ of, partner, sample, sample_id: id, group_id: group, reward, num_tokens: size, rounds }) {
   const facts = [
-    `Sample ${sample}`,
+    of ? `Sample ${sample} of ${visible(of)}` : `Sample ${sample}`,
     id && visible(id),
     group && `group ${visible(group)}`,
     reward !== null && `reward ${number(reward)}`,
     counted(rounds.length, "round"),
     counted(size, "token"),
+    partner && visible(partner),
   ];
   return facts.filter(Boolean).join(" · ");
 }

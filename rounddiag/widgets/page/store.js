@@ -15,15 +15,16 @@ function sampleStore(ask) {
   }
 
   return {
-    trajectory: (sample, { a, b }) =>
-      once("trajectory", { sample }, `tokens ${sample} ${a} ${b}`),
-    figure: (sample, { a, b }, theme) =>
-      once("trajectory_figure", { sample, theme }, `figure ${sample} ${a} ${b} ${theme}`),
-    thumbnails: (sample, indices) =>
-      once("thumbnails", { sample, indices }, `small ${sample} ${indices[0]}`),
-    image: (sample, index) => once("image", { sample, index }, `image ${sample} ${index}`),
-    observation: (sample, start, stop) =>
-      once("observation", { sample, start, stop }, `seen ${sample} ${start} ${stop}`),
+    trajectory: (sample, { batch, a, b }) =>
+      once("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
+    figure: ({ batch, sample }, { a, b }, theme) =>
+      once("trajectory_figure", { batch, sample, theme }, `figure ${batch} ${sample} ${a} ${b} ${theme}`),
+    thumbnails: ({ batch, sample }, indices) =>
+      once("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
+    image: ({ batch, sample }, index) =>
+      once("image", { batch, sample, index }, `image ${batch} ${sample} ${index}`),
+    observation: ({ batch, sample }, start, stop) =>
+      once("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
   };
 }
 

@@ -3,7 +3,7 @@
 const WORST = {
   tokens: {
     label: "Tokens",
-    what: "largest |diff| first: sample.round.token, diff in nats",
+    what: () => "largest |diff| first: sample.round.token, diff in nats",
     none: "No token has a finite diff.",
     cells: ({ piece, diff, sample, round, token }) => [
       visible(piece || "‥"),
@@ -15,7 +15,7 @@ const WORST = {
   },
   rounds: {
     label: "Rounds",
-    what: "of at least 20 tokens: mean |diff| in nats, by its lower bound",
+    what: (of) => `of at least 20 tokens: ${of} in nats, by its lower bound`,
     none: "No round has 20 tokens with a finite diff.",
     cells: (one) => [
       `sample ${one.sample}, round ${one.round}`,
@@ -26,15 +26,19 @@ const WORST = {
   },
   samples: {
     label: "Samples",
-    what: "mean |diff| in nats, by its lower bound",
+    what: (of) => `${of} in nats, by its lower bound`,
     none: "No sample has enough tokens with a finite diff.",
     cells: (one) => [sampleName(one), counted(one.num_rounds, "round"), ...meanAndBound(one)],
     title: ({ sample, num_tokens: size }) => `sample ${sample}, ${counted(size, "token")}`,
   },
 };
 
-function meanAndBound({ mean_abs_diff: mean, low }) {
-  return [number(mean), `≥ ${number(low)}`];
+const NO_DIFFERENCE = "Nothing that is in both batches differs.";
+
+// The mean, or how much more it is than in another batch, and what it surely is.
+function meanAndBound({ mean_abs_diff: mean, difference, low }) {
+  const bound = `≥ ${number(low)}`;
+  return difference === undefined ? [number(mean), bound] : [signed(difference), bound];
 }
 
 function sampleName({ sample, sample_id: id }) {
@@ -59,6 +63,8 @@ function worstList({ onJump }) {
 
   function show(worst) {
     found = worst ?? {};
+    for (const tab of tabs) tab.hidden = Boolean(worst) && !(tab.dataset.name in worst);
+    if (tabs.find((tab) => tab.dataset.name === open).hidden) open = "rounds";
     reached = { tokens: -1, rounds: -1, samples: -1 };
     choose(open);
   }
@@ -73,9 +79,10 @@ function worstList({ onJump }) {
     panel.setAttribute("aria-label", `Worst ${name}`);
     list.className = `rdx-worst-rows rdx-worst-${name}`;
     const entries = found[name] ?? [];
-    what.textContent = entries.length ? said : "";
+    const isDifference = !("tokens" in found);
+    what.textContent = entries.length ? said(isDifference ? "difference of mean |diff|" : "mean |diff|") : "";
     fill(list, ...entries.map((entry) => element("li", {}, worstRow(name, entry))));
-    if (!entries.length) fill(list, element("li", {}, sentence(none)));
+    if (!entries.length) fill(list, element("li", {}, sentence(isDifference ? NO_DIFFERENCE : none)));
     markReached();
   }
 
@@ -107,7 +114,7 @@ function worstList({ onJump }) {
   );
   walkWithArrows(
     row,
-    () => tabs,
+    () => tabs.filter(({ hidden }) => !hidden),
     (tab) => choose(tab.dataset.name),
   );
   list.addEventListener("click", (event) => jump(indexOf(event.target.closest("button"))));
