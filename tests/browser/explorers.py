@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from nbformat import v4, write
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from playwright.sync_api import Locator
@@ -52,12 +53,15 @@ def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
 
 def waits_for(lab: LabNotebook, expression: str, value: Any) -> None:
     """Wait until Python has a value."""
-    for _ in range(50):
-        found = lab.value(expression)
-        if found == value:
-            return
-        lab.page.wait_for_timeout(100)
-    assert found == value
+    waits_until(lambda: lab.value(expression) == value)
+
+
+def waits_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something holds, 10 seconds at most."""
+    end = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def save_widgets(lab: LabNotebook, *, is_on: bool) -> None:

@@ -1,0 +1,110 @@
+"""What a saved notebook keeps of an explorer, and shows without a kernel."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nbconvert import HTMLExporter
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ARTEFACTS, ROOT
+from tests.browser.explorers import (
+    IMPORTS,
+    explorer,
+    save_widgets,
+    saved,
+    waits_for,
+    write_notebook,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from tests.browser.lab import LabNotebook
+
+NAME = "saved.ipynb"
+CELLS = [
+    IMPORTS.format(root=str(ROOT)),
+    "ex = rd.explore(batch)\nex",
+]
+OPEN_WITHOUT_KERNEL = """async path => {
+  const { commands, shell } = jupyterapp;
+  await shell.currentWidget.context.save();
+  await shell.currentWidget.sessionContext.shutdown();
+  shell.currentWidget.close();
+  await commands.execute('docmanager:open', {path, kernel: null});
+}"""
+PICTURE = ".jp-OutputArea-child img[src^='data:image/jpeg']"
+SIZE = "one => [one.naturalWidth, one.naturalHeight]"
+MOST_BYTES = 300_000
+
+
+@pytest.fixture(scope="module")
+def lab(
+    lab_folder: Path,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    write_notebook(lab_folder / NAME, *CELLS)
+    with lab_notebook(NAME) as opened:
+        save_widgets(opened, is_on=True)
+        opened.page.reload()
+        opened.wait_for_kernel()
+        opened.run_all()
+        explorer(opened)
+        waits_for(opened, "ex._preview._picture is None", value=False)
+        yield opened
+        save_widgets(opened, is_on=False)
+
+
+@pytest.fixture(scope="module")
+def content(lab: LabNotebook, lab_folder: Path) -> dict[str, Any]:
+    return saved(lab, lab_folder / NAME)
+
+
+def test_it_adds_less_than_300_kb_with_the_state_of_widgets(
+    content: dict[str, Any],
+) -> None:
+    models = content["metadata"]["widgets"].popitem()[1]["state"].values()
+    assert {model["model_name"] for model in models} == {"AnyModel", "LayoutModel"}
+    text = json.dumps(content)
+    assert "Plotly" not in text.replace("globalThis.Plotly", "")
+    assert len(text) < MOST_BYTES
+
+
+def test_it_is_a_picture_without_a_kernel(
+    lab: LabNotebook, content: dict[str, Any]
+) -> None:
+    assert content["cells"][1]["outputs"]
+    lab.page.evaluate(OPEN_WITHOUT_KERNEL, NAME)
+    picture = lab.page.locator(PICTURE)
+    expect(picture).to_be_visible()
+    assert picture.evaluate(SIZE)[0] > 1000
+    note = lab.page.get_by_text("The kernel does not answer: it is busy, or there is")
+    expect(note).to_be_visible(timeout=10_000)
+    expect(picture).to_be_visible()
+    assert lab.page.locator(".rdx-main").is_hidden()
+    lab.screenshot("explorer_without_kernel")
+    assert lab.console_errors == []
+
+
+def test_it_is_a_picture_in_a_page_by_nbconvert(
+    chromium: Browser, lab_folder: Path, content: dict[str, Any]
+) -> None:
+    assert content["cells"][1]["outputs"]
+    html, _ = HTMLExporter().from_filename(str(lab_folder / NAME))
+    file = lab_folder / "saved.html"
+    file.write_text(html, encoding="utf-8")
+    context = chromium.new_context(offline=True)
+    page = context.new_page()
+    page.goto(file.as_uri(), wait_until="commit")
+    picture = page.locator("img[src^='data:image/jpeg']")
+    expect(picture).to_be_visible()
+    assert picture.evaluate(SIZE)[0] > 1000
+    page.screenshot(path=ARTEFACTS / "explorer_nbconvert.png", full_page=True)
+    context.close()
