@@ -106,6 +106,7 @@ def write_notebook(path: Path, shape: tuple[int, int, int]) -> None:
 def measure(lab: LabNotebook, clicks: int) -> None:
     """Print what one batch takes in a fresh page."""
     lab.page.evaluate(_RUN, 0)
+    assert lab.errors == []
     told("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
     told("first paint, plotly.js there", [painted(lab, cell=2)])
     told("click a cell to its tokens", [*cell_clicks(lab, clicks)])

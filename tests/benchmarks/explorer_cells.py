@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import torch
 from PIL import Image
 
+import rounddiag as rd
 from rounddiag.vision import EncodedScreenshot
-from tests.batches import padded
-
-if TYPE_CHECKING:
-    import rounddiag as rd
 
 _GAP = 20  # tokens of each observation
 _SIZE = (1280, 720)
@@ -29,11 +26,11 @@ def batch_of(num_samples: int, num_rounds: int, num_tokens: int) -> rd.Batch:
     rollout = -torch.from_numpy(random.exponential(0.5, mask.shape))
     noise = torch.from_numpy(random.standard_t(3, mask.shape))
     ids = torch.from_numpy(random.integers(0, 500, mask.shape))
-    return padded(
-        mask,
-        (rollout + 0.01 * noise).float(),
-        rollout.float(),
+    return rd.Batch.from_padded(
         response_ids=ids,
+        response_mask=mask,
+        rollout_log_probs=rollout.float(),
+        old_log_probs=(rollout + 0.01 * noise).float(),
         tokenizer="sample_data/tokenizer.json",
         images=tuple(_shots(random, num_rounds, size) for _ in range(num_samples)),
     )
@@ -55,8 +52,6 @@ def _shots(
 
 def stock_widgets(batch: rd.Batch) -> tuple[Any, Any]:
     """Link a heatmap and the diffs of a sample with plotly's own FigureWidget."""
-    import rounddiag as rd
-
     frame = rd.round_frame(batch)
     table = frame.pivot_table(index="sample", columns="round", values="mean_abs_diff")
     cells = go.FigureWidget([go.Heatmap(z=table.to_numpy())])
@@ -70,7 +65,5 @@ def stock_widgets(batch: rd.Batch) -> tuple[Any, Any]:
 
 
 def _diffs(batch: rd.Batch, sample: int) -> np.ndarray[Any, Any]:
-    import rounddiag as rd
-
     diff: np.ndarray[Any, Any] = rd.token_frame(batch[sample])["diff"].to_numpy()
     return diff
