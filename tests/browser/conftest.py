@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.browser.explored import CELLS, Explored, faulty
+from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
 from tests.browser.text_boxes import FigurePage
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from playwright.sync_api import Browser
+
+    import rounddiag as rd
 
 ROOT = Path(__file__).parents[2]
 ARTEFACTS = ROOT / "tests" / "artefacts"
@@ -101,3 +105,30 @@ def lab_notebook(
             lab.close()
 
     return opened
+
+
+@pytest.fixture(scope="session")
+def seen(lab_folder: Path) -> rd.Batch:
+    """The batch that `explored` shows."""
+    return faulty(lab_folder)
+
+
+@pytest.fixture(scope="module")
+def opened_explorer(
+    seen: rd.Batch,
+    lab_folder: Path,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Iterator[Explored]:
+    assert seen.num_samples
+    write_notebook(lab_folder / "explored.ipynb", *CELLS)
+    with lab_notebook("explored.ipynb") as lab:
+        lab.run_all()
+        yield Explored(lab)
+        assert (lab.console_errors, lab.errors, lab.strangers) == ([], [], [])
+
+
+@pytest.fixture
+def explored(opened_explorer: Explored) -> Explored:
+    """An explorer in a notebook, as it is when it has just opened."""
+    opened_explorer.reset()
+    return opened_explorer

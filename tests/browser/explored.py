@@ -1,0 +1,181 @@
+"""An explorer that a test acts on with mouse and keys, and reads in Python and page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import rounddiag as rd
+from tests.browser.explorers import explorer, waits_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from playwright.sync_api import Locator
+
+    from tests.browser.lab import LabNotebook
+
+    Point = tuple[float, float]
+
+CELLS = (
+    "import rounddiag as rd",
+    "ex = rd.explore('faulty.parquet')\nfirst = ex.state\nex",
+    "# nothing may happen to this cell",
+)
+# Three generated tokens of sample 3 without a number, and two above 0.
+_NAN, _ABOVE = [3, 4, 5], [6, 7]
+_AXES = """(node, [x, y]) => {
+  const plot = node.querySelector('.rdx-plot');
+  const { xaxis, yaxis } = plot._fullLayout;
+  const { left, top } = plot.getBoundingClientRect();
+  return [
+    left + xaxis._offset + xaxis.l2p(x),
+    y === null ? top + yaxis._offset + yaxis._length / 2
+      : top + yaxis._offset + yaxis.l2p(y),
+  ];
+}"""
+_TRACE = """(node, kind) => {
+  const { _fullData: traces } = node.querySelector('.rdx-plot');
+  return traces.filter(one => (one.mode ?? one.type) === kind)
+    .map(one => [one.x, one.y].map(values => Array.from(values)));
+}"""
+
+
+def faulty(folder: Path) -> rd.Batch:
+    """Save a part of a step with a third score, entropy and broken numbers."""
+    batch = rd.load(folder / "sample_data" / "image_window.parquet")
+    old = batch.old_log_probs.clone()
+    places = torch.nonzero(batch.response_mask)[:, 0]
+    first = int(torch.nonzero(places >= batch.offsets[3])[0])
+    old[places[first + torch.tensor(_NAN)]] = torch.nan
+    old[places[first + torch.tensor(_ABOVE)]] = 0.5
+    facts = {"num_saved": 64, "num_samples": 512}
+    made = replace(
+        batch,
+        old_log_probs=old,
+        entropy=-batch.rollout_log_probs,
+        scores={"ref": batch.rollout_log_probs - 0.25},
+        meta={**batch.meta, "capture": facts},
+    )
+    rd.save(made, folder / "faulty.parquet")
+    return rd.load(folder / "faulty.parquet")
+
+
+class Explored:
+    """The one explorer of a notebook, named `ex` in Python, and how to act on it."""
+
+    def __init__(self, lab: LabNotebook) -> None:
+        self.lab = lab
+        self.page = lab.page
+        self.node = explorer(lab)
+
+    def reset(self) -> None:
+        """Take everything back to what it was when the explorer opened."""
+        self.set("first")
+
+    def set(self, state: str) -> None:
+        """Change the state in Python, and wait until the page has followed."""
+        self.lab.value(f"setattr(ex, 'state', {state})")
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until the kernel has answered what the page asks, and what that asks."""
+        for _ in range(3):
+            self.lab.settle()
+            self.lab.value("0")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.lab.value("ex.state")
+        return found
+
+    def knows(self, key: str, value: object) -> None:
+        """Wait until an entry of the state has a value in Python."""
+        waits_for(self.lab, f"ex.state[{key!r}]", value)
+
+    def is_at(self, sample: int, round_: int, token: int) -> None:
+        """Wait until a token is the current one, in Python and on the page."""
+        place = {"sample": sample, "round": round_, "token": token}
+        waits_for(self.lab, "ex.current", place)
+        card = self.node.locator(".rdx-card[aria-current='true']")
+        chunks = self.node.locator(".rdx-chunk > .rdx-now")
+        card.and_(self.node.locator(f"[data-round='{round_}']")).wait_for()
+        chunks.wait_for()
+        assert self.text(".rdx-title").startswith(f"Sample {sample} ·")
+        assert self.facts()["round"] == f"{round_}, token {token}"
+
+    def find(self, selector: str) -> Locator:
+        return self.node.locator(selector)
+
+    def field(self, label: str) -> Locator:
+        return self.node.get_by_label(label, exact=True)
+
+    def text(self, selector: str) -> str:
+        return self.find(selector).first.text_content() or ""
+
+    def texts(self, selector: str) -> list[str]:
+        return self.find(selector).all_text_contents()
+
+    def facts(self) -> dict[str, str]:
+        """Return what the focus panel says, by the names that it has for it."""
+        names, values = self.texts(".rdx-focus dt"), self.texts(".rdx-focus dd")
+        return dict(zip(names, values, strict=True))
+
+    def type_into(self, label: str, text: str) -> None:
+        self.field(label).fill(text)
+        self.field(label).press("Enter")
+
+    def press(self, *keys: str) -> None:
+        """Press keys with the explorer in focus."""
+        self.node.focus()
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def figure(self, label: str) -> Locator:
+        found = self.node.get_by_label(label, exact=True)
+        found.scroll_into_view_if_needed()
+        return found
+
+    @property
+    def rounds_figure(self) -> Locator:
+        return self.figure("Mismatch per round")
+
+    @property
+    def heatmap(self) -> Locator:
+        return self.figure("Mismatch per sample and round")
+
+    @property
+    def token_figure(self) -> Locator:
+        return self.figure("Tokens of the sample")
+
+    def click(self, figure: Locator, x: float, y: float | None = None) -> None:
+        """Click in a figure, at values of its axes; in the middle without `y`."""
+        self.page.mouse.click(*at(figure, x, y))
+
+    def drag(self, figure: Locator, start: Point, stop: Point) -> None:
+        """Draw from one place in a figure to another."""
+        self.page.mouse.move(*at(figure, *start))
+        self.page.mouse.down()
+        self.page.mouse.move(*at(figure, *stop), steps=5)
+        self.page.mouse.up()
+
+    def rows(self) -> list[int]:
+        """Return the samples in the order of the heatmap."""
+        plot = self.find(".rdx-plot").nth(1)
+        found: list[int] = plot.evaluate("plot => plot.layout.meta.samples")
+        return found
+
+
+def at(figure: Locator, x: float, y: float | None = None) -> Sequence[float]:
+    """Return where values of a figure's axes are in the window."""
+    found: list[float] = figure.evaluate(_AXES, [x, y])
+    return found
+
+
+def traces(figure: Locator, kind: str) -> list[list[list[float]]]:
+    """Return x and y of the traces of a mode, or else a type, as they are drawn."""
+    found: list[list[list[float]]] = figure.evaluate(_TRACE, kind)
+    return found
