@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
@@ -26,7 +28,6 @@ from rounddiag.stats.pools import Pooling, Rows, samples_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
@@ -60,7 +61,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     order : {"sample", "worst", "rounds", "reward", "group"}
         Which samples come first: those of low numbers, of a large metric, of many
         rounds, of a high reward; or those of the same group together. Or a list of
-        samples, and none but these.
+        samples, and none but these; a frame need not have rows of all.
     metric : str
         What the colour shows: `mean_abs_diff`, `mean_diff`, `max_abs_diff`, `k3`; or
         `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
@@ -163,6 +164,8 @@ def _heat_of(
     color_range: tuple[float, float] | None,
 ) -> Heat:
     rounds, num_samples = rounds_of(data, metric)
+    if isinstance(data, pd.DataFrame) and not isinstance(order, str):
+        num_samples = max([num_samples, *(sample + 1 for sample in order)])
     samples = samples_of(data, rounds, num_samples)
     rows = Rows(samples=ordered(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)

@@ -22,7 +22,8 @@ def worst_differences(
     Means :math:`m_0, m_1` with the lower bounds :math:`l_0, l_1` that `worst_cells` and
     `worst_samples` give them are ordered by a lower bound of the size of their
     difference, :math:`|m_1 - m_0| - \sqrt{(m_0 - l_0)^2 + (m_1 - l_1)^2}`: batches are
-    taken as independent, so what a pair has in common makes it too low.
+    taken as independent, so what a pair has in common makes it too low. Where it is not
+    above 0, by the size itself.
 
     Parameters
     ----------
@@ -91,5 +92,5 @@ def _worst_of(
         low=difference.abs() - reach,
     )
     columns = ["sample_id", "baseline_sample", "sample", *keys, *_SAID]
-    found = found.loc[difference != 0, columns]
-    return found.sort_values("low", ascending=False, kind="stable")
+    rank = np.lexsort((-difference.abs(), -found["low"].clip(lower=0)))
+    return found.iloc[rank].loc[difference != 0, columns]

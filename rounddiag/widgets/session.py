@@ -146,17 +146,25 @@ class Session:
         try:
             return self._shown(there)
         except FrameError:  # it has no such sample, group or role: it fits the other
-            return nothing(self._shown(_of_all(there)))
+            return nothing(paired(self.batches[there.batch], there.a, there.b))
 
     def _worst(self, state: State) -> dict[str, pd.DataFrame]:
         both = self._compared(state) if state.heatmap == "difference" else None
         return self._shown(state).worst if both is None else both.worst
 
     def _move(self, comparison: Comparison, changes: Mapping[str, Any]) -> None:
-        """Look at the other batch, where nothing else is said at the same token."""
+        """Look at the other batch, where nothing else is said at the same token.
+
+        A filter that does not fit it, by a group that it does not have, is taken off.
+        """
         before = self.state
         moved = {"current": Place(), **comparison.moved(before), **changes}
-        self.state = self._checked(before.changed(moved))
+        try:
+            self.state = self._checked(before.changed(moved))
+        except FrameError:
+            if "filter" in changes:
+                raise
+            self.state = self._checked(before.changed({**moved, "filter": Filter()}))
         if "current" not in changes:
             sample = comparison.partners[before.batch].get(before.current.sample)
             place = self._nearest(sample, before.current)
@@ -209,6 +217,7 @@ class Session:
                 f" token {place.token}",
                 advice="`rounddiag.round_frame(batch)` has samples, rounds and counts.",
             )
+        self._shown(state)  # a filter that does not fit is told before anything changes
         return state
 
 

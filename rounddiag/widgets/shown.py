@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +86,9 @@ class Shown:
         }
 
 
-def nothing(everything: Shown) -> Shown:
+def nothing(batch: Batch) -> Shown:
     """Return what a filter that does not fit keeps of a batch."""
-    return replace(everything, tokens=everything.tokens.iloc[:0], is_all=False)
+    return Shown(batch, token_frame(batch[:0], ["prob_diff"]), is_all=False)
 
 
 def shown(batch: Batch, state: State) -> Shown:

@@ -146,6 +146,14 @@ def test_a_list_of_samples_are_the_rows_and_no_others() -> None:
     assert figure.layout.yaxis.title.text == "sample"
 
 
+def test_samples_of_a_list_that_a_frame_has_no_rows_of_are_hatched() -> None:
+    rounds = round_frame(hand_batch())
+    figure = plot_heatmap(rounds[rounds["sample"] == 1], order=[4, 1])
+    np.testing.assert_array_equal(figure.data[0].z, [[NAN, NAN], [0.25, 2]])
+    with pytest.raises(FrameError, match="found 4"):
+        plot_heatmap(hand_batch(), order=[4, 1])
+
+
 def test_many_pairs_share_rows_that_show_the_largest_difference() -> None:
     one = pd.DataFrame({"sample": range(900), "round": 0, "num_tokens": 1})
     before = one.assign(mean_abs_diff=1.0, max_abs_diff=1.0)
