@@ -8,11 +8,8 @@ function keyActions(page) {
     return (by) => goToSample(samples[Math.min(Math.max(at + by, 0), samples.length - 1)]);
   }
 
-  async function goToSample(sample) {
-    if (sample === undefined) return;
-    const found = await page.store.trajectory(sample, page.state).catch(ignored);
-    const round = found?.rounds.find((one) => one.round === current().round) ?? found?.rounds.at(-1);
-    if (round) page.goTo({ sample, round: round.round });
+  function goToSample(sample) {
+    if (sample !== undefined) page.goTo({ sample, round: current().round });
   }
 
   function goToRound(by) {

@@ -189,12 +189,14 @@ class ExplorerPage {
   }
 }
 
-// The place with what was left out: the worst round, the worst token in it.
+// The place with what was left out: the worst round, the worst token in it. Of a sample
+// without the round it is the last one.
 function wholePlace(trajectory, { sample, round, token }) {
   const { rounds } = trajectory;
   const size = (one) => one.mean_abs_diff ?? -1;
   const worst = rounds.reduce((most, one) => (size(one) > size(most) ? one : most), rounds[0]);
-  const found = round ?? worst?.round ?? 0;
+  const asked = rounds.find((one) => one.round === round) ?? rounds.at(-1);
+  const found = (round === undefined ? worst : asked)?.round ?? 0;
   return { sample, round: found, token: token ?? worstToken(trajectory, found) };
 }
 
