@@ -1,0 +1,406 @@
+"""The explorer's head, controls and left side, used with mouse and keys."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import rounddiag as rd
+from rounddiag.figures.labels import number
+from tests.browser.explored import at, traces
+from tests.browser.explorers import waits_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+
+    from tests.browser.explored import Explored
+
+LN_2 = float(np.log(2))
+METRICS = {
+    "signed": ("diff", "mean old - rollout log-prob"),
+    "|Δp|": ("prob_diff", "mean |old - rollout| probability"),
+    "k3": ("k3", "mean k3"),
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(seen: rd.Batch) -> pd.DataFrame:
+    return rd.token_frame(seen, ["text", "role"])
+
+
+@pytest.fixture(scope="module")
+def samples(seen: rd.Batch) -> pd.DataFrame:
+    return rd.sample_frame(seen)
+
+
+def beyond(tokens: pd.DataFrame, threshold: float = LN_2) -> str:
+    """Say of some tokens what the explorer says of those that its filter keeps."""
+    is_beyond = tokens["diff"].abs() > threshold
+    num, size = int(is_beyond.sum()), len(tokens)
+    share, num_samples = number(100 * num / size), tokens["sample"][is_beyond].nunique()
+    nouns = ["token" if size == 1 else "tokens"]
+    nouns.append("sample" if num_samples == 1 else "samples")
+    return (
+        f"{num:,} of {size:,} {nouns[0]} beyond ({share} %),"
+        f" in {num_samples} {nouns[1]}"
+    )
+
+
+def test_the_head_says_which_batch_it_is_and_how_much_of_it(
+    explored: Explored, seen: rd.Batch
+) -> None:
+    assert explored.texts(".rdx-name > *") == [
+        "faulty.parquet",
+        f"step {seen.step}",
+        f"{seen.num_samples} samples · {seen.num_rounds} rounds"
+        f" · {seen.num_tokens:,} tokens",
+    ]
+
+
+def test_chips_say_where_it_is_from_what_was_saved_and_what_is_not_finite(
+    explored: Explored, seen: rd.Batch
+) -> None:
+    _, mask, old, sampling, saved, broken = explored.texts(".rdx-chips > li")
+    assert mask == f"mask {seen.meta['mask_source']}"
+    assert old == f"old log-probs {seen.meta['old_log_probs_source']}"
+    assert sampling.startswith("sampling engine transformers")
+    assert (saved, broken) == ("saved 64 of 512 samples", "not finite 3 tokens")
+    warned = explored.texts(".rdx-chips > .rdx-warn")
+    assert warned[1:] == [saved, broken]
+
+
+def test_failed_checks_come_before_all_else(explored: Explored, seen: rd.Batch) -> None:
+    first = explored.find(".rdx-controls *").nth(1)
+    failed = [one for one in seen.meta["checks"] if one["status"] == "failed"]
+    lines = [f"{one['name']}: {one['detail']}" for one in failed]
+    assert lines[0].startswith("log-probs are finite: 3 tokens whose old log-prob")
+    assert first.text_content() == "✗ 2 checks failed" + "".join(lines)
+    expect(first).to_be_in_viewport()
+
+
+def test_the_verdict_is_the_signed_mean_and_the_share_that_is_far_off(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    diff = tokens["diff"].dropna()
+    mean, share = f"{diff.mean():+.3g}", number(100 * float((diff.abs() > 1).mean()))
+    chip = explored.text(".rdx-chips > li")
+    assert chip == f"mean diff {mean} nat, |diff| > 1 in {share} %"
+
+
+def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    cells = tokens.groupby(["sample", "round"])["diff"]
+    size = cells.apply(lambda diff: diff.abs().mean())
+    worst = rd.stats.worst_cells(tokens).iloc[0]
+    place = int(worst["sample"]), int(worst["round"])
+    assert place != size.idxmax() != size[cells.size() >= 20].idxmax()
+    diff = cells.get_group(place).abs().reset_index(drop=True)
+    explored.is_at(*place, int(diff.idxmax()))
+    marked = explored.find(".rdx-cell-now").bounding_box()
+    assert marked is not None
+    middle = (
+        marked["x"] + marked["width"] / 2,
+        marked["y"] + marked["height"] / 2,
+    )
+    row = explored.rows().index(place[0])
+    assert middle == pytest.approx(at(explored.heatmap, place[1], row), abs=1)
+
+
+@pytest.mark.parametrize("label", METRICS)
+def test_the_metric_is_switched(explored: Explored, seen: rd.Batch, label: str) -> None:
+    name, words = METRICS[label]
+    explored.node.get_by_role("radio", name=label).check(force=True)
+    explored.knows("metric", name)
+    title = explored.rounds_figure.locator(".ytitle")
+    expect(title).to_contain_text(words)
+    ((_, means),) = traces(explored.rounds_figure, "lines+markers")
+    summary = rd.round_summary(seen, metric=name)
+    assert means == pytest.approx(summary["mean"].tolist())
+    ((_, sums),) = traces(explored.heatmap, "bar")[:1]
+    assert sums == pytest.approx(summary["mean"].tolist())
+
+
+def test_a_threshold_is_typed(explored: Explored, tokens: pd.DataFrame) -> None:
+    explored.type_into("threshold", "0.05")
+    explored.knows("threshold", 0.05)
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(tokens, 0.05))
+    in_sample = tokens[tokens["sample"] == explored.state["current"]["sample"]]
+    num = int((in_sample["diff"].abs() > 0.05).sum())
+    expect(explored.find(".rdx-chunk > .rdx-u")).to_have_count(num)
+
+
+def test_the_slider_moves_the_threshold(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    slider = explored.field("Threshold, logarithmic")
+    box = slider.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    explored.page.mouse.move(box["x"] + box["width"] / 2, middle)
+    explored.page.mouse.down()
+    explored.page.mouse.move(box["x"] + box["width"] / 4, middle, steps=4)
+    shown = float(explored.field("threshold").input_value())
+    in_sample = tokens[tokens["sample"] == explored.state["current"]["sample"]]
+    num = int((in_sample["diff"].abs() > shown).sum())
+    expect(explored.find(".rdx-chunk > .rdx-u")).to_have_count(num)
+    assert explored.state["threshold"] == LN_2
+    explored.page.mouse.up()
+    explored.knows("threshold", shown)
+    assert 0.001 < shown < 0.1
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(tokens, shown))
+
+
+def touched(tokens: pd.DataFrame, pattern: str) -> list[bool]:
+    """Tell which tokens share a character with a match inside their round."""
+    found: list[bool] = []
+    for _, pieces in tokens.groupby(["sample", "round"])["text"]:
+        matches = [match.span() for match in re.finditer(pattern, "".join(pieces))]
+        ends = pieces.str.len().cumsum()
+        found += [
+            any(start < end and stop > end - len(text) for start, stop in matches)
+            for end, text in zip(ends, pieces, strict=True)
+        ]
+    return found
+
+
+FILTERS: dict[str, tuple[dict[str, str], dict[str, Any], Callable[..., Any]]] = {
+    "sample": ({"sample": "7"}, {"sample": 7}, lambda t: t["sample"] == 7),
+    "group": (
+        {"group": "task-03"},
+        {"group": "task-03"},
+        lambda t: t["group_id"] == "task-03",
+    ),
+    "reward": (
+        {"reward from": "0.5", "reward to": "1"},
+        {"reward": [0.5, 1]},
+        lambda t: t["reward"] >= 0.5,
+    ),
+    "rounds": (
+        {"rounds from": "2", "rounds to": "3"},
+        {"rounds": [2, 3]},
+        lambda t: t["round"].between(2, 3),
+    ),
+    "text": ({"text": "click("}, {"text": "click("}, lambda t: touched(t, r"click\(")),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_is_typed(
+    explored: Explored, tokens: pd.DataFrame, samples: pd.DataFrame, name: str
+) -> None:
+    typed, changes, is_kept = FILTERS[name]
+    for label, text in typed.items():
+        explored.type_into(label, text)
+    no_filter = dict.fromkeys(explored.state["filter"]) | {"is_regex": False}
+    explored.knows("filter", no_filter | changes)
+    known = samples[["sample", "group_id", "reward"]]
+    kept = tokens[is_kept(tokens.merge(known, on="sample"))]
+    assert 0 < len(kept) < len(tokens)
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
+    summary = rd.round_summary(kept)
+    ((rounds, means),) = traces(explored.rounds_figure, "lines+markers")
+    assert rounds == summary["round"].tolist()
+    assert means == pytest.approx(summary["mean"].tolist())
+    explored.node.get_by_role("button", name="Clear filter").click()
+    explored.knows("filter", no_filter)
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(tokens))
+
+
+def test_text_can_be_a_regular_expression(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    explored.type_into("text", r"\(\d+, ?\d+\)")
+    expect(explored.find(".rdx-beyond")).to_have_text("the filter keeps no token")
+    explored.node.get_by_title("Regular expression").click()
+    kept = tokens[touched(tokens, r"\(\d+, ?\d+\)")]
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
+    assert explored.state["filter"]["is_regex"] is True
+    explored.type_into("text", "(")
+    expect(explored.find(".rdx-banner")).to_contain_text("a regular expression of")
+    assert "unterminated subpattern" in explored.lab.value("str(ex.last_error)")
+    assert explored.state["filter"]["text"] == r"\(\d+, ?\d+\)"
+
+
+def test_a_role_is_chosen(explored: Explored, tokens: pd.DataFrame) -> None:
+    explored.field("role").select_option("coordinates")
+    kept = tokens[tokens["role"] == "coordinates"]
+    expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
+    assert explored.state["filter"]["role"] == "coordinates"
+
+
+def ordered(samples: pd.DataFrame, *keys: str) -> list[int]:
+    found = samples.sort_values([*keys], ascending=False, kind="stable")
+    return found["sample"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "expected"),
+    [
+        ("number", "sample", lambda samples: samples["sample"].tolist()),
+        ("worst first", "worst", lambda samples: ordered(samples, "mean_abs_diff")),
+        ("most rounds", "rounds", lambda samples: ordered(samples, "num_rounds")),
+        ("highest reward", "reward", lambda samples: ordered(samples, "reward")),
+        ("group", "group", lambda samples: samples["sample"].tolist()),
+    ],
+)
+def test_samples_are_put_in_order(
+    explored: Explored,
+    samples: pd.DataFrame,
+    label: str,
+    name: str,
+    expected: Callable[[pd.DataFrame], Sequence[int]],
+) -> None:
+    explored.field("order").select_option(label)
+    explored.knows("order", name)
+    explored.rest()
+    assert explored.rows() == expected(samples)
+
+
+def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
+    explored.field("a").select_option("ref")
+    chip = explored.find(".rdx-chips > li").first
+    expect(chip).to_have_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
+    assert [explored.state[name] for name in "ab"] == ["ref", "rollout"]
+    title = explored.rounds_figure.locator(".ytitle")
+    expect(title).to_contain_text("mean |ref - rollout| log-prob")
+    assert explored.facts()["diff, ref - rollout"] == "-0.25 nat"
+    explored.field("b").select_option("old")
+    explored.knows("b", "old")
+    expect(title).to_contain_text("mean |ref - old| log-prob")
+    selected = "ex.selection['diff'].iloc[ex.current['token']]"
+    diff = explored.lab.value(f"float({selected})")
+    expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref - old")
+    assert explored.facts()["diff, ref - old"] == f"{number(diff)} nat"
+
+
+def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -> None:
+    explored.field("by").select_option("status")
+    explored.knows("by", "status")
+    legend = explored.rounds_figure.locator(".gtitle, .annotation-text")
+    for status in ("failed", "solved", "truncated"):
+        expect(legend.filter(has_text=status).first).to_be_visible()
+    summary = rd.round_summary(seen, by="status")
+    lines = [means for _, means in traces(explored.rounds_figure, "lines+markers")]
+    expected = [rows["mean"].tolist() for _, rows in summary.groupby("status")]
+    assert sorted(lines) == [pytest.approx(one) for one in sorted(expected)]
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "words"),
+    [
+        ("images seen", "images", "screenshots seen so far"),
+        ("context", "context", "tokens before it"),
+    ],
+)
+def test_the_axis_is_switched(
+    explored: Explored, label: str, name: str, words: str
+) -> None:
+    explored.node.get_by_role("radio", name=label).check(force=True)
+    explored.knows("axis", name)
+    title = explored.rounds_figure.locator("[class$='xtitle']").last
+    expect(title).to_contain_text(words)
+    explored.node.get_by_role("radio", name="round", exact=True).check(force=True)
+    explored.knows("axis", "round")
+    expect(title).to_have_text("round")
+
+
+def test_layers_are_switched(explored: Explored) -> None:
+    figure = explored.rounds_figure
+    assert len(traces(figure, "bar")) == 2
+    explored.field("counts").uncheck()
+    explored.rest()
+    assert traces(figure, "bar") == []
+    explored.field("quantiles").check()
+    explored.rest()
+    assert len(traces(figure, "bar")) == 3
+    assert traces(figure, "lines") != []
+    explored.field("survivors").uncheck()
+    explored.rest()
+    assert traces(figure, "lines") == []
+    layers = {"counts": False, "quantiles": True, "survivors": False}
+    assert explored.state["layers"] == layers
+    explored.field("mean").uncheck()
+    explored.rest()
+    assert traces(figure, "lines+markers") == []
+
+
+def test_a_cell_tells_what_it_is_made_of(explored: Explored, seen: rd.Batch) -> None:
+    sample, round_ = 35, 4
+    row = explored.rows().index(sample)
+    explored.page.mouse.move(*at(explored.heatmap, round_ + 0.1, row))
+    tokens = rd.token_frame(seen)
+    is_in = (tokens["sample"] == sample) & (tokens["round"] == round_)
+    size = tokens["diff"][is_in].abs()
+    p95 = float(np.percentile(size, 95))
+    said = explored.heatmap.locator(".hovertext")
+    for text in (
+        *("sample 35 · task-08/3 · reward 0", "round 4", "tokens 20"),
+        f"mean |old - rollout| log-prob {size.mean():.3g}",
+        f"95th percentile of |old - rollout| log-prob {p95:.3g}",
+        f"largest |old - rollout| log-prob {size.max():.3g}",
+    ):
+        expect(said).to_contain_text(text)
+    explored.lab.screenshot("explorer_hover")
+
+
+def test_a_round_tells_what_its_mean_is_made_of(
+    explored: Explored, seen: rd.Batch
+) -> None:
+    row = rd.round_summary(seen).iloc[2]
+    explored.page.mouse.move(*at(explored.rounds_figure, 2, row["mean"]))
+    said = explored.rounds_figure.locator(".hovertext")
+    for text in (
+        *("round 2", f"mean {number(row['mean'])} nat"),
+        f"{row['num_samples']} samples, {row['num_tokens']} tokens",
+    ):
+        expect(said).to_contain_text(text)
+
+
+def test_a_click_chooses_a_cell(explored: Explored, tokens: pd.DataFrame) -> None:
+    sample, round_ = 6, 5
+    explored.click(explored.heatmap, round_, explored.rows().index(sample))
+    is_in = (tokens["sample"] == sample) & (tokens["round"] == round_)
+    size = tokens[is_in]["diff"].abs()
+    explored.is_at(sample, round_, int(size.reset_index(drop=True).idxmax()))
+    selection = "ex.selection[['sample', 'round']].drop_duplicates().values.tolist()"
+    assert explored.lab.value(selection) == [[sample, round_]]
+    assert explored.lab.value("len(ex.selection)") == int(is_in.sum())
+
+
+def test_a_box_chooses_many_cells(explored: Explored, tokens: pd.DataFrame) -> None:
+    rows = explored.rows()
+    explored.drag(explored.heatmap, (2.2, 3), (3.8, 6))
+    explored.knows("cells", {"samples": rows[3:7], "rounds": [2, 4]})
+    is_in = tokens["sample"].isin(rows[3:7]) & tokens["round"].between(2, 4)
+    num_rounds = len(tokens[is_in].drop_duplicates(["sample", "round"]))
+    expect(explored.find(".rdx-chosen")).to_have_text(
+        f"selected: {num_rounds} rounds, {int(is_in.sum())} tokens · explorer.selection"
+    )
+    assert explored.lab.value("len(ex.selection)") == int(is_in.sum())
+    assert explored.lab.value("len(ex.selected_rounds)") == num_rounds
+    worst = tokens.loc[tokens[is_in]["diff"].abs().idxmax()]
+    explored.is_at(*(int(worst[key]) for key in ("sample", "round", "token")))
+    explored.lab.screenshot("explorer_box")
+
+
+def test_a_click_on_a_round_leaves_the_others_out_of_the_heatmap(
+    explored: Explored,
+) -> None:
+    explored.click(explored.rounds_figure, 3)
+    waits_for(explored.lab, "ex.state['filter']['rounds']", [3, 3])
+    explored.press("Escape")
+    waits_for(explored.lab, "ex.state['filter']['rounds']", None)
+
+
+def test_a_zoom_keeps_the_rounds_that_are_seen(explored: Explored) -> None:
+    explored.drag(explored.rounds_figure, (1.6, 0.3), (4.4, 0.3))
+    waits_for(explored.lab, "ex.state['filter']['rounds']", [2, 4])
+    expect(explored.field("rounds from")).to_have_value("2")
+    expect(explored.field("rounds to")).to_have_value("4")
