@@ -1,0 +1,152 @@
+"""Errors, slow answers, themes and narrow windows of an explorer that is open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from rounddiag.figures.theme import DARK, LIGHT
+from tests.browser.conftest import ROOT
+from tests.browser.contrast import pale_texts
+from tests.browser.explorers import (
+    IMPORTS,
+    explorer,
+    press,
+    waits_for,
+    waits_until,
+    write_notebook,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from playwright.sync_api import Locator
+
+    from tests.browser.lab import LabNotebook, Theme
+
+NAME = "errors.ipynb"
+SLOW = 33
+CELLS = [
+    IMPORTS.format(root=str(ROOT))
+    + f"""
+import time
+ex = rd.explore(batch, current={{"sample": 0, "round": 0, "token": 0}})
+troubles = []
+def callback(explorer):
+    if troubles:
+        raise ValueError(troubles.pop())
+ex.on_select(callback)
+answers = ex._answers._known
+answer = answers["trajectory"]
+def slowly(**args):
+    if args["sample"] == {SLOW}:
+        time.sleep(1.5)
+    return answer(**args)
+def be_slow():
+    answers["trajectory"] = slowly
+def broken(**args):
+    raise RuntimeError("no table today")
+def break_table():
+    answers["table"] = broken""",
+    "ex",
+]
+THEMES = {"light": LIGHT, "dark": DARK}
+COLORS = """root => [getComputedStyle(root).backgroundColor,
+  ...[...root.querySelectorAll('.rdx-plot .xtitle')].map(
+    one => getComputedStyle(one).fill)]"""
+# Of a box that cuts what is too wide, that is told by nothing else.
+TOO_WIDE = """root => [root, ...root.querySelectorAll('*')].filter(
+  one => one.scrollWidth > one.clientWidth + 1 && one.checkVisibility()
+    && getComputedStyle(one).overflowX === 'visible' && one.clientWidth
+    && !one.closest('svg')).map(one => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def lab(
+    lab_folder: Path,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    write_notebook(lab_folder / NAME, *CELLS)
+    with lab_notebook(NAME) as opened:
+        opened.run_all()
+        yield opened
+        assert opened.console_errors == []
+
+
+@pytest.fixture
+def ex(lab: LabNotebook) -> Locator:
+    return explorer(lab)
+
+
+def rgb(color: str) -> str:
+    """Return a color such as #1b1f23 as a page computes it."""
+    return f"rgb{tuple(bytes.fromhex(color[1:]))}"
+
+
+def test_a_callback_that_fails_is_told_and_undoes_nothing(
+    lab: LabNotebook, ex: Locator
+) -> None:
+    banner = ex.get_by_role("alert")
+    expect(banner).to_be_hidden()
+    lab.value("troubles.append('not <b>now</b>')")
+    press(lab, ex, ["ArrowRight"])
+    expect(banner).to_contain_text("ValueError: not <b>now</b>")
+    waits_for(lab, "repr(ex.last_error)", "ValueError('not <b>now</b>')")
+    assert lab.value("ex.current['token']") == 1
+    press(lab, ex, ["ArrowRight"])
+    expect(banner).to_be_hidden()
+    waits_for(lab, "ex.current['token']", 2)
+
+
+def test_a_question_that_fails_is_told(lab: LabNotebook, ex: Locator) -> None:
+    lab.value("break_table()")
+    banner = ex.get_by_role("alert")
+    press(lab, ex, "t")
+    expect(banner).to_contain_text("RuntimeError: no table today")
+    assert lab.value("repr(ex.last_error)") == "RuntimeError('no table today')"
+    banner.get_by_role("button", name="Dismiss").click()
+    expect(banner).to_be_hidden()
+
+
+def test_a_slow_answer_to_an_old_key_overwrites_nothing(
+    lab: LabNotebook, ex: Locator
+) -> None:
+    title = ex.locator(".rdx-title")
+    lab.value("be_slow()")
+    assert lab.value("ex.figure('heatmap').layout.meta['samples'][0]") == SLOW
+    press(lab, ex, ["g", "ArrowRight"])
+    waits_for(lab, "ex.current", {"sample": 0, "round": 0, "token": 3})
+    press(lab, ex, "w")  # answered after what was slow
+    waits_for(lab, "ex.current['sample'] == 0", value=False)
+    assert lab.value("ex.current['sample']") != SLOW
+    expect(title).not_to_contain_text(f"Sample {SLOW} ·")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_colours_follow_the_theme_and_can_be_read(
+    lab: LabNotebook, ex: Locator, theme: Theme
+) -> None:
+    lab.set_theme(theme)
+    colors = [rgb(THEMES[theme].paper), *[rgb(THEMES[theme].text)] * 3]
+    waits_until(lambda: ex.evaluate(COLORS) == colors)
+    num_texts, pale = pale_texts(lab.page, ".rdx *")
+    assert num_texts > 100
+    assert pale == []
+    lab.screenshot(f"explorer_{theme}")
+
+
+def test_a_narrow_window_and_back(lab: LabNotebook, ex: Locator) -> None:
+    figures = ex.locator(".rdx-plot svg.main-svg:first-child")
+    widths = "all => all.map(one => one.getBoundingClientRect().width)"
+    wide = figures.evaluate_all(widths)
+    lab.set_width(500)
+    waits_until(lambda: max(figures.evaluate_all(widths)) < 500)
+    assert ex.evaluate(TOO_WIDE) == []
+    lab.screenshot("explorer_narrow")
+    lab.set_width(1280)
+    waits_until(lambda: figures.evaluate_all(widths) == wide)
+    assert ex.evaluate(TOO_WIDE) == []
