@@ -60,7 +60,7 @@ def server_arguments(port: int) -> list[str]:
 
 @contextmanager
 def running(
-    command: Sequence[str], port: int, home: Path, folder: Path
+    command: Sequence[str], port: int, home: Path, folder: Path, base_url: str = ""
 ) -> Iterator[str]:
     """Run a command that serves JupyterLab; give its address; stop it again."""
     log = home / "server.log"
@@ -73,7 +73,7 @@ def running(
             stderr=subprocess.STDOUT,
         )
     try:
-        address = f"http://127.0.0.1:{port}"
+        address = f"http://127.0.0.1:{port}{base_url}"
         _wait_until_up(address, process, log)
         yield address
     finally:
