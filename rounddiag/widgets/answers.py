@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs
 from rounddiag.figures import plot_trajectory
 from rounddiag.stats import worst_tokens
 from rounddiag.widgets.facts import Facts
-from rounddiag.widgets.head import head_of, options_of
+from rounddiag.widgets.head import head_of
 from rounddiag.widgets.observation import observation
 from rounddiag.widgets.overview import as_bytes, note_on, overview
 from rounddiag.widgets.pictures import picture, thumbnails
@@ -40,9 +40,6 @@ class Answers:
         self._session = session
         self._on_choice = on_choice
         self._facts = [Facts(batch) for batch in session.batches]
-        options = [options_of(batch) for batch in session.batches]
-        both = session.comparison
-        self._options = options if both is None else both.options(options)
         self._known: dict[str, Callable[..., object]] = {
             "plotly": lambda: {"code": get_plotlyjs().encode()},
             "overview": self._overview,
@@ -66,7 +63,7 @@ class Answers:
         return {
             "head": head_of(session.batch, session.everything.tokens),
             "compared": both and {"names": both.names, "words": both.words},
-            "options": self._options[state.batch],
+            "options": session.options[state.batch],
             "state": state.as_dict(),
             "figures": overview(session, theme),
             "note": note_on(state),
@@ -77,8 +74,14 @@ class Answers:
         }
 
     def _set(self, changes: Mapping[str, Any], theme: ThemeName) -> dict[str, Any]:
+        """Change the state, unless it cannot be drawn then."""
+        before = self._session.state
         self._session.change(changes)
-        return self._overview(theme)
+        try:
+            return self._overview(theme)
+        except Exception:
+            self._session.state = before
+            raise
 
     def _select(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Take another token, or other cells and the worst token in them."""

@@ -12,6 +12,8 @@ from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
 from rounddiag.widgets.compared import Compared
 from rounddiag.widgets.comparison import Comparison
+from rounddiag.widgets.fitting import check_fit
+from rounddiag.widgets.head import options_of
 from rounddiag.widgets.shown import Shown, nothing, shown
 from rounddiag.widgets.state import Cells, Filter, Place, State
 
@@ -38,6 +40,8 @@ class Session:
     batches : tuple of Batch
     comparison : Comparison, optional
         Of two batches.
+    options : list of dict
+        What can be chosen in each batch.
 
     Raises
     ------
@@ -50,6 +54,9 @@ class Session:
         self.comparison = Comparison(batches) if len(batches) > 1 else None
         self._known: dict[tuple[object, ...], Shown] = {}
         self._num_tokens: dict[int, pd.Series[int]] = {}
+        options = [options_of(batch) for batch in self.batches]
+        both = self.comparison
+        self.options = options if both is None else both.options(options)
         first = self.comparison.first_state if self.comparison else {}
         self.state = self._checked(State.of({**first, **state}))
         if "current" not in state:
@@ -113,14 +120,17 @@ class Session:
         return frame[is_in & frame["round"].between(*self.cells.rounds)]
 
     def worst_of(self, cells: Cells) -> Place:
-        """Return the token with the largest |diff| in some cells."""
+        """Return the token with the largest |diff| in some cells.
+
+        Where no token is it is the one that is looked at.
+        """
         tokens = self.shown.tokens
         is_in = tokens["sample"].isin(cells.samples)
         inside = tokens[is_in & tokens["round"].between(*cells.rounds)]
         size = inside["diff"].abs().replace(np.inf, np.nan)
-        if not size.notna().any():
-            return Place(sample=cells.samples[0], round=cells.rounds[0])
-        row = inside.iloc[int(np.nanargmax(size))]
+        if inside.empty:
+            return self.state.current
+        row = inside.iloc[int(np.nanargmax(size)) if size.notna().any() else 0]
         return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
 
     def _shown(self, state: State) -> Shown:
@@ -206,6 +216,8 @@ class Session:
         for batch in self.batches:
             for score in (state.a, state.b):
                 batch.log_probs(score)
+        num_samples = self.batches[state.batch].num_samples
+        check_fit(state, self.options[state.batch], num_samples)
         place, counts = state.current, self._counts(state.batch)
         key = (place.sample, place.round)
         is_there = key in counts.index and 0 <= place.token < counts[key]

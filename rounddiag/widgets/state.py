@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -13,8 +14,6 @@ from rounddiag.schema import ROUNDS
 from rounddiag.stats.ordering import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
@@ -110,6 +109,11 @@ class State:
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
         _check("threshold", size, "a number of nats above 0", is_right=is_size)
+        layers = self.layers
+        is_switches = isinstance(layers, Mapping) and all(
+            isinstance(is_on, bool) for is_on in layers.values()
+        )
+        _check("layers", layers, "names and whether they are on", is_right=is_switches)
         is_place = type(self.batch) is int and self.batch in (0, 1)
         _check("batch", self.batch, "0, or 1 for the second of two", is_right=is_place)
 
