@@ -74,6 +74,7 @@ class Explored:
 
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
+        self.rest()  # what the page has yet to tell would be told after it
         self.set("first")
 
     def set(self, state: str) -> None:

@@ -1,0 +1,184 @@
+"""What Python gets from an explorer, and what it can change in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+import rounddiag as rd
+from tests.browser.explorers import waits_for
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tests.browser.explored import Explored
+
+
+@pytest.fixture(scope="module")
+def tokens(seen: rd.Batch) -> pd.DataFrame:
+    return rd.token_frame(seen)
+
+
+def run(explored: Explored, statement: str) -> None:
+    """Run a statement in the notebook's kernel, and let the page follow."""
+    explored.lab.value(f"exec({statement!r})")
+    explored.rest()
+
+
+def test_the_selection_is_a_token_frame_of_the_current_round(
+    explored: Explored, seen: rd.Batch, tokens: pd.DataFrame
+) -> None:
+    cell = tokens[(tokens["sample"] == 35) & (tokens["round"] == 4)]
+    assert explored.lab.value("ex.selection['diff'].tolist()") == pytest.approx(
+        cell["diff"].tolist()
+    )
+    assert explored.lab.value("ex.selection.columns.tolist()") == [*tokens.columns]
+    (row,) = explored.lab.value("ex.selected_rounds.values.tolist()")
+    rounds = rd.round_frame(seen)
+    is_cell = (rounds["sample"] == 35) & (rounds["round"] == 4)
+    assert [row] == rounds[is_cell].to_numpy().tolist()
+
+
+def test_a_selection_that_is_set_is_a_box_on_the_page(explored: Explored) -> None:
+    run(
+        explored,
+        "frame = rd.round_frame(ex.batch);"
+        "ex.selection = frame[frame['sample'].isin([33, 18]) & (frame['round'] == 2)]",
+    )
+    assert explored.state["cells"] == {"samples": [18, 33], "rounds": [2, 2]}
+    box = explored.find(".rdx-cell-box")
+    expect(box).to_be_visible()
+
+
+def test_selected_rounds_can_be_set(explored: Explored) -> None:
+    run(explored, "ex.selected_rounds = rd.round_frame(ex.batch).iloc[[3, 4]]")
+    frame = "rd.round_frame(ex.batch).iloc[[3, 4]][['sample', 'round']].values.tolist()"
+    assert explored.lab.value(frame) == [[1, 2], [2, 0]]
+    expect(explored.find(".rdx-cell-box")).to_be_visible()
+    assert explored.lab.value("len(ex.selected_rounds)") == 5
+
+
+def test_the_current_token_is_set_and_the_page_goes_there(explored: Explored) -> None:
+    assert explored.lab.value("ex.current") == {"sample": 35, "round": 4, "token": 3}
+    run(explored, "ex.current = {'sample': 6, 'round': 5, 'token': 2}")
+    explored.is_at(6, 5, 2)
+    run(explored, "ex.current = {'sample': 7}")
+    explored.is_at(7, 0, 0)
+
+
+def test_a_part_of_the_state_is_set_and_the_page_follows(explored: Explored) -> None:
+    run(
+        explored,
+        "ex.state = {'metric': 'diff', 'threshold': 0.5, 'order': 'reward',"
+        " 'filter': {'rounds': (2, 3)}}",
+    )
+    expect(explored.node.get_by_role("radio", name="signed")).to_be_checked()
+    expect(explored.field("threshold")).to_have_value("0.5")
+    expect(explored.field("order")).to_have_value("reward")
+    expect(explored.field("rounds from")).to_have_value("2")
+    assert explored.state["filter"]["rounds"] == [2, 3]
+    assert explored.lab.value("__import__('json').dumps(ex.state)")
+
+
+@pytest.mark.parametrize(
+    ("state", "wrong"),
+    [
+        ({"metric": "size"}, "metric"),
+        ({"current": {"sample": 64}}, "current"),
+        ({"a": "teacher"}, "teacher"),
+        ({"filter": {"text": "(", "is_regex": True}}, "text"),
+        ({"by": "colour"}, "colour"),
+        ({"layers": {"colour": True}}, "colour"),
+    ],
+)
+def test_a_wrong_state_is_an_error_and_changes_nothing(
+    explored: Explored, state: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(RuntimeError, match=wrong):
+        explored.lab.value(f"setattr(ex, 'state', {state!r})")
+    assert explored.lab.value("ex.state == first") is True
+
+
+def test_the_code_shows_the_same_again(explored: Explored) -> None:
+    explored.node.get_by_role("radio", name="k3").check(force=True)
+    explored.field("by").select_option("status")
+    explored.press("n", "ArrowRight")
+    waits_for(explored.lab, "ex.current['round']", 5)
+    explored.rest()
+    code = explored.lab.value("ex.to_code()")
+    assert code.startswith(
+        "import rounddiag as rd\n\nbatch = rd.load('faulty.parquet')"
+    )
+    run(
+        explored,
+        f"exec({code.replace('rd.explore(', 'again = rd.explore(')!r}, globals())",
+    )
+    assert explored.lab.value("again.state == ex.state") is True
+    run(explored, "once = rd.explore(ex.batch, **ex.state)")
+    assert explored.lab.value("once.state == ex.state") is True
+
+
+def test_figures_are_those_that_are_seen(explored: Explored) -> None:
+    run(explored, "ex.state = {'metric': 'k3', 'current': {'sample': 6}}")
+    for name, label in (
+        ("rounds", "Mismatch per round"),
+        ("heatmap", "Mismatch per sample and round"),
+        ("trajectory", "Tokens of the sample"),
+    ):
+        title = explored.lab.value(f"ex.figure({name!r}).layout.title.text")
+        seen = (
+            explored.figure(label)
+            .locator(".rdx-plot")
+            .evaluate("plot => plot.layout.title.text")
+        )
+        assert title == seen
+    with pytest.raises(RuntimeError, match="'rounds', 'heatmap' or 'trajectory'"):
+        explored.lab.value("ex.figure('tail')")
+
+
+def test_functions_hear_of_every_choice(explored: Explored) -> None:
+    run(
+        explored, "heard = []; ex.on_select(lambda e: heard.append(e.current['round']))"
+    )
+    explored.press("n")
+    waits_for(explored.lab, "heard", [5])
+    explored.click(explored.heatmap, 2, explored.rows().index(35))
+    waits_for(explored.lab, "heard", [5, 2])
+    explored.drag(explored.heatmap, (2, 3), (4, 6))
+    waits_for(explored.lab, "len(heard)", 3)
+    run(explored, "heard.clear(); ex._callbacks.clear()")
+
+
+def test_the_last_error_is_kept(explored: Explored) -> None:
+    run(explored, "ex.on_select(lambda e: 1 / 0)")
+    explored.press("n")
+    expect(explored.find(".rdx-banner")).to_contain_text(
+        "ZeroDivisionError: division by zero"
+    )
+    assert (
+        explored.lab.value("repr(ex.last_error)")
+        == "ZeroDivisionError('division by zero')"
+    )
+    run(explored, "ex._callbacks.clear()")
+    explored.press("Escape")
+    expect(explored.find(".rdx-banner")).to_be_hidden()
+
+
+def test_with_closes_it(explored: Explored) -> None:
+    run(
+        explored,
+        "from IPython.display import display\n"
+        "with rd.explore('faulty.parquet') as other:\n"
+        "    display(other)\n"
+        "    was_shown = other._view is not None",
+    )
+    assert explored.lab.value("[was_shown, other._view is None]") == [True, True]
+    assert explored.page.locator(".rdx").count() == 1
+
+
+def test_a_closed_one_is_gone_and_still_answers(explored: Explored) -> None:
+    run(explored, "ex.close()")
+    expect(explored.page.locator(".rdx")).to_have_count(0)
+    assert explored.lab.value("len(ex.selection)") == 20

@@ -1,0 +1,306 @@
+"""The explorer's right side and its list of the worst, used with mouse and keys."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import rounddiag as rd
+from rounddiag.figures.coloring import token_classes
+from rounddiag.figures.labels import number
+from tests.browser.explored import at
+from tests.browser.explorers import waits_for
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from playwright.sync_api import Locator
+
+    from tests.browser.explored import Explored
+
+# A sample that clicks, scrolls and types, with 8 rounds.
+SAMPLE = 35
+# Where a ring is drawn, as shares of the picture under it.
+_PLACE = """marker => {
+  const ring = marker.querySelector('circle').getBoundingClientRect();
+  const image = marker.parentElement.querySelector('img').getBoundingClientRect();
+  return [
+    (ring.left + ring.width / 2 - image.left) / image.width,
+    (ring.top + ring.height / 2 - image.top) / image.height,
+  ];
+}"""
+_START = """(node, round) => {
+  const { rounds, starts } = node.querySelector('.rdx-plot').layout.meta;
+  return starts[rounds.indexOf(round)];
+}"""
+_SHOWN = "all => all.map(one => one.naturalWidth)"
+
+
+@pytest.fixture(scope="module")
+def tokens(seen: rd.Batch) -> pd.DataFrame:
+    columns = ["text", "role", "position", "token_id", "entropy"]
+    pair = ["old_log_prob", "rollout_log_prob"]
+    return rd.token_frame(seen, [*columns, *pair])
+
+
+@pytest.fixture
+def sample(tokens: pd.DataFrame) -> pd.DataFrame:
+    return tokens[tokens["sample"] == SAMPLE].reset_index(drop=True)
+
+
+def worst_in(tokens: pd.DataFrame, round_: int) -> int:
+    """Return the token of a round with the largest |diff|."""
+    diff = tokens["diff"][tokens["round"] == round_].reset_index(drop=True)
+    return int(diff.abs().idxmax())
+
+
+def texts(sample: pd.DataFrame) -> list[str]:
+    return ["".join(pieces) for _, pieces in sample.groupby("round")["text"]]
+
+
+def first_of(figure: Locator, round_: int) -> float:
+    """Return where a round begins on the axis of the token plot."""
+    found: float = figure.evaluate(_START, round_)
+    return found
+
+
+def test_the_title_says_which_sample_it_is(
+    explored: Explored, seen: rd.Batch, sample: pd.DataFrame
+) -> None:
+    assert seen.sample_ids is not None
+    assert explored.text(".rdx-title") == (
+        f"Sample {SAMPLE} · {seen.sample_ids[SAMPLE]} · group task-08 · reward 0"
+        f" · 8 rounds · {len(sample)} tokens"
+    )
+
+
+def test_the_strip_shows_every_round_with_its_picture_action_and_value(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    cards = explored.find(".rdx-card")
+    expect(cards.locator("img")).to_have_count(8)
+    labels = explored.texts(".rdx-card-action")
+    for text, label in zip(texts(sample), labels, strict=True):
+        assert label.split(" ")[0] in text
+    means = sample.groupby("round")["diff"].agg(lambda diff: diff.abs().mean())
+    assert explored.texts(".rdx-card-line:last-child > :last-child") == [
+        number(float(mean)) for mean in means
+    ]
+    widths = cards.locator(".rdx-bar").evaluate_all(
+        "all => all.map(one => parseFloat(one.style.width))"
+    )
+    assert widths[np.argmax(means)] == max(widths) > widths[np.argmin(means)] > 0
+    cards.nth(2).click()
+    explored.is_at(SAMPLE, 2, worst_in(sample, 2))
+
+
+def test_a_click_on_a_token_of_the_text_moves_all_to_it(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    index = int(np.flatnonzero(sample["round"] == 2)[3])
+    explored.find(".rdx-chunk > span").nth(index).click()
+    explored.is_at(SAMPLE, 2, 3)
+    figure = explored.token_figure
+    line = explored.find(".rdx-here").bounding_box()
+    assert line is not None
+    assert line["x"] == pytest.approx(at(figure, first_of(figure, 2) + 3)[0], abs=1)
+    expect(explored.find(".rdx-current figcaption b")).to_have_text("round 2")
+
+
+def test_a_click_in_the_token_plot_moves_the_text_to_it(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    index = int(np.flatnonzero(sample["round"] == 6)[5])
+    figure = explored.token_figure
+    explored.click(figure, first_of(figure, 6) + 5)
+    explored.is_at(SAMPLE, 6, 5)
+    marked = explored.find(".rdx-chunk > .rdx-now")
+    assert marked.text_content() == sample["text"][index]
+    box, around = marked.bounding_box(), explored.find(".rdx-scroller").bounding_box()
+    assert box is not None
+    assert around is not None
+    assert 0 < box["y"] - around["y"] < around["height"] - box["height"]
+
+
+def test_a_click_is_marked_where_it_was(explored: Explored) -> None:
+    marker = explored.find(".rdx-current .rdx-marker")
+    marker.scroll_into_view_if_needed()
+    # It wrote click(394, 274) of a picture of 448 x 336 pixels.
+    assert explored.texts(".rdx-current figcaption b") == ["round 4"]
+    shares = [394 / 448, 274 / 336]
+    assert marker.evaluate(_PLACE) == pytest.approx(shares, abs=0.01)
+    assert explored.text(".rdx-caption-action") == "click (394, 274)"
+
+
+def test_typed_text_is_on_the_picture(explored: Explored) -> None:
+    explored.find(".rdx-card").nth(1).click()
+    typed = explored.find(".rdx-current .rdx-typed")
+    expect(typed).to_have_text("Ada")
+
+
+def test_a_scroll_is_an_arrow(explored: Explored) -> None:
+    explored.set('{"current": {"sample": 3, "round": 1, "token": 0}}')
+    marker = explored.find(".rdx-current .rdx-marker")
+    expect(marker.locator("g")).to_have_attribute("transform", "rotate(90)")
+    assert explored.text(".rdx-caption-action") == "scroll down"
+
+
+def test_the_picture_of_the_round_before_is_beside(explored: Explored) -> None:
+    names = explored.find(".rdx-screens figure b")
+    expect(names).to_have_text(["round 4", "round 3"])
+    explored.find(".rdx-card").nth(0).click()
+    expect(names).to_have_text(["round 0"])
+
+
+def test_a_picture_is_large_on_demand(explored: Explored, seen: rd.Batch) -> None:
+    assert seen.images is not None
+    explored.find(".rdx-enlarge").click()
+    large = explored.find(".rdx-stage img")
+    expect(large).to_be_visible()
+    (width,) = large.evaluate_all(_SHOWN)
+    assert width == seen.images[SAMPLE][4].size[0] == 448
+    small = explored.find(".rdx-current img").bounding_box()
+    box = large.bounding_box()
+    assert small is not None
+    assert box is not None
+    assert box["width"] > small["width"]
+    explored.lab.screenshot("explorer_large")
+    explored.node.get_by_role("button", name="Round before").click()
+    expect(explored.find(".rdx-stage-caption b")).to_have_text("round 3")
+    explored.node.get_by_role("button", name="Close").last.click()
+    expect(large).to_be_hidden()
+
+
+def test_tokens_are_coloured_by_their_diff_and_underlined_beyond_the_threshold(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    names = explored.find(".rdx-chunk > span").evaluate_all("""all => all.map(
+      one => [...one.classList].filter(name => /^rdx-([pn]\\d|u|x)$/.test(name)))""")
+    classes = [" ".join(found).replace("rdx-", "") for found in names]
+    assert classes == token_classes(sample["diff"].to_numpy())
+    expect(explored.find(".rdx-key")).to_contain_text("underlined beyond 0.693 nat")
+
+
+def test_log_probs_are_lines_over_and_under_a_token(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    names = explored.find(".rdx-chunk > span").evaluate_all(
+        "all => all.map(one => one.className)"
+    )
+    for side, name in (("over", "old"), ("under", "rollout")):
+        sizes = np.clip(np.round(-sample[f"{name}_log_prob"]), 0, 8).astype(int)
+        found = [
+            f"rdx-{side}{size}" in name for size, name in zip(sizes, names, strict=True)
+        ]
+        assert found == (sizes > 0).tolist()
+
+
+def test_special_tokens_and_white_space_are_seen(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    special = explored.find(".rdx-chunk > .rdx-special")
+    is_end = sample["text"] == "<|im_end|>"
+    assert special.all_text_contents() == ["<|im_end|>"] * int(is_end.sum())
+    assert explored.text(".rdx-gap:nth-of-type(1)").startswith("<|im_start|>user↵")
+    spaces = explored.find(".rdx-chunk > span").filter(has_text="·")
+    assert spaces.count() == int((sample["text"] == " ").sum()) > 0
+
+
+def test_an_observation_opens(explored: Explored, seen: rd.Batch) -> None:
+    gap = explored.find(".rdx-gap").nth(1)
+    chip = gap.get_by_role("button")
+    expect(chip).to_have_text("12 image tokens, 20 others")
+    ends = gap.locator("> .rdx-piece")
+    assert ends.count() == 16
+    chip.click()
+    inside = gap.locator(".rdx-inside > *")
+    expect(inside.filter(has_text="image token")).to_have_count(1)
+    assert chip.get_attribute("aria-expanded") == "true"
+    assert seen.tokenizer is not None
+    chip.click()
+    expect(inside.first).to_be_hidden()
+
+
+@pytest.mark.parametrize("place", [(35, 4, 3), (3, 0, 4)])
+def test_the_panel_tells_all_of_a_token(
+    explored: Explored, tokens: pd.DataFrame, place: tuple[int, int, int]
+) -> None:
+    keys = ["sample", "round", "token"]
+    explored.set(repr({"current": dict(zip(keys, place, strict=True))}))
+    explored.is_at(*place)
+    row = tokens.set_index(keys).loc[place]
+    in_round = tokens[(tokens["sample"] == place[0]) & (tokens["round"] == place[1])]
+    old, rollout = float(row["old_log_prob"]), float(row["rollout_log_prob"])
+    assert explored.texts(".rdx-scores td:not(.rdx-bar-room)") == [
+        said(value) for score in (old, rollout) for value in (score, math.exp(score))
+    ]
+    rank = [
+        int((frame["diff"].abs() > abs(row["diff"])).sum()) + 1
+        for frame in (in_round, tokens)
+    ]
+    ranks = f"{rank[0]} of {len(in_round)} in its round, {rank[1]} in the batch"
+    is_finite = math.isfinite(row["diff"])
+    facts = explored.facts()
+    assert facts == {
+        "diff, old - rollout": f"{row['diff']:+.3g} nat" if is_finite else "not finite",
+        "ratio, old / rollout": said(math.exp(old - rollout)),
+        "k3": said(math.exp(row["diff"]) - 1 - row["diff"]),
+        "entropy": number(float(row["entropy"])),
+        "rank of |diff|": ranks if is_finite else "none, as it is not finite",
+        "round": f"{place[1]}, token {place[2]}",
+        "position": str(row["position"]),
+        "token id": str(row["token_id"]),
+        "role": row["role"],
+    }
+    assert explored.text(".rdx-focus-piece") == row["text"]
+
+
+def said(value: float) -> str:
+    return number(value) if math.isfinite(value) else "not finite"
+
+
+def rows_of(explored: Explored) -> Any:
+    return explored.find(".rdx-worst-rows button")
+
+
+def test_each_of_the_worst_is_a_jump(explored: Explored, tokens: pd.DataFrame) -> None:
+    order = tokens["diff"].abs().sort_values(ascending=False, kind="stable").index
+    explored.node.get_by_role("tab", name="Tokens").click()
+    assert rows_of(explored).count() == 20
+    rows_of(explored).nth(2).click()
+    third = tokens.loc[order[2]]
+    explored.is_at(*(int(third[key]) for key in ("sample", "round", "token")))
+    explored.node.get_by_role("tab", name="Rounds").click()
+    cell = rd.stats.worst_cells(tokens).iloc[1]
+    rows_of(explored).nth(1).click()
+    sample, round_ = int(cell["sample"]), int(cell["round"])
+    explored.is_at(sample, round_, worst_in(tokens[tokens["sample"] == sample], round_))
+    explored.node.get_by_role("tab", name="Samples").click()
+    worst = int(rd.stats.worst_samples(tokens)["sample"].iloc[3])
+    rows_of(explored).nth(3).click()
+    waits_for(explored.lab, "ex.current['sample']", worst)
+    expect(explored.find(".rdx-title")).to_contain_text(f"Sample {worst} ·")
+    explored.node.get_by_role("tab", name="Tokens").click()
+
+
+def test_three_steps_lead_to_the_first_token_without_its_screenshots(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    """Where training dropped screenshots: round 2, the first that is far off."""
+    assert explored.state["current"] == {"sample": 35, "round": 4, "token": 3}
+    explored.click(explored.rounds_figure, 2)
+    waits_for(explored.lab, "ex.state['filter']['rounds']", [2, 2])
+    explored.rest()
+    sample = explored.rows()[0]
+    explored.click(explored.heatmap, 2, 0)
+    round_ = tokens[(tokens["sample"] == sample) & (tokens["round"] == 2)]
+    waits_for(explored.lab, "ex.current['sample']", sample)
+    explored.rest()
+    before = tokens[(tokens["sample"] == sample) & (tokens["round"] < 2)]
+    explored.find(".rdx-chunk > span").nth(len(before)).click()
+    explored.is_at(sample, 2, 0)
+    mean = round_["diff"].abs().mean()
+    assert mean > 10 * before["diff"].abs().mean()
