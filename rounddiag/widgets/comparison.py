@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from rounddiag.checks.words import count
-from rounddiag.errors import FrameError
 from rounddiag.stats.partners import partners
+from rounddiag.widgets.state import Heatmap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.widgets.state import Filter, State
-
-# What can be said of one batch only.
-_FIXED = {"axis": "round", "by": None}
 
 
 class Comparison:
@@ -94,19 +91,9 @@ class Comparison:
             key: [one for one in first[key] if one in other[key]]
             for key in ("order", "scores")
         }
-        return [{**own, **both, "by": [], "axis": ["round"]} for own in of_batches]
-
-    def check(self, state: State) -> None:
-        """Raise for what cannot be chosen while two batches are compared."""
-        for key, only in _FIXED.items():
-            found = getattr(state, key)
-            if found != only:
-                raise FrameError.build(
-                    key=key,
-                    expected=f"{only!r}, as two batches are compared round by round",
-                    found=repr(found),
-                    advice="Leave it out, or explore one of them alone.",
-                )
+        of_two = {"batch": [0, 1], "heatmap": [*get_args(Heatmap)]}
+        fixed = {"by": [], "axis": ["round"]}  # a figure of two has lines of its own
+        return [{**own, **both, **of_two, **fixed} for own in of_batches]
 
     def moved(self, state: State) -> dict[str, Any]:
         """Return the filter and the cells of a state for the other batch's samples.

@@ -26,20 +26,22 @@ def check_fit(state: State, options: Mapping[str, list[Any]], num_samples: int) 
     ------
     FrameError
     """
-    for key in ("order", "axis", "by"):
+    for key in ("batch", "heatmap", "order", "axis", "by"):
         known = [None, *options[key]] if key == "by" else options[key]
-        if getattr(state, key) not in known:
-            raise _unfit(key, f"one of {known}", getattr(state, key))
+        found = getattr(state, key)
+        _check(key, found, f"one of {known}", is_right=found in known)
     if state.cells is not None:
         samples = state.cells.samples
-        if not samples or not all(0 <= sample < num_samples for sample in samples):
-            raise _unfit("cells", f"samples from 0 to {num_samples - 1}", samples)
+        is_there = all(0 <= sample < num_samples for sample in samples)
+        expected = f"samples from 0 to {num_samples - 1}"
+        _check("cells", samples, expected, is_right=bool(samples) and is_there)
 
 
-def _unfit(key: str, expected: str, found: object) -> FrameError:
-    return FrameError.build(
-        key=key,
-        expected=expected,
-        found=f"{found!r:.80}",
-        advice="Leave it out, or choose what the batch has.",
-    )
+def _check(key: str, value: object, expected: str, *, is_right: bool) -> None:
+    if not is_right:
+        raise FrameError.build(
+            key=key,
+            expected=expected,
+            found=f"{value!r:.80}",
+            advice="Leave it out, or choose what the batch has.",
+        )

@@ -62,6 +62,8 @@ def options_of(batch: Batch) -> dict[str, list[Any]]:
     samples = sample_frame(batch)
     lacking = {"reward": "reward" not in samples, "group": "group_id" not in samples}
     return {
+        "batch": [0],
+        "heatmap": ["batch"],
         "metric": [*METRICS],
         "order": [order for order in get_args(Order) if not lacking.get(order)],
         "scores": ["old", "rollout", *batch.scores],

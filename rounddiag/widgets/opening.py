@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from rounddiag.batch import Batch
@@ -12,7 +12,7 @@ from rounddiag.loaders import load
 from rounddiag.widgets.head import name_of
 
 One: TypeAlias = Batch | str | os.PathLike[str]
-Given: TypeAlias = One | list[One] | tuple[One, ...] | Mapping[str, One]
+Given: TypeAlias = One | Sequence[One] | Mapping[str, One]
 _PAIR = 2
 
 
@@ -63,5 +63,5 @@ def _check_two(num: int) -> None:
         )
 
 
-def _batch(one: One) -> Batch:
+def _batch(one: object) -> Batch:
     return one if isinstance(one, Batch) else load(one)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core import round_frame
 from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
-from rounddiag.widgets.compared import Compared
 from rounddiag.widgets.comparison import Comparison
 from rounddiag.widgets.fitting import check_fit
+from rounddiag.widgets.frames import Frames
 from rounddiag.widgets.head import options_of
-from rounddiag.widgets.shown import Shown, nothing, shown
 from rounddiag.widgets.state import Cells, Filter, Place, State
 
 if TYPE_CHECKING:
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.widgets.compared import Compared
+    from rounddiag.widgets.shown import Shown
 
 
 class Session:
@@ -52,8 +52,7 @@ class Session:
     def __init__(self, batches: Mapping[str, Batch], state: Mapping[str, Any]) -> None:
         self.batches = tuple(batches.values())
         self.comparison = Comparison(batches) if len(batches) > 1 else None
-        self._known: dict[tuple[object, ...], Shown] = {}
-        self._num_tokens: dict[int, pd.Series[int]] = {}
+        self._frames = Frames(self.batches, self.comparison)
         options = [options_of(batch) for batch in self.batches]
         both = self.comparison
         self.options = options if both is None else both.options(options)
@@ -85,27 +84,27 @@ class Session:
 
     def forget(self) -> None:
         """Free all frames; they are worked out again when they are asked for."""
-        self._known.clear()
+        self._frames.forget()
 
     @property
     def shown(self) -> Shown:
         """What the filter keeps."""
-        return self._shown(self.state)
+        return self._frames.shown(self.state)
 
     @property
     def everything(self) -> Shown:
         """All of the batch, whatever the filter."""
-        return self._shown(_of_all(self.state))
+        return self._frames.shown(_of_all(self.state))
 
     @property
     def compared(self) -> Compared | None:
         """What the filter keeps of two batches."""
-        return self._compared(self.state)
+        return self._frames.compared(self.state)
 
     @property
     def worst(self) -> dict[str, pd.DataFrame]:
         """The worst of what the filter keeps; of a difference, what differs most."""
-        return self._worst(self.state)
+        return self._frames.worst(self.state)
 
     @property
     def cells(self) -> Cells:
@@ -133,35 +132,6 @@ class Session:
         row = inside.iloc[int(np.nanargmax(size)) if size.notna().any() else 0]
         return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
 
-    def _shown(self, state: State) -> Shown:
-        """Work it out once for each filter, pair and batch, and keep two a batch."""
-        key = (state.filter, state.a, state.b, state.by, state.batch)
-        if key not in self._known:
-            last = list(self._known.items())[1 - 2 * len(self.batches) :]
-            batch = paired(self.batches[state.batch], state.a, state.b)
-            self._known = {**dict(last), key: shown(batch, state)}
-        return self._known[key]
-
-    def _compared(self, state: State) -> Compared | None:
-        if self.comparison is None:
-            return None
-        own, other = self._shown(state), self._other_side(self.comparison, state)
-        sides = (other, own) if state.batch else (own, other)
-        return Compared(self.comparison, sides, state.batch)
-
-    def _other_side(self, comparison: Comparison, state: State) -> Shown:
-        """Return what the filter keeps of the batch that is not looked at."""
-        keep = comparison.filter_of(state, missing=-1)
-        there = replace(state, batch=1 - state.batch, filter=keep)
-        try:
-            return self._shown(there)
-        except FrameError:  # it has no such sample, group or role: it fits the other
-            return nothing(paired(self.batches[there.batch], there.a, there.b))
-
-    def _worst(self, state: State) -> dict[str, pd.DataFrame]:
-        both = self._compared(state) if state.heatmap == "difference" else None
-        return self._shown(state).worst if both is None else both.worst
-
     def _move(self, comparison: Comparison, changes: Mapping[str, Any]) -> None:
         """Look at the other batch, where nothing else is said at the same token.
 
@@ -182,7 +152,7 @@ class Session:
 
     def _nearest(self, sample: int | None, place: Place) -> Place:
         """Return a token of a sample that stands where another one does."""
-        counts = self._counts(self.state.batch)
+        counts = self._frames.num_tokens(self.state.batch)
         rounds = [r for r in range(place.round + 1) if (sample, r) in counts.index]
         if sample is None or not rounds:
             return self._worst_place()
@@ -192,59 +162,25 @@ class Session:
 
     def _worst_place(self) -> Place:
         state = _of_all(self.state)
-        cells = self._worst(state)["rounds"]
+        cells = self._frames.worst(state)["rounds"]
         if cells.empty:
-            cells = self._shown(state).worst["rounds"]
+            cells = self._frames.shown(state).worst["rounds"]
         if cells.empty:
             return Place()
         sample, index = (int(cells[key].iloc[0]) for key in ("sample", "round"))
         return self.worst_of(Cells(samples=(sample,), rounds=(index, index)))
 
-    def _counts(self, batch: int) -> pd.Series[int]:
-        """Return how many tokens each sample and round of a batch has."""
-        if batch not in self._num_tokens:
-            frame = round_frame(self.batches[batch]).set_index(["sample", "round"])
-            self._num_tokens[batch] = frame["num_tokens"]
-        return self._num_tokens[batch]
-
     def _checked(self, state: State) -> State:
         """Raise for what the batch, or one of two, does not have."""
-        if self.comparison is None:
-            _check_alone(state)
-        else:
-            self.comparison.check(state)
         for batch in self.batches:
             for score in (state.a, state.b):
                 batch.log_probs(score)
-        num_samples = self.batches[state.batch].num_samples
-        check_fit(state, self.options[state.batch], num_samples)
-        place, counts = state.current, self._counts(state.batch)
-        key = (place.sample, place.round)
-        is_there = key in counts.index and 0 <= place.token < counts[key]
-        if not is_there and place != Place():
-            raise FrameError.build(
-                key="current",
-                expected="a sample, a round and a token that the batch has",
-                found=f"sample {place.sample}, round {place.round},"
-                f" token {place.token}",
-                advice="`rounddiag.round_frame(batch)` has samples, rounds and counts.",
-            )
-        self._shown(state)  # a filter that does not fit is told before anything changes
+        at = min(state.batch, len(self.batches) - 1)
+        check_fit(state, self.options[at], self.batches[at].num_samples)
+        self._frames.check_place(state.current, at)
+        self._frames.shown(state)  # raises where the filter does not fit
         return state
 
 
 def _of_all(state: State) -> State:
     return replace(state, filter=Filter(), by=None)
-
-
-def _check_alone(state: State) -> None:
-    """Raise for what can be chosen of two batches only."""
-    usual = State()
-    for key in ("batch", "heatmap"):
-        if getattr(state, key) != getattr(usual, key):
-            raise FrameError.build(
-                key=key,
-                expected=f"{getattr(usual, key)!r}, as there is one batch",
-                found=repr(getattr(state, key)),
-                advice="`rounddiag.explore([first, second])` compares two.",
-            )

@@ -79,14 +79,13 @@ def test_it_takes_one_batch_or_two(given: Any, num: int) -> None:
 def test_one_batch_is_not_compared() -> None:
     explorer = explore(named())
     assert asked(explorer, "overview", theme="light")["compared"] is None
-    for changes, usual in (({"batch": 1}, "0"), ({"heatmap": "difference"}, "'batch'")):
-        ((key, value),) = changes.items()
+    for key, known, value in (("batch", [0], 1), ("heatmap", ["batch"], "difference")):
         message = (
-            f"`{key}`: expected {usual}, as there is one batch; found {value!r}."
-            " `rounddiag.explore([first, second])` compares two."
+            f"`{key}`: expected one of {known}; found {value!r}."
+            " Leave it out, or choose what the batch has."
         )
         with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-            explorer.state = changes
+            explorer.state = {key: value}
     assert explorer.state["batch"] == 0
 
 
@@ -187,7 +186,7 @@ def test_rows_are_called_by_the_numbers_of_the_batch_that_is_looked_at() -> None
         explorer.state = {"batch": batch}
         assert explorer.figure("heatmap").layout.meta["samples"] == samples
         np.testing.assert_array_equal(
-            cells_of(explorer).z, np.float32([[11 / 3, 4], [2, np.nan]])
+            cells_of(explorer).z, np.array([[11 / 3, 4], [2, np.nan]], np.float32)
         )
         assert {row["sample"] for row in worst(explorer)["samples"]} == {*samples}
 
@@ -304,14 +303,15 @@ def test_what_can_be_chosen_is_what_both_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "only"), [("by", "reward", None), ("axis", "context", "round")]
+    ("key", "value", "known"),
+    [("by", "reward", [None]), ("axis", "context", ["round"])],
 )
 def test_what_two_batches_cannot_be_divided_by_is_told(
-    key: str, value: str, only: Any
+    key: str, value: str, known: Any
 ) -> None:
     message = (
-        f"`{key}`: expected {only!r}, as two batches are compared round by round;"
-        f" found {value!r}. Leave it out, or explore one of them alone."
+        f"`{key}`: expected one of {known}; found {value!r}."
+        " Leave it out, or choose what the batch has."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         explore([named(), named()], **{key: value})
