@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 import rounddiag as rd
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import pandas as pd
     from playwright.sync_api import Locator
 
     from tests.browser.lab import LabNotebook
@@ -174,6 +176,11 @@ def at(figure: Locator, x: float, y: float | None = None) -> Sequence[float]:
     """Return where values of a figure's axes are in the window."""
     found: list[float] = figure.evaluate(_AXES, [x, y])
     return found
+
+
+def worst(tokens: pd.DataFrame) -> int:
+    """Return which token of a frame, counted from 0, has the largest |diff|."""
+    return int(np.nanargmax(tokens["diff"].abs()))
 
 
 def traces(figure: Locator, kind: str) -> list[list[list[float]]]:

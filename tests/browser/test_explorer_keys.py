@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures.labels import number
+from tests.browser.explored import worst
 from tests.browser.explorers import waits_for
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def tokens(seen: rd.Batch) -> pd.DataFrame:
 
 def worst_in(tokens: pd.DataFrame, sample: int, round_: int) -> int:
     is_in = (tokens["sample"] == sample) & (tokens["round"] == round_)
-    return int(tokens["diff"][is_in].abs().reset_index(drop=True).idxmax())
+    return worst(tokens[is_in])
 
 
 def last_round(tokens: pd.DataFrame, sample: int, most: int) -> int:
@@ -163,7 +164,7 @@ def test_t_shows_the_selection_as_a_table(
     is_cell = (tokens["sample"] == 35) & (tokens["round"] == 4)
     diff = tokens["diff"][is_cell]
     first = sheet.locator("tbody tr").first.locator("td").all_text_contents()
-    largest = float(diff[diff.abs().idxmax()])
+    largest = float(diff.iloc[worst(tokens[is_cell])])
     assert first == ["35", "4", "3", number(largest)]
     explored.lab.screenshot("explorer_table")
     explored.page.keyboard.press("Escape")

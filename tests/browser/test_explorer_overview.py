@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures.labels import number
-from tests.browser.explored import at, traces
+from tests.browser.explored import at, traces, worst
 from tests.browser.explorers import waits_for
 
 if TYPE_CHECKING:
@@ -98,11 +98,11 @@ def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
 ) -> None:
     cells = tokens.groupby(["sample", "round"])["diff"]
     size = cells.apply(lambda diff: diff.abs().mean())
-    worst = rd.stats.worst_cells(tokens).iloc[0]
-    place = int(worst["sample"]), int(worst["round"])
+    first = rd.stats.worst_cells(tokens).iloc[0]
+    place = int(first["sample"]), int(first["round"])
     assert place != size.idxmax() != size[cells.size() >= 20].idxmax()
-    diff = cells.get_group(place).abs().reset_index(drop=True)
-    explored.is_at(*place, int(diff.idxmax()))
+    is_cell = (tokens["sample"] == place[0]) & (tokens["round"] == place[1])
+    explored.is_at(*place, worst(tokens[is_cell]))
     marked = explored.find(".rdx-cell-now").bounding_box()
     assert marked is not None
     middle = (
@@ -367,8 +367,7 @@ def test_a_click_chooses_a_cell(explored: Explored, tokens: pd.DataFrame) -> Non
     sample, round_ = 6, 5
     explored.click(explored.heatmap, round_, explored.rows().index(sample))
     is_in = (tokens["sample"] == sample) & (tokens["round"] == round_)
-    size = tokens[is_in]["diff"].abs()
-    explored.is_at(sample, round_, int(size.reset_index(drop=True).idxmax()))
+    explored.is_at(sample, round_, worst(tokens[is_in]))
     selection = "ex.selection[['sample', 'round']].drop_duplicates().values.tolist()"
     assert explored.lab.value(selection) == [[sample, round_]]
     assert explored.lab.value("len(ex.selection)") == int(is_in.sum())
@@ -385,8 +384,8 @@ def test_a_box_chooses_many_cells(explored: Explored, tokens: pd.DataFrame) -> N
     )
     assert explored.lab.value("len(ex.selection)") == int(is_in.sum())
     assert explored.lab.value("len(ex.selected_rounds)") == num_rounds
-    worst = tokens.loc[tokens[is_in]["diff"].abs().idxmax()]
-    explored.is_at(*(int(worst[key]) for key in ("sample", "round", "token")))
+    place = tokens[is_in].iloc[worst(tokens[is_in])]
+    explored.is_at(*(int(place[key]) for key in ("sample", "round", "token")))
     explored.lab.screenshot("explorer_box")
 
 

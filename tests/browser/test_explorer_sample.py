@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 import rounddiag as rd
 from rounddiag.figures.coloring import token_classes
 from rounddiag.figures.labels import number
-from tests.browser.explored import at
+from tests.browser.explored import at, worst
 from tests.browser.explorers import waits_for
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def sample(tokens: pd.DataFrame) -> pd.DataFrame:
 
 def worst_in(tokens: pd.DataFrame, round_: int) -> int:
     """Return the token of a round with the largest |diff|."""
-    diff = tokens["diff"][tokens["round"] == round_].reset_index(drop=True)
-    return int(diff.abs().idxmax())
+    return worst(tokens[tokens["round"] == round_])
 
 
 def texts(sample: pd.DataFrame) -> list[str]:
@@ -231,8 +230,8 @@ def test_the_panel_tells_all_of_a_token(
     keys = ["sample", "round", "token"]
     explored.set(repr({"current": dict(zip(keys, place, strict=True))}))
     explored.is_at(*place)
-    row = tokens.set_index(keys).loc[place]
     in_round = tokens[(tokens["sample"] == place[0]) & (tokens["round"] == place[1])]
+    row = in_round.iloc[place[2]]
     old, rollout = float(row["old_log_prob"]), float(row["rollout_log_prob"])
     assert explored.texts(".rdx-scores td:not(.rdx-bar-room)") == [
         said(value) for score in (old, rollout) for value in (score, math.exp(score))
@@ -279,10 +278,10 @@ def test_each_of_the_worst_is_a_jump(explored: Explored, tokens: pd.DataFrame) -
     sample, round_ = int(cell["sample"]), int(cell["round"])
     explored.is_at(sample, round_, worst_in(tokens[tokens["sample"] == sample], round_))
     explored.node.get_by_role("tab", name="Samples").click()
-    worst = int(rd.stats.worst_samples(tokens)["sample"].iloc[3])
+    fourth = int(rd.stats.worst_samples(tokens)["sample"].iloc[3])
     rows_of(explored).nth(3).click()
-    waits_for(explored.lab, "ex.current['sample']", worst)
-    expect(explored.find(".rdx-title")).to_contain_text(f"Sample {worst} ·")
+    waits_for(explored.lab, "ex.current['sample']", fourth)
+    expect(explored.find(".rdx-title")).to_contain_text(f"Sample {fourth} ·")
     explored.node.get_by_role("tab", name="Tokens").click()
 
 
