@@ -109,7 +109,7 @@ class State:
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
         _check("threshold", size, "a number of nats above 0", is_right=is_size)
-        layers = self.layers
+        layers: Any = self.layers
         is_switches = isinstance(layers, Mapping) and all(
             isinstance(is_on, bool) for is_on in layers.values()
         )

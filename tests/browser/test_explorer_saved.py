@@ -97,7 +97,8 @@ def test_it_is_a_picture_in_a_page_by_nbconvert(
     chromium: Browser, lab_folder: Path, content: dict[str, Any]
 ) -> None:
     assert content["cells"][1]["outputs"]
-    html, _ = HTMLExporter().from_filename(str(lab_folder / NAME))
+    exporter = HTMLExporter()  # type: ignore[no-untyped-call]
+    html, _ = exporter.from_filename(str(lab_folder / NAME))
     file = lab_folder / "saved.html"
     file.write_text(html, encoding="utf-8")
     context = chromium.new_context(offline=True)

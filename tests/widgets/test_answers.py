@@ -1,0 +1,111 @@
+"""What the page asks, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rounddiag import explore
+from rounddiag.errors import FrameError
+from rounddiag.widgets.answers import Answers
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.wire import packed
+from tests.batches import hand_batch
+
+OVERVIEW = {
+    *("head", "compared", "options", "state", "figures", "note", "worst", "counts"),
+}
+
+
+class Asked:
+    """Answers from the hand batch, and how often something was chosen."""
+
+    def __init__(self) -> None:
+        self.num_choices = 0
+        self.session = Session({"hand": hand_batch(sample_ids=("x", "y", "z"))}, {})
+        self.answers = Answers(self.session, self._choose)
+
+    def _choose(self) -> None:
+        self.num_choices += 1
+
+    def __call__(self, name: str, **args: Any) -> Any:
+        return self.answers(name, args)
+
+
+@pytest.fixture
+def ask() -> Asked:
+    return Asked()
+
+
+def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
+    found = ask("overview", theme="dark")
+    assert set(found) == OVERVIEW
+    assert found["head"]["num_tokens"] == 8
+    assert found["counts"] == {
+        "num_tokens": 8,
+        "num_samples": 3,
+        "num_nonfinite": 0,
+        "num_tokens_beyond": 3,
+        "num_samples_beyond": 3,
+    }
+    assert found["state"] == ask.session.state.as_dict()
+    figure = json.loads(found["figures"]["rounds"])
+    assert "Mismatch per round" in figure["layout"]["title"]["text"]
+    assert json.dumps(packed(found)[0])
+
+
+def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:
+    before = ask.session.state
+    with pytest.raises(FrameError, match=r"`layers`: expected names out of \['mean'"):
+        ask("set", changes={"layers": {"colour": True}}, theme="light")
+    assert ask.session.state == before
+    assert (
+        ask("set", changes={"metric": "k3"}, theme="light")["state"]["metric"] == "k3"
+    )
+    assert ask.num_choices == 0
+
+
+def test_a_token_that_was_chosen_is_the_current_one(ask: Asked) -> None:
+    place = {"sample": 1, "round": 0, "token": 2}
+    found = ask("select", changes={"current": place})
+    assert found["state"]["current"] == place
+    assert (found["num_rounds"], found["num_tokens"]) == (1, 3)
+    assert ask.num_choices == 1
+
+
+def test_of_chosen_cells_the_worst_token_is_the_current_one(ask: Asked) -> None:
+    cells = {"samples": [0, 1], "rounds": [0, 1]}
+    found = ask("select", changes={"cells": cells})
+    assert found["state"]["current"] == {"sample": 1, "round": 1, "token": 0}
+    assert (found["num_rounds"], found["num_tokens"]) == (4, 7)
+    nothing = ask("select", changes={"cells": {"samples": [2], "rounds": [1, 1]}})
+    assert nothing["state"]["current"] == found["state"]["current"]
+    assert nothing["num_tokens"] == 0
+
+
+def test_the_table_of_a_selection_begins_with_the_worst(ask: Asked) -> None:
+    ask("select", changes={"cells": {"samples": [0, 2], "rounds": [0, 0]}})
+    found = ask("table")
+    places = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    assert [one["diff"] for one in places] == [-1, 0.5, -0.25]
+    assert found["num_tokens"] == 3
+
+
+def test_a_function_that_waits_is_called_and_may_fail() -> None:
+    explorer = explore(hand_batch())
+    seen: list[dict[str, int]] = []
+    explorer.on_select(lambda _: 1 / 0)
+    explorer.on_select(lambda one: seen.append(one.current))
+    place = {"sample": 2, "round": 0, "token": 0}
+    answer = explorer._answer("select", {"changes": {"current": place}}, [])
+    assert isinstance(answer, dict)
+    assert seen == [place]
+    assert repr(explorer.last_error) == "ZeroDivisionError('division by zero')"
+    with pytest.raises(KeyError, match="nothing"):
+        explorer._answer("nothing", {}, [])
+    assert repr(explorer.last_error) == "KeyError('nothing')"
+    explorer.close()
+    explorer._answer("select", {"changes": {"current": place}}, [])
+    assert seen == [place]

@@ -1,0 +1,78 @@
+"""Explorers in the cells of a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rounddiag import explore
+from rounddiag.widgets import cells
+from tests.batches import hand_batch
+
+if TYPE_CHECKING:
+    from rounddiag.widgets.explorer import Explorer
+
+
+class Shell:
+    """A kernel's shell that runs cells by their ids."""
+
+    def __init__(self) -> None:
+        self.parent: dict[str, Any] = {}
+
+    def get_parent(self) -> dict[str, Any]:
+        return self.parent
+
+    def run(self, cell: str, run: str, *explorers: Explorer) -> None:
+        self.parent = {"metadata": {"cellId": cell}, "header": {"msg_id": run}}
+        for explorer in explorers:
+            cells.replace_in_cell(explorer)
+
+
+class Counted:
+    """Something that counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.num_closed = 0
+
+    def close(self) -> None:
+        self.num_closed += 1
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    found = Shell()
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: found)
+    monkeypatch.setattr(cells, "_shown", {})
+    return found
+
+
+def test_a_cell_that_runs_again_closes_what_it_showed(shell: Shell) -> None:
+    first, second, third, other = (Counted() for _ in range(4))
+    shell.run("a", "1", first, second)  # type: ignore[arg-type]
+    shell.run("b", "2", other)  # type: ignore[arg-type]
+    assert first.num_closed == second.num_closed == 0
+    shell.run("a", "3", second, third)  # type: ignore[arg-type]
+    assert [one.num_closed for one in (first, second, third, other)] == [1, 0, 0, 0]
+    shell.run("a", "4", other)  # type: ignore[arg-type]
+    assert [one.num_closed for one in (first, second, third, other)] == [1, 1, 1, 0]
+
+
+def test_what_is_shown_is_not_kept_alive(shell: Shell) -> None:
+    shell.run("a", "1", Counted())  # type: ignore[arg-type]
+    ((_, explorers),) = cells._shown.values()
+    assert len(explorers) == 0
+
+
+@pytest.mark.usefixtures("shell")
+def test_without_cells_nothing_is_closed() -> None:
+    first = Counted()
+    for _ in range(2):
+        cells.replace_in_cell(first)  # type: ignore[arg-type]
+    assert (first.num_closed, cells._shown) == (0, {})
+
+
+def test_an_explorer_outside_a_notebook_can_be_closed() -> None:
+    with explore(hand_batch()) as explorer:
+        cells.replace_in_cell(explorer)
+    explorer.close()

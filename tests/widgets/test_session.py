@@ -1,0 +1,121 @@
+"""What is looked at in a batch, and what it comes to."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from rounddiag.errors import BatchError, FrameError
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import Cells, Place, State
+from tests.batches import hand_batch, padded
+
+if TYPE_CHECKING:
+    from rounddiag import Batch
+
+
+def session(batch: Batch | None = None, /, **state: Any) -> Session:
+    return Session({"hand": batch or hand_batch()}, state)
+
+
+def test_without_a_round_of_20_tokens_it_opens_at_the_first_token() -> None:
+    assert session().state.current == Place()
+
+
+def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
+    mask = torch.tensor([[1] * 20 + [0] + [1] * 20] * 3)
+    diff = torch.zeros(mask.shape)
+    diff[:, 21:] = 0.5
+    diff[1, 30] = -2
+    batch = padded(mask, diff - 1, torch.zeros(mask.shape) - 1)
+    found = session(batch).state.current
+    assert found.round == 1
+    assert session(batch, current={"sample": 2}).state.current == Place(sample=2)
+    assert session(batch[1:2]).state.current == Place(round=1, token=9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"current": {"sample": 2, "round": 1}},
+            "`current`: expected a sample, a round and a token that the batch has;"
+            " found sample 2, round 1, token 0. `rounddiag.round_frame(batch)` has"
+            " samples, rounds and counts.",
+        ),
+        (
+            {"order": "reward"},
+            "`order`: expected one of ['sample', 'worst', 'rounds']; found 'reward'."
+            " Leave it out, or choose what the batch has.",
+        ),
+        (
+            {"axis": "images"},
+            "`axis`: expected one of ['round', 'context']; found 'images'."
+            " Leave it out, or choose what the batch has.",
+        ),
+        ({"by": "rank"}, "`by`: expected one of [None, "),
+        (
+            {"cells": {"samples": [0, 3], "rounds": [0, 1]}},
+            "`cells`: expected samples from 0 to 2; found (0, 3)."
+            " Leave it out, or choose what the batch has.",
+        ),
+        ({"cells": {"samples": [], "rounds": [0, 1]}}, "from 0 to 2; found ()."),
+        ({"filter": {"sample": 3}}, "expected a sample from 0 to 2; found 3."),
+        ({"batch": 1}, "`batch`: expected one of [0]; found 1."),
+    ],
+)
+def test_what_the_batch_does_not_have_changes_nothing(
+    changes: dict[str, Any], message: str
+) -> None:
+    looked_at = session()
+    with pytest.raises(FrameError, match=re.escape(message)):
+        looked_at.change(changes)
+    assert looked_at.state == State()
+    with pytest.raises(FrameError, match=re.escape(message)):
+        session(**changes)
+
+
+def test_a_score_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(BatchError, match=r"expected one of the scores \['old', 'roll"):
+        session(a="other")
+
+
+def test_without_cells_the_round_of_the_token_is_selected() -> None:
+    looked_at = session(current={"sample": 1, "round": 0, "token": 1})
+    tokens = looked_at.selected(looked_at.shown.tokens)
+    assert tokens["diff"].tolist() == [0, 0.25, -0.5]
+    looked_at.change({"cells": {"samples": [0, 2], "rounds": [0, 0]}})
+    tokens = looked_at.selected(looked_at.shown.tokens)
+    assert tokens["diff"].tolist() == [0.5, -0.25, -1]
+
+
+def test_the_worst_token_of_cells() -> None:
+    looked_at = session()
+    first_of_equals = looked_at.worst_of(Cells(samples=(1, 0), rounds=(0, 0)))
+    assert first_of_equals == Place()
+    both = looked_at.worst_of(Cells(samples=(0, 1, 2), rounds=(0, 1)))
+    assert both == Place(sample=1, round=1)
+
+
+def test_in_cells_without_a_token_nothing_moves() -> None:
+    looked_at = session(current={"sample": 1, "round": 1})
+    assert looked_at.worst_of(Cells(samples=(2,), rounds=(1, 5))) == Place(
+        sample=1, round=1
+    )
+
+
+def test_in_cells_without_a_number_it_is_the_first_token() -> None:
+    unknown = torch.full((1, 3), torch.nan)
+    looked_at = session(padded([[0, 1, 1]], unknown, unknown))
+    assert looked_at.worst_of(Cells(samples=(0,), rounds=(0, 0))) == Place()
+
+
+def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:
+    looked_at = session()
+    first = looked_at.shown
+    assert looked_at.shown is first is looked_at.everything
+    looked_at.forget()
+    assert looked_at.shown is not first

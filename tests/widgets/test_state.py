@@ -1,0 +1,81 @@
+"""What an explorer shows, as plain data."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag.errors import FrameError
+from rounddiag.widgets.state import METRICS, Cells, Filter, Place, State, box_of
+
+PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
+RANGES = st.tuples(st.integers(0), st.integers(0)) | st.none()
+FILTERS = st.builds(Filter, text=st.text() | st.none(), rounds=RANGES)
+CELLS = st.builds(
+    Cells,
+    samples=st.lists(st.integers(0), min_size=1).map(tuple),
+    rounds=st.tuples(st.integers(0), st.integers(0)),
+)
+STATES = st.builds(
+    State,
+    metric=st.sampled_from([*METRICS]),
+    threshold=st.floats(1e-6, 100),
+    layers=st.dictionaries(st.text(), st.booleans()),
+    current=PLACES,
+    filter=FILTERS,
+    cells=CELLS | st.none(),
+)
+
+
+@given(STATES)
+def test_a_state_that_went_through_json_is_the_same(state: State) -> None:
+    assert State.of(json.loads(json.dumps(state.as_dict()))) == state
+
+
+def test_a_part_of_an_entry_leaves_the_rest() -> None:
+    state = State.of({"filter": {"sample": 1}, "current": {"sample": 2, "token": 5}})
+    changed = state.changed({"filter": {"text": "a"}, "current": {"round": 1}})
+    assert changed.filter == Filter(sample=1, text="a")
+    assert changed.current == Place(sample=2, round=1, token=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metric": "kl"}, "`metric`: expected one of ['abs_diff', 'diff',"),
+        ({"threshold": 0}, "`threshold`: expected a number of nats above 0; found 0."),
+        ({"threshold": float("nan")}, "expected a number of nats above 0; found nan."),
+        ({"threshold": True}, "expected a number of nats above 0; found True."),
+        ({"layers": [1]}, "`layers`: expected names and whether they are on; found"),
+        ({"layers": {"mean": 1}}, "expected names and whether they are on; found"),
+        ({"colour": 1}, "`state`: expected entries among ['metric', 'threshold',"),
+        ({"filter": 3}, "`filter`: expected a dictionary with some of ['sample',"),
+        ({"current": {"row": 3}}, "expected a dictionary with some of ['sample',"),
+        ({"cells": 3}, "expected {'samples': [...], 'rounds': [first, last]}; found 3"),
+        ({"cells": {"samples": [1], "rounds": [1]}}, "'rounds': [first, last]}; found"),
+    ],
+)
+def test_what_a_state_cannot_be_is_an_error(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FrameError, match=re.escape(message)):
+        State.of(changes)
+
+
+def test_a_filter_is_empty_whatever_its_text_would_be() -> None:
+    assert Filter(is_regex=True).is_empty
+    assert not Filter(sample=0).is_empty
+
+
+def test_a_box_holds_all_rows_of_a_frame() -> None:
+    rows = pd.DataFrame({"sample": [3, 1, 3], "round": [4, 2, 2]})
+    assert box_of(rows) == Cells(samples=(3, 1), rounds=(2, 4))
+    assert box_of(rows[:0]) is None
+    with pytest.raises(FrameError, match="round"):
+        box_of(rows[["sample"]])
