@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rounddiag.widgets.comparison import Comparison
     from rounddiag.widgets.state import State
 
+# Of each batch: all of it, what is kept of all rounds, and of some.
+_MOST_KEPT = 3
+
 
 class Frames:
     """Frames that are worked out once for each filter and pair of scores.
@@ -43,12 +46,13 @@ class Frames:
         self._shown.clear()
 
     def shown(self, state: State) -> Shown:
-        """Return what the filter keeps of the batch looked at; two a batch are kept."""
+        """Return what the filter keeps of the batch looked at."""
         key = (state.filter, state.a, state.b, state.by, state.batch)
-        if key not in self._shown:
-            last = list(self._shown.items())[1 - 2 * len(self._batches) :]
-            self._shown = {**dict(last), key: shown(self._paired(state), state)}
-        return self._shown[key]
+        found = self._shown.pop(key, None) or shown(self._paired(state), state)
+        self._shown[key] = found  # the one used last is thrown away last
+        if len(self._shown) > _MOST_KEPT * len(self._batches):
+            del self._shown[next(iter(self._shown))]
+        return found
 
     def compared(self, state: State) -> Compared | None:
         """Return what the filter keeps of two batches."""

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
 from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.stats.ordering import ordered
+from rounddiag.stats.pools import samples_of
+from rounddiag.widgets.shared_axis import hide_before, share_rounds
 from rounddiag.widgets.side_by_side import heatmap_of_two, rounds_of_both
 from rounddiag.widgets.state import METRICS
 
@@ -13,28 +16,33 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.figures.theme import ThemeName
+    from rounddiag.stats.ordering import Order
     from rounddiag.widgets.session import Session
+    from rounddiag.widgets.shown import Shown
     from rounddiag.widgets.state import State
 
 
 def overview(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
-    """Draw the means per round, and the heatmap of samples and rounds."""
-    figures = {
-        "rounds": rounds_figure(session, theme),
-        "heatmap": heatmap_figure(session, theme),
-    }
-    return {name: as_bytes(figure) for name, figure in figures.items()}
+    """Draw the means per round, and the heatmap of samples and rounds under it."""
+    rounds, heatmap = rounds_figure(session, theme), heatmap_figure(session, theme)
+    number = session.original.rounds.round
+    if session.state.axis == "round" and session.comparison is None and len(number):
+        share_rounds(rounds, heatmap, int(number.max()) + 1)
+    return {"rounds": as_bytes(rounds), "heatmap": as_bytes(heatmap)}
 
 
 def note_on(state: State) -> str:
-    """Say what is chosen and does not count in the upper figure; empty for nothing."""
+    """Say what the figures leave out of what is chosen, and why; empty for nothing."""
     keep = state.filter
     others = {"round": keep.rounds, "text": keep.text, "role": keep.role}
     chosen = [f"the filter by {name}" for name, value in others.items() if value]
     chosen += ["by"] if state.by else []
-    if state.axis == "round" or not chosen:
-        return ""
-    return f"All tokens of the samples that are kept, without {' and '.join(chosen)}."
+    if state.axis != "round" and chosen:
+        without = " and ".join(chosen)
+        return f"All tokens of the samples that are kept, without {without}."
+    if keep.text or keep.role:
+        return "Hatched: no such round, or nothing in it that the filter keeps."
+    return ""
 
 
 def figure_of(session: Session, name: str) -> go.Figure:
@@ -62,8 +70,11 @@ def figure_of(session: Session, name: str) -> go.Figure:
 
 
 def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
-    """Draw the mean of the metric per round, or over another axis."""
-    shown, state, compared = session.shown, session.state, session.compared
+    """Draw the mean of the metric per round, or over another axis.
+
+    Rounds that are filtered out are there too: others can be chosen.
+    """
+    state, (shown, compared) = session.state, session.of_all_rounds
     if compared is not None:
         return rounds_of_both(compared, state, theme)
     if state.axis != "round":
@@ -80,10 +91,23 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
     shown, state, compared = session.shown, session.state, session.compared
     if compared is not None:
         return heatmap_of_two(compared, state, theme)
-    data = shown.batch if shown.is_all else shown.rounds
-    return plot_heatmap(
-        data, order=state.order, metric=METRICS[state.metric], theme=theme
-    )
+    metric = METRICS[state.metric]
+    if shown.is_all:
+        return plot_heatmap(shown.batch, order=state.order, metric=metric, theme=theme)
+    order = _kept_samples(shown, state.order, metric)
+    figure = plot_heatmap(shown.rounds, order=order, metric=metric, theme=theme)
+    if state.filter.rounds:
+        hide_before(figure, state.filter.rounds[0], theme)
+    return figure
+
+
+def _kept_samples(shown: Shown, order: Order, metric: str) -> list[int]:
+    """Return the samples that something is kept of, in an order."""
+    rounds = shown.rounds
+    samples = samples_of(rounds, rounds, shown.batch.num_samples)
+    kept = samples[samples["num_rounds"] > 0]
+    found: list[int] = ordered(kept, order, metric)["sample"].tolist()
+    return found
 
 
 def as_bytes(figure: go.Figure) -> bytes:

@@ -92,6 +92,13 @@ class Session:
         return self._frames.shown(self.state)
 
     @property
+    def of_all_rounds(self) -> tuple[Shown, Compared | None]:
+        """What the filter keeps, its rounds aside; and that of two batches."""
+        keep = replace(self.state.filter, rounds=None)
+        state = replace(self.state, filter=keep)
+        return self._frames.shown(state), self._frames.compared(state)
+
+    @property
     def everything(self) -> Shown:
         """All of the batch, whatever the filter."""
         return self._frames.shown(_of_all(self.state))

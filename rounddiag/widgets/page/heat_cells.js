@@ -7,7 +7,7 @@ function heatCells(view, { onCell, onBox }) {
 
   const hand = pointing(view, {
     onClick: (at) => view.meta() && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onStretch: (from, to) => view.meta() && place(box, [from.across, to.across], [from.down, to.down]),
+    onStretch: (from, to) => view.meta() && placeBox(box, [from.across, to.across], [from.down, to.down]),
     onBox: (from, to) => {
       if (!view.meta()) return; // a sentence instead of cells
       const [top, bottom] = ascending(row(from), row(to));
@@ -27,16 +27,6 @@ function heatCells(view, { onCell, onBox }) {
     return samples.slice(firstOf(top), firstOf(bottom) + pool);
   }
 
-  function place(node, [left, right], [top, bottom]) {
-    Object.assign(node.style, {
-      left: `${Math.min(left, right)}px`,
-      top: `${Math.min(top, bottom)}px`,
-      width: `${Math.abs(right - left)}px`,
-      height: `${Math.abs(bottom - top)}px`,
-    });
-    node.hidden = false;
-  }
-
   function placeCells(node, samples, [first, last]) {
     const { samples: all, pool } = view.meta();
     const rows = samples.map((one) => all.indexOf(one)).filter((at) => at >= 0);
@@ -44,7 +34,7 @@ function heatCells(view, { onCell, onBox }) {
     if (node.hidden) return;
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
     const [top, bottom] = [firstOf(Math.min(...rows)), firstOf(Math.max(...rows))];
-    place(
+    placeBox(
       node,
       [x.pixel(first - 0.5), x.pixel(last + 0.5)],
       [y.pixel(top - 0.5), y.pixel(bottom + pool - 0.5)],
@@ -67,4 +57,15 @@ function heatCells(view, { onCell, onBox }) {
     },
     close: hand.close,
   };
+}
+
+// Pixels of the box around, in any order.
+function placeBox(node, [left, right], [top, bottom]) {
+  Object.assign(node.style, {
+    left: `${Math.min(left, right)}px`,
+    top: `${Math.min(top, bottom)}px`,
+    width: `${Math.abs(right - left)}px`,
+    height: `${Math.abs(bottom - top)}px`,
+  });
+  node.hidden = false;
 }

@@ -4,8 +4,11 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   const rounds = figureView({
     library,
     label: "Mismatch per round",
-    onZoom: (range) => state.axis === "round" && onRounds(range && whole(range)),
+    onZoom: (range) => state.axis === "round" && onRounds(range && wholeRounds(range)),
+    onDrawn: () => markRounds(),
   });
+  const kept = element("div", { class: "rdx-cell-box", hidden: true });
+  rounds.node.append(kept);
   const heatmap = figureView({
     library,
     label: "Mismatch per sample and round",
@@ -19,8 +22,6 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   const heatmapOf = heatmapSwitch(onSet);
   const parts = [rounds.node, note, heatmapOf.node, heatmap.node];
   const node = element("div", { class: "rdx-overview" }, ...parts);
-
-  const whole = ([low, high]) => [Math.max(Math.ceil(low), 0), Math.floor(high)];
 
   async function show(found) {
     state = found.state;
@@ -36,6 +37,17 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   function mark(newState) {
     state = newState;
     cells.show(state.current, state.cells);
+    markRounds();
+  }
+
+  // Which rounds the filter keeps, of those that the means are of.
+  function markRounds() {
+    const [x, y] = [rounds.axis("xaxis"), rounds.axis("yaxis")];
+    const range = state?.axis === "round" ? state.filter.rounds : null;
+    kept.hidden = !range || !x || !y;
+    if (kept.hidden) return;
+    const across = [range[0] - 0.5, range[1] + 0.5].map(x.pixel);
+    placeBox(kept, across.map((at) => Math.min(Math.max(at, x.from), x.to)), [y.from, y.to]);
   }
 
   // The samples in the order of the heatmap.
@@ -49,4 +61,10 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     figures: [rounds, heatmap],
     close: () => [hand, cells, rounds, heatmap].forEach((part) => part.close()),
   };
+}
+
+// The rounds that a stretch of the axis holds, or the one that it is in.
+function wholeRounds([low, high]) {
+  const [first, last] = [Math.max(Math.ceil(low), 0), Math.floor(high)];
+  return first <= last ? [first, last] : [Math.round(low), Math.round(low)];
 }
