@@ -86,13 +86,11 @@ def _means(
     """Return the mean of each cell, the ends of its interval, and if it is of few."""
     how = Estimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
-    of_cells = [
-        how.mean(
-            {"sample": np.arange(len(of)), "cluster": cluster, "num_finite": of},
-            total,
-            draws,
-        )
+    runs = {"sample": np.arange(len(counts)), "cluster": cluster}
+    parts = [
+        ({**runs, "num_finite": of}, total)
         for total, of in zip(totals.T, counts.T, strict=True)
     ]
+    of_cells = how.means(parts, draws)
     types = dict.fromkeys(("mean", "ci_low", "ci_high"), float) | {"is_few": bool}
     return pd.DataFrame(of_cells, columns=[*types]).astype(types)

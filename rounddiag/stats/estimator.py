@@ -11,7 +11,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats.resampling import is_few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag.core.measures import Measure
     from rounddiag.stats.resampling import Resampling
@@ -52,35 +52,48 @@ class Estimator:
                 advice="Pass 0.95 for intervals that cover 95 %.",
             )
 
-    def mean(
-        self, runs: Mapping[str, Array], totals: Array, draws: Resampling
-    ) -> dict[str, float]:
-        """Return the mean of runs, the ends of its interval, and if it is of few.
+    def means(
+        self, parts: Sequence[tuple[Mapping[str, Array], Array]], draws: Resampling
+    ) -> list[dict[str, float]]:
+        """Return each part's mean, the ends of its interval, and if it is of few.
 
         Parameters
         ----------
-        runs : mapping of str to ndarray
-            `sample`, `cluster` and `num_finite`, one value a run.
-        totals : ndarray
-            Sum over the finite tokens of each run.
+        parts : sequence of (runs, totals)
+            Of each run `sample`, `cluster` and `num_finite`, and the sum over its
+            finite tokens.
         draws : Resampling
             Of the clusters.
         """
+        summed = [self._of_clusters(*part, draws.num_clusters) for part in parts]
+        shape = len(summed), draws.num_clusters
+        totals, counts = (
+            np.reshape([one[name] for one in summed], shape)
+            for name in ("totals", "counts")
+        )
+        signed = self.measure.is_signed
+        ends = draws.ratio_intervals(totals, counts, self.ci, is_signed=signed)
+        return [
+            {
+                "mean": one["mean"],
+                "ci_low": low,
+                "ci_high": min(high, self.measure.most),
+                "is_few": is_few(one["counts"]),
+            }
+            for one, (low, high) in zip(summed, ends, strict=True)
+        ]
+
+    def _of_clusters(
+        self, runs: Mapping[str, Array], totals: Array, num_clusters: int
+    ) -> dict[str, Any]:
+        """Return a mean, and what it is made of by cluster."""
         counts, cluster = runs["num_finite"], runs["cluster"]
         if (self.measure.weight or self.weight) == "sample":
             totals, counts, cluster = _of_samples(runs, totals)
-        of_clusters = np.bincount(cluster, counts, draws.num_clusters)
-        low, high = draws.ratio_interval(
-            np.bincount(cluster, totals, draws.num_clusters),
-            of_clusters,
-            self.ci,
-            is_signed=self.measure.is_signed,
-        )
         return {
             "mean": totals.sum() / (counts.sum() or np.nan),
-            "ci_low": low,
-            "ci_high": min(high, self.measure.most),
-            "is_few": is_few(of_clusters),
+            "totals": np.bincount(cluster, totals, num_clusters),
+            "counts": np.bincount(cluster, counts, num_clusters),
         }
 
 

@@ -23,6 +23,8 @@ NUM_DRAWS = 999
 MIN_DRAWN = 10
 # Where one cluster is most of the mean, draws without it would reach to infinity.
 _MOST_REACH = 2
+# Means whose draws are made together: a block of these stays in memory.
+_AT_ONCE = 64
 
 
 class Resampling:
@@ -81,7 +83,6 @@ class Resampling:
         drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS)
         self.weights = drawn.astype(np.float64)
 
-    @quiet
     def ratio_interval(
         self,
         totals: Array,
@@ -90,11 +91,25 @@ class Resampling:
         *,
         is_signed: bool = False,
     ) -> tuple[float, float]:
-        """Give the interval of a mean over tokens, sum of totals over sum of counts.
+        """Give the interval of one mean, as `ratio_intervals` does of many."""
+        many = totals[None], counts[None]
+        (one,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
+        return one
+
+    @quiet
+    def ratio_intervals(
+        self,
+        totals: Array,
+        counts: Array,
+        confidence: float = 0.95,
+        *,
+        is_signed: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Give the intervals of means over tokens, sum of totals over sum of counts.
 
         Parameters
         ----------
-        totals, counts : ndarray, shape (num_clusters,)
+        totals, counts : ndarray, shape (num_means, num_clusters)
             Sum over each cluster's tokens, and their number; 0 where a cluster has
             none.
         confidence : float
@@ -103,34 +118,54 @@ class Resampling:
 
         Returns
         -------
-        low, high : float
+        list of (low, high)
             `clustered.ratio_interval` where fewer than 10 clusters have tokens.
         """
-        used = counts > 0
-        if is_few(counts) or not has_mean(totals, is_signed=is_signed):
-            return ratio_interval(
-                totals[used], counts[used], confidence, is_signed=is_signed
-            )
-        mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
-        scale = Scale.of(error, is_signed=is_signed)
-        distances = scale.distances(*self._draws(totals, counts), mean)
-        # The draws that tell nothing, of one cluster only say, are left out.
-        known = distances[np.isfinite(distances)]
-        if len(known) == 0:
-            return float(mean), float(mean)
-        level = (1 + confidence) / 2
-        ratio = min(np.quantile(known, confidence) / ndtri(level), _MOST_REACH)
-        quantile = ratio * stdtrit(np.count_nonzero(used) - 1, level)
-        return scale.around(mean, quantile * error)
+        found = []
+        for start in range(0, len(totals), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            drawn = self._draws(totals[part], counts[part])
+            rows = zip(totals[part], counts[part], *drawn, strict=True)
+            found += [_interval(*row, confidence, is_signed=is_signed) for row in rows]
+        return found
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
-        """Return each draw's mean and its standard error."""
-        weights = self.weights
+        """Return the mean and its standard error of each draw, a row a mean."""
         columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
-        total, count, tt, tc, cc, num = (weights @ np.stack(columns, axis=1)).T
+        # One product for many means: small ones take longer to begin than to do.
+        product = np.concatenate(columns) @ self.weights.T
+        total, count, tt, tc, cc, num = np.split(product, len(columns))
         means = total / count
         residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
         return means, np.sqrt(residuals * num / (num - 1)) / count
+
+
+def _interval(
+    totals: Array,
+    counts: Array,
+    means: Array,
+    errors: Array,
+    confidence: float,
+    *,
+    is_signed: bool,
+) -> tuple[float, float]:
+    """Give the interval of one mean from the draws' means and standard errors."""
+    used = counts > 0
+    if is_few(counts) or not has_mean(totals, is_signed=is_signed):
+        return ratio_interval(
+            totals[used], counts[used], confidence, is_signed=is_signed
+        )
+    mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
+    scale = Scale.of(error, is_signed=is_signed)
+    distances = scale.distances(means, errors, mean)
+    # The draws that tell nothing, of one cluster only say, are left out.
+    known = distances[np.isfinite(distances)]
+    if len(known) == 0:
+        return float(mean), float(mean)
+    level = (1 + confidence) / 2
+    ratio = min(np.quantile(known, confidence) / ndtri(level), _MOST_REACH)
+    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, level)
+    return scale.around(mean, quantile * error)
 
 
 def is_few(counts: Array) -> bool:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rounddiag.stats.estimator import Estimator
-    from rounddiag.stats.resampling import Resampling
+    from rounddiag.core.measures import Measure
 
     Array = np.ndarray[Any, Any]
 
@@ -63,28 +62,24 @@ def runs_by_key(
 
 
 def row_of(
-    runs: Mapping[str, Array],
-    tokens: Mapping[str, Array],
-    how: Estimator,
-    draws: Resampling,
-) -> dict[str, float]:
-    """Return the row of the summary for the runs that `runs_by_key` gave."""
+    runs: Mapping[str, Array], tokens: Mapping[str, Array], measure: Measure
+) -> tuple[dict[str, float], Array]:
+    """Return the summary of the runs that `runs_by_key` gave, and the sum of each."""
     num_finite = runs["num_finite"].sum()
     taken = _finite_tokens(runs, tokens)
-    values = how.measure.values(taken[how.measure.column])
-    known = how.measure.in_rounds
+    values = measure.values(taken[measure.column])
+    known = measure.in_rounds
     totals = run_sums(values, runs["num_finite"]) if known is None else runs[known]
     found = {
         "num_samples": len(np.unique(runs["sample"])),
         "num_tokens": runs["num_tokens"].sum(),
         "num_nonfinite": runs["num_nonfinite"].sum(),
-        **how.mean(runs, totals, draws),
         **{name: runs[name].sum() / (num_finite or np.nan) for name in _MEANS},
         **_distribution(values),
     }
     if "prob_diff" in taken and num_finite:
         found["prob_diff"] = taken["prob_diff"].mean(dtype=np.float64)
-    return found
+    return found, totals
 
 
 def _finite_tokens(

@@ -149,13 +149,13 @@ def _rows(
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
     key = runs.codes * num + index - first
+    parts = dict(runs_by_key(runs.rounds, key, clusters))
+    rows = [row_of(part, runs.tokens, how.measure) for part in parts.values()]
+    sums = [(part, sums) for part, (_, sums) in zip(parts.values(), rows, strict=True)]
+    means = how.means(sums, draws)
     return [
-        {
-            **runs.named(one // num),
-            "round": first + one % num,
-            **row_of(part, runs.tokens, how, draws),
-        }
-        for one, part in runs_by_key(runs.rounds, key, clusters)
+        {**runs.named(one // num), "round": first + one % num, **row, **mean}
+        for one, (row, _), mean in zip(parts, rows, means, strict=True)
     ]
 
 
