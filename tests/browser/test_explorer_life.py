@@ -46,6 +46,12 @@ def lab(
     with lab_notebook(NAME) as opened:
         opened.run_all()
         explorer(opened, 2)
+        # A notebook that is opened again takes no new picture for an old output.
+        waits_for(
+            opened,
+            "None in [first._preview._picture, second._preview._picture]",
+            value=False,
+        )
         yield opened
         assert opened.console_errors == []
 
