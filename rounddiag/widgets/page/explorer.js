@@ -104,6 +104,8 @@ class ExplorerPage {
     const { state } = this;
     const trajectory = await this.wire.latest("sample", this.store.trajectory(place.sample, state)).catch(ignored);
     if (!trajectory) return;
+    // Python draws while the page writes the text.
+    this.store.figure(trajectory, state, this.theme.now()).catch(ignored);
     const current = wholePlace(trajectory, place);
     this.state = { ...this.state, current };
     this.overview.mark(this.state);

@@ -1,5 +1,6 @@
 // A picture of what was last seen, for the notebook to keep when no kernel is there.
-const SNAPSHOT_DELAY = 1500;
+// Long enough not to be in the way of a hand that goes from sample to sample.
+const SNAPSHOT_DELAY = 3000;
 const MOST_BYTES = 100_000;
 const [HALF, GAP, LINE] = [590, 16, 20];
 
@@ -38,7 +39,9 @@ async function snapshotOf({ overview, sample, node }) {
   pen.fillRect(0, 0, canvas.width, canvas.height);
   pen.fillStyle = look.getPropertyValue("--text");
   pen.font = `600 13px ${look.getPropertyValue("--font")}`;
-  pen.fillText(sample.title(), HALF + GAP + 14, LINE);
+  const name = [...node.querySelectorAll(".rdx-name > *")].map((one) => one.textContent);
+  pen.fillText(name.filter(Boolean).join(" · "), 14, LINE, HALF - 28);
+  pen.fillText(sample.title(), HALF + GAP + 14, LINE, HALF - 28);
   stack(pen, left, 0);
   stack(pen, right, HALF + GAP);
   return smallJpeg(canvas);

@@ -1,6 +1,6 @@
 // What was fetched of samples, kept so that nothing travels twice.
 const MOST_KEPT = 80;
-const SHOTS_AT_ONCE = 4;
+const SHOTS_AT_ONCE = 3;
 
 function sampleStore(ask) {
   const kept = new Map();
