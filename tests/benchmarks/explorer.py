@@ -38,6 +38,7 @@ import os
 os.chdir({root!r})
 import rounddiag as rd
 from tests.benchmarks.explorer_cells import batch_of, stock_widgets
+rd.explore  # imported, as in a kernel that is warm
 batch = batch_of(*{shape})"""
 _CELLS = (
     "rd.explore(batch, order='sample', current={'sample': 0, 'round': 0})",
