@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 _DEFAULT = {"mean": True, "ci": True, "quantiles": False, "counts": True}
+LAYERS = (*_DEFAULT, "survivors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,16 @@ class RoundOptions:
         """What counts alike; the names of some metrics stand for that."""
         return measure_of(self.metric).weight or self.weight
 
+    @property
+    def offered(self) -> list[str]:
+        """The layers that the quantity has; a round summary has no survivors."""
+        is_signed = measure_of(self.metric).is_signed
+        fits = {
+            "survivors": self.is_usual,
+            "quantiles": self.by is None and not is_signed,
+        }
+        return [name for name in LAYERS if fits.get(name, True)]
+
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
     ) -> dict[str, bool]:
@@ -53,9 +64,9 @@ class RoundOptions:
             quantity does not have.
         """
         is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
-        has_survivors = self.is_usual and not is_summary
+        has_survivors = "survivors" in self.offered and not is_summary
         default = {**_DEFAULT, "survivors": has_survivors}
-        layers = layers_of({**default, **(chosen or {})}, *default)
+        layers = layers_of({**default, **(chosen or {})}, *LAYERS)
         if layers["survivors"] and not has_survivors:
             raise FrameError.build(
                 key="survivors",
@@ -64,8 +75,7 @@ class RoundOptions:
                 found="a round summary" if is_summary else str(self),
                 advice="Leave the layer out, or the options.",
             )
-        is_signed = measure_of(self.metric).is_signed
-        if layers["quantiles"] and (self.by is not None or is_signed):
+        if layers["quantiles"] and "quantiles" not in self.offered:
             raise FrameError.build(
                 key="quantiles",
                 expected="a metric that is never negative, and no `by`",

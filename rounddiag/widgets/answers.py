@@ -11,7 +11,7 @@ from rounddiag.stats import worst_tokens
 from rounddiag.widgets.facts import Facts
 from rounddiag.widgets.head import head_of
 from rounddiag.widgets.observation import observation
-from rounddiag.widgets.overview import as_bytes, note_on, overview
+from rounddiag.widgets.overview import as_bytes, note_on, offered, overview
 from rounddiag.widgets.pictures import picture, thumbnails
 from rounddiag.widgets.trajectory import trajectory_of
 
@@ -63,7 +63,7 @@ class Answers:
         return {
             "head": head_of(session.batch, session.everything.tokens),
             "compared": both and {"names": both.names, "words": both.words},
-            "options": session.options[state.batch],
+            "options": {**session.options[state.batch], "layers": offered(session)},
             "state": state.as_dict(),
             "figures": overview(session, theme),
             "note": note_on(state),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from rounddiag.checks.words import count
 from rounddiag.stats.partners import partners
+from rounddiag.widgets.side_by_side import LAYERS_OF_TWO
 from rounddiag.widgets.state import Heatmap
 
 if TYPE_CHECKING:
@@ -91,7 +92,11 @@ class Comparison:
             key: [one for one in first[key] if one in other[key]]
             for key in ("order", "scores")
         }
-        of_two = {"batch": [0, 1], "heatmap": [*get_args(Heatmap)]}
+        of_two = {
+            "batch": [0, 1],
+            "heatmap": [*get_args(Heatmap)],
+            "layers": [*first["layers"], *LAYERS_OF_TWO],  # those of one alone may stay
+        }
         fixed = {"by": [], "axis": ["round"]}  # a figure of two has lines of its own
         return [{**own, **both, **of_two, **fixed} for own in of_batches]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import FrameError
+from rounddiag.figures.layers import layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ def check_fit(state: State, options: Mapping[str, list[Any]], num_samples: int) 
         known = [None, *options[key]] if key == "by" else options[key]
         found = getattr(state, key)
         _check(key, found, f"one of {known}", is_right=found in known)
+    layers_of(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples
         is_there = all(0 <= sample < num_samples for sample in samples)

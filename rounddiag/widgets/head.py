@@ -12,6 +12,7 @@ from rounddiag.checks.words import count
 from rounddiag.core import sample_frame
 from rounddiag.core.open_columns import open_names
 from rounddiag.figures.labels import number
+from rounddiag.figures.round_options import LAYERS
 from rounddiag.stats.ordering import Order
 from rounddiag.text.tagging import ROLES
 from rounddiag.widgets.state import AXES, METRICS
@@ -69,6 +70,7 @@ def options_of(batch: Batch) -> dict[str, list[Any]]:
         "scores": ["old", "rollout", *batch.scores],
         "by": [*_dividing(batch, samples)],
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
+        "layers": [*LAYERS],
         "groups": [*dict.fromkeys(batch.group_ids or ())],
         "roles": [] if batch.tokenizer is None or batch.is_redacted else [*ROLES],
         "samples": [*(batch.sample_ids or ())],

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
 from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.figures.round_options import RoundOptions
 from rounddiag.stats.ordering import ordered
 from rounddiag.stats.pools import samples_of
 from rounddiag.widgets.shared_axis import hide_before, share_rounds
-from rounddiag.widgets.side_by_side import heatmap_of_two, rounds_of_both
+from rounddiag.widgets.side_by_side import LAYERS_OF_TWO, heatmap_of_two, rounds_of_both
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ def note_on(state: State) -> str:
     if keep.text or keep.role:
         return "Hatched: no such round, or nothing in it that the filter keeps."
     return ""
+
+
+def offered(session: Session) -> list[str]:
+    """Return the layers of the upper figure that there are for what is chosen."""
+    if session.comparison is not None:
+        return [*LAYERS_OF_TWO]
+    state = session.state
+    options = RoundOptions(
+        metric=state.metric, weight="token", by=state.by, last_aligned=False
+    )
+    return options.offered
 
 
 def figure_of(session: Session, name: str) -> go.Figure:
@@ -81,8 +93,9 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return plot_positions(
             shown.samples, by=state.axis, metric=state.metric, theme=theme
         )
+    layers = {name: on for name, on in state.layers.items() if name in offered(session)}
     return plot_rounds(
-        shown.data, metric=state.metric, by=state.by, layers=state.layers, theme=theme
+        shown.data, metric=state.metric, by=state.by, layers=layers, theme=theme
     )
 
 

@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from rounddiag.widgets.state import State
 
 # Those of `plot_compare` that can be left out.
-_LAYERS = ("ci", "difference", "strip")
+LAYERS_OF_TWO = ("ci", "difference", "strip")
 
 
 def rounds_of_both(
     found: Compared, state: State, theme: ThemeName | None = None
 ) -> go.Figure:
     """Draw the means of both batches per round, and their differences."""
-    layers = {name: is_on for name, is_on in state.layers.items() if name in _LAYERS}
+    layers = {
+        name: is_on for name, is_on in state.layers.items() if name in LAYERS_OF_TWO
+    }
     return plot_compare(found.data, metric=state.metric, layers=layers, theme=theme)
 
 

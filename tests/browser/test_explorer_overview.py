@@ -103,6 +103,7 @@ def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
     assert place != size.idxmax() != size[cells.size() >= 20].idxmax()
     is_cell = (tokens["sample"] == place[0]) & (tokens["round"] == place[1])
     explored.is_at(*place, worst(tokens[is_cell]))
+    heatmap = explored.heatmap
     marked = explored.find(".rdx-cell-now").bounding_box()
     assert marked is not None
     middle = (
@@ -110,7 +111,7 @@ def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
         marked["y"] + marked["height"] / 2,
     )
     row = explored.rows().index(place[0])
-    assert middle == pytest.approx(at(explored.heatmap, place[1], row), abs=1)
+    assert middle == pytest.approx(at(heatmap, place[1], row), abs=1)
 
 
 @pytest.mark.parametrize("label", METRICS)
@@ -204,7 +205,8 @@ def test_a_filter_is_typed(
     kept = tokens[is_kept(tokens.merge(known, on="sample"))]
     assert 0 < len(kept) < len(tokens)
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
-    summary = rd.round_summary(kept)
+    # All rounds stay in the upper figure, so that others can be chosen there.
+    summary = rd.round_summary(tokens if name == "rounds" else kept)
     ((rounds, means),) = traces(explored.rounds_figure, "lines+markers")
     assert rounds == summary["round"].tolist()
     assert means == pytest.approx(summary["mean"].tolist())
@@ -389,13 +391,33 @@ def test_a_box_chooses_many_cells(explored: Explored, tokens: pd.DataFrame) -> N
     explored.lab.screenshot("explorer_box")
 
 
+def test_both_figures_share_the_axis_of_rounds(explored: Explored) -> None:
+    for round_ in (0, 7):
+        x = [at(one, round_)[0] for one in (explored.rounds_figure, explored.heatmap)]
+        assert x[0] == pytest.approx(x[1], abs=0.5)
+
+
 def test_a_click_on_a_round_leaves_the_others_out_of_the_heatmap(
-    explored: Explored,
+    explored: Explored, tokens: pd.DataFrame
 ) -> None:
     explored.click(explored.rounds_figure, 3)
     waits_for(explored.lab, "ex.state['filter']['rounds']", [3, 3])
+    explored.rest()
+    assert (
+        sorted(explored.rows())
+        == tokens["sample"][tokens["round"] == 3].unique().tolist()
+    )
+    ((rounds, _),) = traces(explored.rounds_figure, "lines+markers")
+    assert rounds == [*range(8)]
+    marked = explored.find(".rdx-rounds-kept").bounding_box()
+    assert marked is not None
+    ends = [at(explored.rounds_figure, x)[0] for x in (2.5, 3.5)]
+    assert [marked["x"], marked["x"] + marked["width"]] == pytest.approx(ends, abs=1)
+    explored.click(explored.rounds_figure, 5)
+    waits_for(explored.lab, "ex.state['filter']['rounds']", [5, 5])
     explored.press("Escape")
     waits_for(explored.lab, "ex.state['filter']['rounds']", None)
+    expect(explored.find(".rdx-rounds-kept")).to_be_hidden()
 
 
 def test_a_zoom_keeps_the_rounds_that_are_seen(explored: Explored) -> None:
@@ -403,3 +425,41 @@ def test_a_zoom_keeps_the_rounds_that_are_seen(explored: Explored) -> None:
     waits_for(explored.lab, "ex.state['filter']['rounds']", [2, 4])
     expect(explored.field("rounds from")).to_have_value("2")
     expect(explored.field("rounds to")).to_have_value("4")
+    explored.lab.screenshot("explorer_rounds")
+
+
+def test_a_double_click_takes_all_rounds_back(explored: Explored) -> None:
+    explored.set("{'filter': {'rounds': [2, 4]}}")
+    explored.page.mouse.dblclick(*at(explored.rounds_figure, 3))
+    waits_for(explored.lab, "ex.state['filter']['rounds']", None)
+
+
+def test_layers_that_a_metric_does_not_have_come_back_with_another(
+    explored: Explored,
+) -> None:
+    explored.field("quantiles").check()
+    explored.knows("layers", {"quantiles": True})
+    explored.node.get_by_role("radio", name="signed").check(force=True)
+    expect(explored.field("quantiles")).to_have_count(0)
+    expect(explored.field("survivors")).to_have_count(0)
+    explored.knows("metric", "diff")
+    explored.node.get_by_role("radio", name="|diff|").check(force=True)
+    expect(explored.field("quantiles")).to_be_checked()
+    assert len(traces(explored.rounds_figure, "bar")) == 5
+    expect(explored.find(".rdx-banner")).to_be_hidden()
+
+
+def test_it_is_stacked_where_it_is_narrow(explored: Explored) -> None:
+    def tops() -> tuple[float, float]:
+        boxes = [
+            explored.find(name).bounding_box() for name in (".rdx-left", ".rdx-sample")
+        ]
+        left, right = (box["y"] if box else 0 for box in boxes)
+        return left, right
+
+    left, right = tops()
+    assert left == right
+    explored.lab.set_width(880)
+    left, right = tops()
+    assert left < right
+    explored.lab.set_width(1280)

@@ -86,7 +86,11 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     axis.set(wordsFor("axis", options.axis), state.axis);
     axis.node.hidden = options.axis.length < 2;
     drawn = state.layers;
-    layers.set(CONTROL_WORDS[compared ? "layersOfTwo" : "layers"], { ...LAYERS_BY_DEFAULT, ...drawn });
+    const known = CONTROL_WORDS[compared ? "layersOfTwo" : "layers"];
+    layers.set(
+      known.filter(([name]) => options.layers.includes(name)),
+      { ...LAYERS_BY_DEFAULT, ...drawn },
+    );
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     lists.order.set(wordsFor("order", options.order), state.order);

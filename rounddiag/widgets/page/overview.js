@@ -7,7 +7,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     onZoom: (range) => state.axis === "round" && onRounds(range && wholeRounds(range)),
     onDrawn: () => markRounds(),
   });
-  const kept = element("div", { class: "rdx-cell-box", hidden: true });
+  const kept = element("div", { class: "rdx-rounds-kept", hidden: true });
   rounds.node.append(kept);
   const heatmap = figureView({
     library,
