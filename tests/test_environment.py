@@ -1,0 +1,91 @@
+"""`notebooks/open`: what it prints, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout that has the two scripts, and no environment."""
+    made = tmp_path / "checkout"
+    for name in ("notebooks/open", "tests/environment"):
+        (made / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / name, made / name)
+    return made
+
+
+def opened(checkout: Path, *arguments: str) -> tuple[int, str, str]:
+    """Run `notebooks/open`, and return its exit code and what it printed."""
+    done = subprocess.run(
+        [checkout / "notebooks" / "open", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": "/theirs"},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def environment_at(folder: Path) -> None:
+    """Make what looks like an environment: its `rounddiag` tells how it was run."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    command = folder / "bin" / "rounddiag"
+    command.write_text('#!/bin/sh\necho "$PYTHONPATH"\necho "$@"\n')
+    command.chmod(0o755)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["a.parquet", "--help"]])
+def test_help_is_printed_and_nothing_is_made(
+    checkout: Path, arguments: list[str]
+) -> None:
+    assert opened(checkout, *arguments) == (
+        0,
+        "Opens JupyterLab, at the first notebook or at one that loads FILE:\n"
+        "\n"
+        "  ./notebooks/open [FILE] [--remote] [-- JUPYTER ARGUMENTS]\n"
+        "\n"
+        "The first start makes .venv; later ones install nothing. --remote opens no\n"
+        "browser and prints how to reach this machine. PYTHON=... chooses the"
+        " Python.\n",
+        "",
+    )
+    assert not (checkout / ".venv").exists()
+
+
+def test_an_environment_elsewhere_is_used_as_it_is(
+    checkout: Path, tmp_path: Path
+) -> None:
+    theirs, venv = tmp_path / "theirs", checkout / ".venv"
+    environment_at(theirs)
+    venv.symlink_to(theirs)
+    before = sorted(theirs.rglob("*"))
+    assert opened(checkout, "a.parquet", "--", "--help") == (
+        0,
+        f"{checkout}:/theirs\nlab a.parquet -- --help\n",
+        f"rounddiag: uses {theirs} as it is: {venv} is a link. Nothing is installed.\n",
+    )
+    assert sorted(theirs.rglob("*")) == before
+
+
+def test_a_link_to_no_environment_is_refused_in_one_line(
+    checkout: Path, tmp_path: Path
+) -> None:
+    theirs, venv = tmp_path / "theirs", checkout / ".venv"
+    venv.symlink_to(theirs)
+    assert opened(checkout) == (
+        1,
+        "",
+        f"rounddiag: {venv} is a link to {theirs}, where no rounddiag is installed."
+        " Remove the link and start again.\n",
+    )
+    assert not theirs.exists()
