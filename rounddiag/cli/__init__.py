@@ -93,14 +93,17 @@ def _report(options: argparse.Namespace) -> None:
     from rounddiag.loaders import load
 
     page = options.page or Path(f"{options.file.resolve().stem}.html")
+    instead = ", in the place of an older one" if page.exists() else ""
     report(load(options.file), page)
-    print(page)
+    print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){instead}")
 
 
 def _lab(options: argparse.Namespace) -> None:
     from rounddiag.lab import notebook_for, start_lab
 
     notebook = notebook_for(options.file, Path.cwd()) if options.file else None
+    if notebook and notebook != options.file.resolve():
+        print(f"opens {notebook}: made at the first start, then kept", flush=True)
     announce = (
         (lambda text: print(f"\n{text}\n", flush=True)) if options.remote else None
     )

@@ -100,6 +100,29 @@ def test_a_wrong_call_shows_the_usage(
     assert capsys.readouterr().err.startswith("usage: rounddiag ")
 
 
+def test_python_can_run_the_package(saved: Path) -> None:
+    command = [sys.executable, "-m", "rounddiag", "summary", str(saved)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "\n1 sample, 1 round, 2 generated tokens\n" in done.stdout
+
+
+def test_lab_says_which_notebook_it_makes(
+    saved: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rounddiag.lab.start_lab", lambda *_, **__: None)
+    notebook = tmp_path / "rounddiag_notebooks" / "saved.ipynb"
+    line = f"opens {notebook}: made at the first start, then kept\n"
+    assert main(["lab", str(saved)]) == 0
+    assert capsys.readouterr().out == line
+    assert main(["lab", str(notebook)]) == 0
+    assert capsys.readouterr().out == ""
+
+
 def test_lab_hands_the_rest_to_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(

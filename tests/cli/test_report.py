@@ -25,16 +25,28 @@ def test_the_page_is_written_where_the_user_is(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(saved)]) == 0
-    assert capsys.readouterr() == ("step_40.html\n", "")
-    html = Path("step_40.html").read_text(encoding="utf-8")
-    assert "<h1>step_40.parquet</h1>" in html
+    page = Path("step_40.html")
+    size = f"{page.stat().st_size / 1e6:.1f} MB"
+    assert capsys.readouterr() == (f"wrote step_40.html ({size})\n", "")
+    assert "<h1>step_40.parquet</h1>" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_that_was_replaced_is_told(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path("step_40.html")
+    page.write_text("older")
+    assert main(["report", str(saved)]) == 0
+    size = f"{page.stat().st_size / 1e6:.1f} MB"
+    line = f"wrote step_40.html ({size}), in the place of an older one\n"
+    assert capsys.readouterr() == (line, "")
 
 
 def test_the_page_is_written_where_it_is_asked_for(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(saved), "-o", "pages/one.html"]) == 0
-    assert capsys.readouterr().out == "pages/one.html\n"
+    assert capsys.readouterr().out.startswith("wrote pages/one.html (")
     assert [path.name for path in Path().rglob("*")] == ["pages", "one.html"]
 
 
