@@ -93,4 +93,4 @@ def _reason(
             return reason
     if name.endswith(("token_count", "_max", "total_rounds")) and value > here[name]:
         return "rows missing: the trainer saw more than the file holds"
-    return "nothing known gives it: another step, other rows, or another mask"
+    return "not explained: check that it is of this step, these rows and this mask"

@@ -109,6 +109,8 @@ class State:
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
         _check("threshold", size, "a number of nats above 0", is_right=is_size)
+        other = f"another score than `a`, {self.a!r}"
+        _check("b", self.b, other, is_right=self.b != self.a)
         layers: Any = self.layers
         is_switches = isinstance(layers, Mapping) and all(
             isinstance(is_on, bool) for is_on in layers.values()
@@ -131,8 +133,9 @@ class State:
             If there is no such entry, or it cannot have this value.
         """
         known = [one.name for one in fields(self)]
-        for key in changes:
-            _check("state", key, f"entries among {known}", is_right=key in known)
+        for key, value in changes.items():
+            if key not in known:
+                raise _unknown(key, value, known)
         return replace(
             self, **{key: self._made(key, value) for key, value in changes.items()}
         )
@@ -185,6 +188,19 @@ def _cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
         return Cells(samples=samples, rounds=(int(low), int(high)))
     except (KeyError, TypeError, ValueError):
         raise _unfit(key="cells", value=value, expected=_BOX) from None
+
+
+def _unknown(key: str, value: object, known: list[str]) -> FrameError:
+    """Name what there is, and the entry that has an inner one of this name."""
+    inner = {one.name: "filter" for one in fields(Filter)}
+    inner |= {one.name: "current" for one in fields(Place)}
+    whole = f"{inner[key]}={{{key!r}: {value!r:.80}}}" if key in inner else ""
+    return FrameError.build(
+        key=key,
+        expected=f"a name out of {known}",
+        found="another name",
+        advice=f"Write `{whole}`." if whole else "Leave it out.",
+    )
 
 
 def _is_number(value: object) -> bool:

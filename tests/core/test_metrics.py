@@ -157,8 +157,8 @@ def test_reconcile_names_the_likely_reason() -> None:
         "rollout_corr/log_ppl_diff_max": "the two engines are exchanged",
         "per_round/round_0_token_count": "rows missing: the trainer saw more than "
         "the file holds",
-        "per_round/round_1_token_count": "nothing known gives it: another step, other "
-        "rows, or another mask",
+        "per_round/round_1_token_count": "not explained: check that it is of this "
+        "step, these rows and this mask",
         "per_round/round_1_abs_diff_mean": "",
     }
 

@@ -54,7 +54,6 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
         ({"threshold": True}, "expected a number of nats above 0; found True."),
         ({"layers": [1]}, "`layers`: expected names and whether they are on; found"),
         ({"layers": {"mean": 1}}, "expected names and whether they are on; found"),
-        ({"colour": 1}, "`state`: expected entries among ['metric', 'threshold',"),
         ({"filter": 3}, "`filter`: expected a dictionary with some of ['sample',"),
         ({"current": {"row": 3}}, "expected a dictionary with some of ['sample',"),
         ({"cells": 3}, "expected {'samples': [...], 'rounds': [first, last]}; found 3"),
@@ -66,6 +65,24 @@ def test_what_a_state_cannot_be_is_an_error(
 ) -> None:
     with pytest.raises(FrameError, match=re.escape(message)):
         State.of(changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("colour", "Leave it out."),
+        ("sample", "Write `current={'sample': 999}`."),
+        ("text", "Write `filter={'text': 999}`."),
+    ],
+)
+def test_an_entry_that_there_is_not_is_named(key: str, advice: str) -> None:
+    message = (
+        f"`{key}`: expected a name out of ['metric', 'threshold', 'order', 'a', 'b',"
+        " 'by', 'axis', 'layers', 'filter', 'current', 'cells', 'batch', 'heatmap'];"
+        f" found another name. {advice}"
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        State.of({key: 999})
 
 
 def test_a_filter_is_empty_whatever_its_text_would_be() -> None:

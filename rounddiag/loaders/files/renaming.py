@@ -72,11 +72,16 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
     root = table_of_lines(root) if isinstance(root, JsonLines) else root
     is_own = "rounddiag" in names_of(root)
     if is_own or not isinstance(root, Table | Mapping):
-        what = "rounddiag's own Parquet" if is_own else looks_like(root)
-        raise source.error(
-            expected="a table, whose columns have names",
-            found=f"{what}, which `columns` cannot rename",
-            advice="Leave `columns` out: the format says what each field is.",
+        own = "a file of rounddiag's own, whose columns are known"
+        raise _misnamed(
+            source,
+            "columns",
+            expected="a table with names of your own",
+            found=own if is_own else looks_like(root),
+            advice="Leave `columns` out. To compare other scores of a batch, name them"
+            " where it is shown: `a=...`, `b=...`."
+            if is_own
+            else "Leave `columns` out: only a table has columns to name.",
         )
     held = root.names if isinstance(root, Table) else [str(key) for key in root]
     _check_fields(columns, source)

@@ -45,7 +45,8 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
             expected="a path, a mapping of columns, a list of rows, a frame or a data"
             " set",
             found=kind_of(data),
-            advice="Pass what `rounddiag.load` can take apart by name.",
+            advice="Pass the path of a saved batch, or its columns by name:"
+            ' {"response_ids": ..., "response_mask": ..., ...}.',
         )
     import pyarrow as pa
 

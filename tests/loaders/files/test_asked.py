@@ -156,9 +156,9 @@ def test_our_own_file_has_no_columns_to_name(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     save(hand_batch(), path)
     message = (
-        f"{path}: expected a table, whose columns have names; found rounddiag's own"
-        " Parquet, which `columns` cannot rename. Leave `columns` out: the format says"
-        " what each field is."
+        f"{path}: `columns`: expected a table with names of your own; found a file of"
+        " rounddiag's own, whose columns are known. Leave `columns` out. To compare"
+        " other scores of a batch, name them where it is shown: `a=...`, `b=...`."
     )
     with says(message):
         load(path, columns={"old_log_probs": "rollout_log_probs"})

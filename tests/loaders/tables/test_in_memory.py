@@ -151,7 +151,8 @@ def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
 def test_what_is_no_table_is_told() -> None:
     message = (
         "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
-        " found a list. Pass what `rounddiag.load` can take apart by name."
+        " found a list. Pass the path of a saved batch, or its columns by name:"
+        ' {"response_ids": ..., "response_mask": ..., ...}.'
     )
     with says(message):
         load([1, 2])
@@ -169,7 +170,8 @@ def test_what_is_no_table_is_told() -> None:
 def test_what_is_no_table_is_told_in_words(data: object, found: str) -> None:
     message = (
         "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
-        f" found {found}. Pass what `rounddiag.load` can take apart by name."
+        f" found {found}. Pass the path of a saved batch, or its columns by name:"
+        ' {"response_ids": ..., "response_mask": ..., ...}.'
     )
     with says(message):
         load(data)

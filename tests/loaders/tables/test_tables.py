@@ -172,9 +172,9 @@ def test_a_file_that_is_no_table_has_no_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"hello, world")
     message = (
-        f"{path}: expected a table, whose columns have names; found bytes that start"
-        " with b'hello, w', which `columns` cannot rename. Leave `columns` out: the"
-        " format says what each field is."
+        f"{path}: `columns`: expected a table with names of your own; found bytes that"
+        " start with b'hello, w'. Leave `columns` out: only a table has columns to"
+        " name."
     )
     with says(message):
         load(path, columns={"old_log_probs": "lp"})
