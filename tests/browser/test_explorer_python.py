@@ -48,15 +48,18 @@ def test_a_selection_that_is_set_is_a_box_on_the_page(explored: Explored) -> Non
         "ex.selection = frame[frame['sample'].isin([33, 18]) & (frame['round'] == 2)]",
     )
     assert explored.state["cells"] == {"samples": [18, 33], "rounds": [2, 2]}
-    box = explored.find(".rdx-cell-box")
-    expect(box).to_be_visible()
+    boxes = explored.find(".rdx-cell-box:visible")
+    expect(boxes).to_have_count(1)
+    expect(explored.find(".rdx-chosen")).to_contain_text("selected: 2 rounds,")
+    run(explored, "ex.state = {'order': 'sample'}")
+    expect(boxes).to_have_count(2)
 
 
 def test_selected_rounds_can_be_set(explored: Explored) -> None:
     run(explored, "ex.selected_rounds = rd.round_frame(ex.batch).iloc[[3, 4]]")
     frame = "rd.round_frame(ex.batch).iloc[[3, 4]][['sample', 'round']].values.tolist()"
     assert explored.lab.value(frame) == [[1, 2], [2, 0]]
-    expect(explored.find(".rdx-cell-box")).to_be_visible()
+    expect(explored.find(".rdx-chosen")).to_contain_text("selected: 5 rounds,")
     assert explored.lab.value("len(ex.selected_rounds)") == 5
 
 

@@ -98,6 +98,7 @@ def head() -> dict[str, Any]:
 def options() -> dict[str, Any]:
     known = {"metric": ["abs_diff", "k3"], "order": ["worst"], "axis": ["round"]}
     names = ("scores", "by", "groups", "roles")
+    known["layers"] = ["mean", "counts"]
     return {**known, **{name: [SCRIPT, IMAGE * 50] for name in names}}
 
 

@@ -92,6 +92,7 @@ class ExplorerPage {
     this.worstPlaces = found.worst;
     this.controls.show(found.head, found.options, found.state, found.counts, found.compared);
     this.worst.show(found.worst);
+    this.chosen.textContent = chosenText(found);
     this.sample.setThreshold(found.state.threshold);
     const isEmpty = !found.head.num_samples;
     const drawn = [this.overview.show(found), isEmpty || this.goTo(found.state.current, { isTold: true })];

@@ -1,8 +1,10 @@
-// The cells of the heatmap: click one, draw a box over many, see which are chosen.
+// The cells of the heatmap: click one, draw a box over many, see which are chosen. What
+// is chosen are several boxes where the samples are no neighbours in the order.
 function heatCells(view, { onCell, onBox }) {
   const current = element("div", { class: "rdx-cell-now", hidden: true });
   const box = element("div", { class: "rdx-cell-box", hidden: true });
-  view.node.append(current, box);
+  const boxes = element("div", {});
+  view.node.append(current, box, boxes);
   let chosen = { current: null, cells: null };
 
   const hand = pointing(view, {
@@ -27,26 +29,34 @@ function heatCells(view, { onCell, onBox }) {
     return samples.slice(firstOf(top), firstOf(bottom) + pool);
   }
 
-  function placeCells(node, samples, [first, last]) {
+  // Where rows of samples stand: neighbours together, from the first up to the next one.
+  function runsOf(samples) {
     const { samples: all, pool } = view.meta();
-    const rows = samples.map((one) => all.indexOf(one)).filter((at) => at >= 0);
-    node.hidden = !rows.length;
-    if (node.hidden) return;
+    const wanted = new Set(samples);
+    const places = all.flatMap((one, at) => (wanted.has(one) ? [firstOf(at)] : []));
+    const rows = [...new Set(places)];
+    const ends = rows.filter((at, index) => rows[index + 1] !== at + pool);
+    return rows
+      .filter((at, index) => rows[index - 1] !== at - pool)
+      .map((start, index) => [start, ends[index] + pool]);
+  }
+
+  function placeCells(node, [start, stop], [first, last]) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
-    const [top, bottom] = [firstOf(Math.min(...rows)), firstOf(Math.max(...rows))];
-    placeBox(
-      node,
-      [x.pixel(first - 0.5), x.pixel(last + 0.5)],
-      [y.pixel(top - 0.5), y.pixel(bottom + pool - 0.5)],
-    );
+    const across = [x.pixel(first - 0.5), x.pixel(last + 0.5)];
+    placeBox(node, across, [y.pixel(start - 0.5), y.pixel(stop - 0.5)]);
+    return node;
   }
 
   function redraw() {
     current.hidden = box.hidden = true;
+    fill(boxes);
     if (!view.axis("yaxis") || !view.meta()) return;
     const { sample, round } = chosen.current ?? {};
-    placeCells(current, sample === undefined ? [] : [sample], [round, round]);
-    placeCells(box, chosen.cells?.samples ?? [], chosen.cells?.rounds ?? []);
+    for (const run of runsOf([sample])) placeCells(current, run, [round, round]);
+    const { samples = [], rounds } = chosen.cells ?? {};
+    const made = () => element("div", { class: "rdx-cell-box" });
+    fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
   }
 
   return {
