@@ -11,7 +11,13 @@ from rounddiag.stats import worst_tokens
 from rounddiag.widgets.facts import Facts
 from rounddiag.widgets.head import head_of
 from rounddiag.widgets.observation import observation
-from rounddiag.widgets.overview import as_bytes, note_on, offered, overview
+from rounddiag.widgets.overview import (
+    as_bytes,
+    note_on,
+    offered,
+    overview,
+    why_none,
+)
 from rounddiag.widgets.pictures import picture, thumbnails
 from rounddiag.widgets.trajectory import trajectory_of
 
@@ -70,7 +76,11 @@ class Answers:
             "worst": {
                 key: rows.to_dict("records") for key, rows in session.worst.items()
             },
-            "counts": session.shown.beyond(state.threshold),
+            "counts": {
+                **session.shown.beyond(state.threshold),
+                "why_none": why_none(session.shown),
+            },
+            **self._num_selected(),
         }
 
     def _set(self, changes: Mapping[str, Any], theme: ThemeName) -> dict[str, Any]:
@@ -90,12 +100,12 @@ class Answers:
             place = self._session.worst_of(self._session.cells)
             self._session.change({"current": place})
         self._on_choice()
+        return {"state": self._session.state.as_dict(), **self._num_selected()}
+
+    def _num_selected(self) -> dict[str, int]:
         chosen = self._session.selected(self._session.shown.tokens)
-        return {
-            "state": self._session.state.as_dict(),
-            "num_tokens": len(chosen),
-            "num_rounds": len(chosen.drop_duplicates(["sample", "round"])),
-        }
+        rounds = chosen.drop_duplicates(["sample", "round"])
+        return {"num_tokens": len(chosen), "num_rounds": len(rounds)}
 
     def _trajectory(self, sample: int, batch: int) -> dict[str, Any]:
         session, state = self._session, self._session.state

@@ -114,7 +114,8 @@ class Explorer:
     def state(self) -> dict[str, Any]:
         """Everything that is chosen, as plain data; `explore(batch, **state)` again.
 
-        Set it to a part of it to change that part.
+        A copy: set the whole, or a part of it, to change it. `explorer.state =
+        {"metric": "k3"}` does, and `explorer.state["metric"] = "k3"` changes nothing.
         """
         return self._session.state.as_dict()
 
@@ -125,7 +126,10 @@ class Explorer:
 
     @property
     def current(self) -> dict[str, int]:
-        """The token that is looked at: `sample`, `round` and `token` in its round."""
+        """The token that is looked at: `sample`, `round` and `token` in its round.
+
+        A copy, as `state` is: set all of it.
+        """
         current: dict[str, int] = self.state["current"]
         return current
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
 from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.figures.canvas import empty_figure
 from rounddiag.figures.round_options import RoundOptions
+from rounddiag.figures.theme import theme_of
 from rounddiag.stats.ordering import ordered
 from rounddiag.stats.pools import samples_of
 from rounddiag.widgets.shared_axis import hide_before, share_rounds
@@ -44,6 +46,17 @@ def note_on(state: State) -> str:
     if keep.text or keep.role:
         return "Hatched: no such round, or nothing in it that the filter keeps."
     return ""
+
+
+def why_none(shown: Shown) -> str:
+    """Say why there is no token to show; empty where there are some."""
+    if len(shown.tokens):
+        return ""
+    if not shown.batch.num_samples:
+        return "the batch has no samples"
+    if shown.is_all:
+        return "no generated tokens: the response mask is 0"
+    return "the filter keeps no token"
 
 
 def offered(session: Session) -> list[str]:
@@ -89,6 +102,8 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     state, (shown, compared) = session.state, session.of_all_rounds
     if compared is not None:
         return rounds_of_both(compared, state, theme)
+    if why := why_none(shown):
+        return empty_figure("Mismatch per round", why, theme_of(theme))
     if state.axis != "round":
         return plot_positions(
             shown.samples, by=state.axis, metric=state.metric, theme=theme
@@ -104,6 +119,8 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
     shown, state, compared = session.shown, session.state, session.compared
     if compared is not None:
         return heatmap_of_two(compared, state, theme)
+    if why := why_none(shown):
+        return empty_figure("Mismatch per sample and round", why, theme_of(theme))
     metric = METRICS[state.metric]
     if shown.is_all:
         return plot_heatmap(shown.batch, order=state.order, metric=metric, theme=theme)

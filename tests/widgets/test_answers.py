@@ -16,6 +16,7 @@ from tests.batches import hand_batch
 
 OVERVIEW = {
     *("head", "compared", "options", "state", "figures", "note", "worst", "counts"),
+    *("num_tokens", "num_rounds"),
 }
 
 
@@ -49,11 +50,28 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
         "num_nonfinite": 0,
         "num_tokens_beyond": 3,
         "num_samples_beyond": 3,
+        "why_none": "",
     }
     assert found["state"] == ask.session.state.as_dict()
     figure = json.loads(found["figures"]["rounds"])
     assert "Mismatch per round" in figure["layout"]["title"]["text"]
     assert json.dumps(packed(found)[0])
+
+
+@pytest.mark.parametrize(
+    ("samples", "state", "why"),
+    [
+        ([0, 1, 2], {"filter": {"rounds": [9, 9]}}, "the filter keeps no token"),
+        ([], {}, "the batch has no samples"),
+    ],
+)
+def test_where_there_is_no_token_all_parts_say_why(
+    samples: list[int], state: dict[str, Any], why: str
+) -> None:
+    answers = Answers(Session({"hand": hand_batch()[samples]}, state), lambda: None)
+    found: Any = answers("overview", {"theme": "light"})
+    assert found["counts"]["why_none"] == why
+    assert why in json.loads(found["figures"]["heatmap"])["layout"]["title"]["text"]
 
 
 def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:

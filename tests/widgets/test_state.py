@@ -52,6 +52,11 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
         ({"threshold": 0}, "`threshold`: expected a number of nats above 0; found 0."),
         ({"threshold": float("nan")}, "expected a number of nats above 0; found nan."),
         ({"threshold": True}, "expected a number of nats above 0; found True."),
+        (
+            {"a": "rollout"},
+            "`b`: expected another score than `a`, 'rollout'; found 'rollout'."
+            " Leave it out for the default.",
+        ),
         ({"layers": [1]}, "`layers`: expected names and whether they are on; found"),
         ({"layers": {"mean": 1}}, "expected names and whether they are on; found"),
         ({"filter": 3}, "`filter`: expected a dictionary with some of ['sample',"),
