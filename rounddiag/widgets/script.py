@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -20,10 +21,14 @@ _STYLES = (
 )
 
 
+# Comments stay here: the script is in every notebook that saves its widgets.
+_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
+
+
 @cache
 def script() -> str:
-    """Return the whole script, one module without imports."""
-    return "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
+    """Return the whole script, one module without imports and comments."""
+    return "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in _SCRIPTS)
 
 
 @cache

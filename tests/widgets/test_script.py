@@ -38,3 +38,9 @@ def test_text_never_becomes_html() -> None:
         == []
     )
     assert re.findall(r"\beval\(|new Function", script()) == []
+
+
+def test_comments_do_not_travel() -> None:
+    lines = [line.strip() for line in script().splitlines()]
+    assert [line for line in lines if line.startswith(("//", "/*", "* "))] == []
+    assert "function render({ model, el }) {" in lines
