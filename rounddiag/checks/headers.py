@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from rounddiag.checks.contract import Contract, Fault, UntestableError
 from rounddiag.checks.places import fault_at, need_ids, need_tokens
@@ -15,9 +14,10 @@ from rounddiag.checks.sequences import mask_runs
 from rounddiag.checks.tokenizer import decoded
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rounddiag.batch import Batch
+    from rounddiag.segmentation import Rounds
+
+    Array = np.ndarray[Any, Any]
 
 # Of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
 _HEADER = re.compile(
@@ -37,14 +37,11 @@ def _wrong_starts(batch: Batch) -> Fault | None:
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
     runs = mask_runs(batch)
-    befores = [
-        _ids_before(batch, sample, start)
-        for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True)
-    ]
+    befores = _ids_before(batch, runs)
     if not any(map(len, befores)):
         raise UntestableError(field="prompt_ids")
     texts = _texts(befores, batch.tokenizer)
-    if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch)]):
+    if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
         why = "no assistant header that is known stands before a round"
         raise UntestableError(field="tokenizer", why=why)
     # Where nothing is known to stand before a round, nothing is wrong.
@@ -62,28 +59,37 @@ def _is_header(text: str) -> bool:
     return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
 
 
-def _ids_before(batch: Batch, sample: int, start: int) -> Tensor:
-    """Return the few tokens of prompt and response before one of the response."""
-    ids = batch.response_ids[max(int(batch.offsets[sample]), start - _WIDTH) : start]
+def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
+    """Return the few tokens of prompt and response before each run of the mask."""
+    ids, begins = batch.response_ids.cpu().numpy(), batch.offsets.tolist()
+    ends, found = _prompt_ends(batch), []
+    for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True):
+        own = ids[max(begins[sample], start - _WIDTH) : start]
+        room = _WIDTH - len(own)
+        found.append(np.concatenate([ends[sample][-room:], own]) if room else own)
+    return found
+
+
+def _prompt_ends(batch: Batch) -> list[Array]:
+    """Return the last few tokens of each prompt; none where there are no prompts."""
     if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return ids
-    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-    prompt = batch.prompt_ids[max(first, stop - _WIDTH + len(ids)) : stop]
-    return torch.cat([prompt, ids])
+        return [np.empty(0, dtype=np.int64)] * batch.num_samples
+    ids, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
+    return [ids[max(begin, stop - _WIDTH) : stop] for begin, stop in pairwise(limits)]
 
 
-def _beginnings(batch: Batch) -> list[str]:
+def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
     """Return what runs begin with: a mask that begins too early has headers there."""
-    runs = mask_runs(batch)
+    ids = batch.response_ids.cpu().numpy()
     stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
     pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
-    return _texts([batch.response_ids[a:b] for a, b in pairs], batch.tokenizer)
+    return _texts([ids[begin:stop] for begin, stop in pairs], batch.tokenizer)
 
 
-def _texts(rows: list[Tensor], tokenizer: object | None) -> list[str]:
+def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
     """Decode many short texts at once."""
     limits = np.cumsum([0, *map(len, rows)]).tolist()
-    found = decoded(torch.cat(rows).tolist(), tokenizer, starts=limits)
+    found = decoded(np.concatenate(rows).tolist(), tokenizer, starts=limits)
     return ["".join(found[begin:stop]) for begin, stop in pairwise(limits)]
 
 

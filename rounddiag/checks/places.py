@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 _SHOWN = 3  # places and samples in a sentence
-# Positions a block: what is computed of it stays in the cache.
-_BLOCK = 1 << 16
+# Positions a block: what is computed of it stays in the cache, and torch takes one
+# thread; where other work has the cores, several wait for each other.
+_BLOCK = 1 << 15
 
 
 class Place(NamedTuple):

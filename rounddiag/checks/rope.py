@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+    Array = np.ndarray[Any, Any]
 
 Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
 
@@ -43,18 +46,19 @@ def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
     >>> rope_positions(7, [(1, (1, 2, 6))]).tolist()
     [[0, 1, 1, 1, 4, 5, 6], [0, 1, 1, 1, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]
     """
-    parts, at, following = [torch.empty(3, 0, dtype=torch.int64)], 0, 0
+    # numpy: a torch operation costs more than so few numbers.
+    parts, at, following = [np.empty((3, 0), dtype=np.int64)], 0, 0
     for start, (t, height, width) in pictures:
         parts.append(_text(start - at, following))
         following += start - at
         sides = (t, height // _MERGE, width // _MERGE)
-        grid = torch.cartesian_prod(*(torch.arange(side) for side in sides))
-        parts.append(grid.reshape(-1, 3).T + following)
-        at = start + len(grid)
+        grid = np.indices(sides).reshape(3, -1)
+        parts.append(grid + following)
+        at = start + grid.shape[1]
         following += max(sides)
     parts.append(_text(length - at, following))
-    return torch.cat(parts, 1)
+    return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
-def _text(length: int, first: int) -> Tensor:
-    return (torch.arange(length) + first).expand(3, -1)
+def _text(length: int, first: int) -> Array:
+    return np.broadcast_to(np.arange(first, first + length), (3, length))
