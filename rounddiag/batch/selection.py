@@ -36,6 +36,8 @@ def chosen(index: Index, num_samples: int) -> Tensor:
         If one number is of no sample.
     """
     rows = torch.arange(num_samples)
+    if isinstance(index, np.integer):  # as a frame has it
+        index = int(index)
     if isinstance(index, int | slice):
         return rows[index].reshape(-1)
     try:

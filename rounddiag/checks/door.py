@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from rounddiag.batch import Batch
+from rounddiag.batch.given import need_batch
 from rounddiag.checks import (
     fills,
     headers,
@@ -19,7 +20,9 @@ from rounddiag.checks import (
     versions,
 )
 from rounddiag.checks.report import Checks
-from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
 
 # What takes no tokenizer and no search in the prompts.
 _CHEAP = (
@@ -80,12 +83,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     >>> [one.name for one in check(batch).failed]
     []
     """
-    if not isinstance(batch, Batch):
-        raise BatchError.build(
-            expected="a Batch",
-            found=f"a {type(batch).__name__}",
-            advice="Open a file with `rounddiag.load(path)` first.",
-        )
+    need_batch(batch)
     contracts = (*_CHEAP, token_ids.IDS) if cheap else (*_CHEAP, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 

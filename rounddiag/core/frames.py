@@ -60,7 +60,7 @@ def token_frame(
     FrameError
         If a column is unknown, or the batch lacks what it needs.
     BatchError
-        If the batch has no such score.
+        If it is no Batch, or has no such score.
 
     Examples
     --------
@@ -76,8 +76,8 @@ def token_frame(
     0       0      0      0  -0.5
     1       0      1      0   0.0
     """
-    check_columns(batch, columns)
     batch = paired(batch, a, b)
+    check_columns(batch, columns)
     return _tokens(batch, diffs(batch), columns)
 
 
@@ -101,7 +101,7 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     Raises
     ------
     BatchError
-        If the batch has no such score.
+        If it is no Batch, or has no such score.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     Raises
     ------
     BatchError
-        If the batch has no such score.
+        If it is no Batch, or has no such score.
 
     Examples
     --------
@@ -189,8 +189,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     """
     import pandas as pd
 
-    of_sample = batch.rounds.sample.cpu().numpy()
     batch = paired(batch, a, b)
+    of_sample = batch.rounds.sample.cpu().numpy()
     totals = measure(batch).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
         of_sample, weights=host(batch.rounds.num_tokens), minlength=batch.num_samples

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.batch import Batch
+from rounddiag.batch.given import need_batch
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import Pair
 
@@ -36,7 +37,7 @@ def paired(batch: Batch, a: str, b: str) -> Batch:
     Raises
     ------
     BatchError
-        If the batch has no such score, or is one of another pair already.
+        If it is no Batch, has no such score, or is one of another pair already.
 
     Examples
     --------
@@ -45,6 +46,7 @@ def paired(batch: Batch, a: str, b: str) -> Batch:
     >>> pair_of(paired(batch, "rollout", "old"))
     Pair(a='rollout', b='old')
     """
+    need_batch(batch)
     asked, known = Pair(a, b), pair_of(batch)
     if asked.is_standard or asked == known:
         return batch

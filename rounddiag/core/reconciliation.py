@@ -6,6 +6,7 @@ import math
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from rounddiag.batch.given import need_batch
 from rounddiag.core.scalars import metrics
 from rounddiag.core.variants import variants
 
@@ -41,6 +42,11 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
         probabilities, weight per sample against per token, rows missing. Equal means
         within 2e-5, relative; 5e-4 where verl's float32 cancels.
 
+    Raises
+    ------
+    BatchError
+        If it is no Batch.
+
     Examples
     --------
     >>> import torch, rounddiag as rd
@@ -58,6 +64,7 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    need_batch(batch)
     here = metrics(batch)
     others = variants(batch)
     rows = []

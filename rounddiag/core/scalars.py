@@ -53,7 +53,8 @@ def metrics(
     Raises
     ------
     BatchError
-        If the tensors do not have one shape, or the mask is none.
+        If it is no Batch and these are no tensors, they do not have one shape, or the
+        mask is none.
 
     References
     ----------
@@ -71,18 +72,27 @@ def metrics(
     (0.5, 0)
     """
     if isinstance(response_mask, Batch):
-        batch = response_mask
-    elif old_log_probs is None or rollout_log_probs is None:
-        raise BatchError.build(
-            expected="a batch, or `response_mask, old_log_probs, rollout_log_probs`",
-            found="a mask without both log-probabilities",
-            advice="Pass all three tensors.",
-        )
-    else:
-        batch = Batch.from_padded(
-            response_ids=response_mask.to(torch.uint8),
-            response_mask=response_mask,
-            old_log_probs=old_log_probs,
-            rollout_log_probs=rollout_log_probs,
-        )
-    return scalars(tokens_of(batch))
+        return scalars(tokens_of(response_mask))
+    match response_mask, old_log_probs, rollout_log_probs:
+        case torch.Tensor() as mask, torch.Tensor() as old, torch.Tensor() as rollout:
+            batch = Batch.from_padded(
+                response_ids=mask.to(torch.uint8),
+                response_mask=mask,
+                old_log_probs=old,
+                rollout_log_probs=rollout,
+            )
+            return scalars(tokens_of(batch))
+        case given:
+            raise _unfit(given)
+
+
+def _unfit(given: tuple[object, object, object]) -> BatchError:
+    """Say what was given in the place of a batch or of three tensors."""
+    kinds = [type(one).__name__ for one in given if one is not None]
+    return BatchError.build(
+        expected="a Batch, or three tensors: `response_mask, old_log_probs,"
+        " rollout_log_probs`",
+        found=", ".join(kinds) or "nothing",
+        advice="Open a file with `rounddiag.load(path)` first, or pass all three, with"
+        " `torch.as_tensor` around arrays.",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from rounddiag.batch.given import need_batch
 from rounddiag.checks import check
 from rounddiag.core import round_frame
 from rounddiag.export.document import Section, document
@@ -39,6 +40,11 @@ def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> No
         How many samples are shown token by token, those of the largest mean |diff|
         first; and how many screenshots.
 
+    Raises
+    ------
+    BatchError
+        If it is no Batch.
+
     Notes
     -----
     The page has the text of these samples, and their screenshots, in it: think of whom
@@ -56,6 +62,7 @@ def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> No
     ...     Path(folder, "report.html").read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
+    need_batch(batch)
     html = document(_title(batch), _sections(batch, worst))
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)

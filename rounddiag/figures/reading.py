@@ -16,7 +16,7 @@ from rounddiag.figures.coloring import (
 )
 from rounddiag.figures.excerpt import excerpt
 from rounddiag.figures.labels import number
-from rounddiag.figures.sources import of_pair, trajectory_of
+from rounddiag.figures.sources import is_index, of_pair, trajectory_of
 from rounddiag.figures.text_rounds import rounds_html
 from rounddiag.schema import DIFF
 
@@ -111,13 +111,13 @@ def token_text(
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
-    if round is not None and not 0 <= round < num_rounds:
+    if round is not None and not is_index(round, num_rounds):
         raise FrameError.build(
             key="round",
             expected=f"a round from 0 to {num_rounds - 1}"
             if num_rounds
             else f"no round, as sample {sample} has no generated tokens",
-            found=str(round),
+            found=repr(round),
             advice="Leave it out for all rounds of the sample.",
         )
     asked = tokens if round is None else tokens[tokens["round"] == round]

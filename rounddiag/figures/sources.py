@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
@@ -187,14 +188,27 @@ def _batch(data: object) -> Batch:
     )
 
 
-def check_sample(sample: int, num_samples: int) -> None:
+def is_index(value: object, num: int) -> bool:
+    """Tell whether it is a whole number from 0 to below `num`, numpy's too.
+
+    Examples
+    --------
+    >>> [is_index(value, 2) for value in (1, np.int64(1), 2, -1, True, "1")]
+    [True, True, False, False, False, False]
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return bool(0 <= value < num)
+
+
+def check_sample(sample: object, num_samples: int) -> None:
     """Raise a FrameError unless there is such a sample."""
-    if not 0 <= sample < num_samples:
+    if not is_index(sample, num_samples):
         raise FrameError.build(
             key="sample",
             expected=f"a sample from 0 to {num_samples - 1}"
             if num_samples
             else "a batch with samples",
-            found=str(sample) if num_samples else "none",
+            found=f"{sample!r:.80}" if num_samples else "none",
             advice="Count samples from 0, as in `rounddiag.sample_frame(batch)`.",
         )

@@ -10,6 +10,7 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
+from rounddiag.stats.given import need_frame
 from rounddiag.stats.splits import split_by, split_first
 
 if TYPE_CHECKING:
@@ -68,7 +69,11 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     0     False              1.5          2.0
     1      True              1.0          0.5
     """
-    tokens = token_frame(data, _COLUMNS) if isinstance(data, Batch) else data
+    if isinstance(data, Batch):
+        tokens = token_frame(data, _COLUMNS)
+    else:
+        need_frame(data)
+        tokens = data
     schema.TOKENS.require(tokens.columns, "sample", "round", *_COLUMNS)
     split = split_first(tokens) if by is None else split_by(data, tokens, by)
     part = max(len(split.values), 1) * tokens["sample"].to_numpy(dtype=np.int64)

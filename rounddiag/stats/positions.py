@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch.given import need_batch
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import measure_of
 from rounddiag.core.pairs import told
@@ -59,6 +60,8 @@ def positions(
     ------
     FrameError
         If the batch does not know what `by` asks for, or there is no such metric.
+    BatchError
+        If it is no Batch.
 
     Examples
     --------
@@ -70,6 +73,7 @@ def positions(
     1  1.0   1.0         264
     2  2.0   3.0         528
     """
+    need_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
     needed = [measure.column] if measure.column != "diff" else []
     rounds, tokens = round_and_token_frames(batch, needed)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from rounddiag.batch.given import need_batch
 from rounddiag.core import round_and_token_frames, token_roles
 from rounddiag.core.measures import measure_of
 from rounddiag.core.pairs import told
@@ -60,6 +61,8 @@ def role_means(
     ------
     FrameError
         If the batch has no tokenizer, was redacted, or an option is none.
+    BatchError
+        If it is no Batch.
 
     Examples
     --------
@@ -70,6 +73,7 @@ def role_means(
     0          thought        2061
     8  last of a round         264
     """
+    need_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
     roles = token_roles(batch, tagger)
     more = [] if measure.column == "diff" else [measure.column]

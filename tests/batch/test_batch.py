@@ -54,6 +54,10 @@ def test_left_padding_of_prompts_is_stripped() -> None:
     assert batch.prompt_offsets.tolist() == [0, 1, 3, 3]
 
 
+def test_a_number_of_a_frame_chooses_a_sample() -> None:
+    assert hand_batch()[np.int64(1)].old_log_probs.tolist() == OLD[1]  # type: ignore[index]
+
+
 def test_a_smaller_batch_keeps_every_field_and_where_it_came_from(
     device: torch.device,
 ) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -110,13 +112,25 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
     assert found["per_round/max_round_diff"] == 0
 
 
-def test_a_mask_alone_is_not_enough() -> None:
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ((torch.ones(1, 2),), "Tensor"),
+        (("step_40.parquet",), "str"),
+        ((np.ones((1, 2)),) * 3, "ndarray, ndarray, ndarray"),
+        ((None,), "nothing"),
+    ],
+)
+def test_neither_a_batch_nor_three_tensors_is_an_error(
+    given: tuple[Any, ...], found: str
+) -> None:
     message = (
-        "expected a batch, or `response_mask, old_log_probs, rollout_log_probs`; found "
-        "a mask without both log-probabilities. Pass all three tensors."
+        "expected a Batch, or three tensors: `response_mask, old_log_probs,"
+        f" rollout_log_probs`; found {found}. Open a file with `rounddiag.load(path)`"
+        " first, or pass all three, with `torch.as_tensor` around arrays."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        metrics(torch.ones(1, 2))  # type: ignore[call-overload]
+        metrics(*given)
 
 
 def test_reconcile_finds_equal_what_float32_makes_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -124,10 +125,15 @@ def test_a_sample_without_tokens_is_said_instead_of_drawn() -> None:
     assert "no generated tokens: the response mask is 0" in figure.layout.title.text
 
 
-@pytest.mark.parametrize("sample", [3, -1])
-def test_an_unknown_sample_is_told_with_the_range(sample: int) -> None:
+def test_a_sample_may_be_a_number_of_a_frame() -> None:
+    figure = plot_trajectory(hand_batch(), sample=np.int64(1))  # type: ignore[arg-type]
+    assert figure == plot_trajectory(hand_batch(), sample=1)
+
+
+@pytest.mark.parametrize("sample", [3, -1, 1.0, True, "a", None])
+def test_an_unknown_sample_is_told_with_the_range(sample: Any) -> None:
     message = (
-        f"`sample`: expected a sample from 0 to 2; found {sample}."
+        f"`sample`: expected a sample from 0 to 2; found {sample!r}."
         " Count samples from 0, as in `rounddiag.sample_frame(batch)`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):

@@ -11,7 +11,14 @@ from rounddiag.errors import FrameError
 
 OF_SAMPLES = ("correlations", "groups")
 OF_TOKENS = (
-    *("cohorts", "conditional", "round_summary", "standardised", "survivors"),
+    *(
+        "cohorts",
+        "conditional",
+        "perplexities",
+        "round_summary",
+        "standardised",
+        "survivors",
+    ),
     *("tails", "truncation"),
 )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rounddiag.batch.given import need_batch
 from rounddiag.loaders.parquet.footer import KEY, Footer, tokenizer_name
 from rounddiag.loaders.parquet.redaction import redacted
 from rounddiag.loaders.parquet.screenshot_columns import FEATURES
@@ -53,7 +54,8 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     Raises
     ------
     BatchError
-        If an open column or `meta` holds objects that a file cannot hold.
+        If it is no Batch, or an open column or `meta` holds objects that a file cannot
+        hold.
 
     Notes
     -----
@@ -93,6 +95,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ...     rd.load(f"{folder}/two.parquet").group_ids
     ('0', '0')
     """
+    need_batch(batch)
     batch = redacted(batch) if redact else batch
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)

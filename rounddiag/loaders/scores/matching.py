@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.batch.given import need_batch
 from rounddiag.checks.places import place_of
 from rounddiag.errors import BatchError
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def need_ids(batch: Batch, advice: str) -> None:
-    """Raise a BatchError where the token ids were left out of the batch's file."""
+    """Raise a BatchError for no batch, and for one whose file left token ids out."""
+    need_batch(batch)
     if batch.is_redacted:
         raise BatchError.build(
             expected="a batch with its token ids",
