@@ -111,6 +111,7 @@ def measure(lab: LabNotebook, clicks: int) -> None:
     told("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
     told("first paint, plotly.js there", [painted(lab, cell=2)])
     told("click a cell to its tokens", [*cell_clicks(lab, clicks)])
+    told("first paint of two FigureWidgets", [stock_painted(lab)])
     told("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
 
 
@@ -123,6 +124,14 @@ def painted(lab: LabNotebook, cell: int) -> float:
     """Run a cell with an explorer; wait for its figures and its text."""
     lab.page.evaluate(_WATCH, [_PAINTED.format(index=cell - 1), None])
     lab.page.evaluate(_RUN, cell)
+    return answered(lab)
+
+
+def stock_painted(lab: LabNotebook) -> float:
+    """Run the cell with two FigureWidgets; wait for both."""
+    drawn = f"document.querySelectorAll({_STOCK!r} + ' svg.main-svg').length >= 2"
+    lab.page.evaluate(_WATCH, [drawn, None])
+    lab.page.evaluate(_RUN, 3)
     return answered(lab)
 
 
@@ -143,9 +152,7 @@ def cell_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
 
 def stock_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
     """Click cells of a FigureWidget that sets the line of another."""
-    lab.page.evaluate(_RUN, 3)
     stock = lab.page.locator(_STOCK)
-    stock.nth(1).locator("svg.main-svg").first.wait_for()
     line = (
         "document.querySelectorAll('.js-plotly-plot:not(.rdx-plot)')[1]._fullData[0].y"
     )

@@ -17,7 +17,6 @@ from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
 
 PICTURE = ROOT / "notebooks" / "explorer.png"
-_WINDOW = {"width": 1600, "height": 2300}
 _HEIGHT = 1400  # without the list of the worst
 
 
@@ -31,7 +30,7 @@ def main() -> None:
         write_notebook(home / "explorer.ipynb", *cells)
         with jupyterlab(home, home) as address:
             lab = LabNotebook(browser, address, home)
-            lab.page.set_viewport_size(_WINDOW)
+            lab.page.set_viewport_size({"width": 1600, "height": 2300})
             lab.open("explorer.ipynb")
             lab.run_all()
             photograph(lab, home / "large.png")
