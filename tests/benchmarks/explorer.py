@@ -129,7 +129,7 @@ def painted(lab: LabNotebook, cell: int) -> float:
 
 def stock_painted(lab: LabNotebook) -> float:
     """Run the cell with two FigureWidgets; wait for both."""
-    drawn = f"document.querySelectorAll({_STOCK!r} + ' svg.main-svg').length >= 2"
+    drawn = f"document.querySelectorAll('{_STOCK}:has(svg.main-svg)').length >= 2"
     lab.page.evaluate(_WATCH, [drawn, None])
     lab.page.evaluate(_RUN, 3)
     return answered(lab)
