@@ -95,7 +95,8 @@ def conditional(
     values = measured(tokens, measure)
     split = split_rounds(tokens) if by is None else split_by(data, tokens, by)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
-    cell, num = split.codes * len(edges) + prob_bin(prob, edges), len(edges)
+    num = len(edges)
+    cell = split.codes * num + prob_bin(prob, edges)
     sample = tokens["sample"].to_numpy()
     clusters = clusters_of(data) if isinstance(data, Batch) else None
     means = cell_means(values, cell, sample, clusters, measure=measure)
@@ -132,13 +133,16 @@ def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
     >>> prob_bin(np.array([0.0, 0.5, 0.6, np.nan]), [0, 0.5, 1])
     array([0, 0, 1, 2])
     """
-    found: Array = np.searchsorted(np.asarray(edges), prob, side="left") - 1
-    return np.where(prob >= edges[0], np.maximum(found, 0), len(edges) - 1)
+    # NaN, too, is put beyond the last edge.
+    found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
+    found[prob < edges[0]] = len(edges) - 1
+    return found
 
 
 def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
-    """Fit the envelope to the earliest group: sum of |diff| over sum of 1 - p."""
-    group = split_rounds(tokens).codes
-    used = np.isfinite(size) & (prob <= 1) & (group == group.min(initial=1 << 30))
+    """Fit the envelope to the earliest round: sum of |diff| over sum of 1 - p."""
+    index = tokens["round"].to_numpy()
+    used = np.isfinite(size) & (prob <= 1)
+    used &= index == (index.min() if len(index) else 0)
     room = (1 - prob[used]).sum()
     return float(size[used].sum() / room) if room > 0 else float("nan")

@@ -32,7 +32,8 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`.
+        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`. Every
+        sample has its rows, also one that a file holds for being among the worst.
     by : str, optional
         A column of samples or rounds, which divides tokens in place of first and later
         rounds.

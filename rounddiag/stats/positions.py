@@ -15,7 +15,7 @@ from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
 from rounddiag.stats.measuring import measured
 from rounddiag.stats.places import NOWHERE, first_places
-from rounddiag.stats.splits import round_group
+from rounddiag.stats.splits import group_ends, round_group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,13 +91,9 @@ def positions(
         clusters_of(batch),
         measure=measure,
     )
-    low, high = _ends(np.arange(beyond), exact=by == "images")
+    bounds = np.arange(beyond)
+    low, high = (bounds, bounds) if by == "images" else group_ends(bounds)
     bins = found.pop("cell").to_numpy()
     found.insert(0, "low", np.append(low, np.nan)[bins])
     found.insert(1, "high", np.append(high, np.nan)[bins])
     return told(found, batch)
-
-
-def _ends(cell: Array, *, exact: bool) -> tuple[Array, Array]:
-    """Return the first and the last place of each bin."""
-    return (cell, cell) if exact else ((1 << cell) >> 1, (1 << cell) - 1)

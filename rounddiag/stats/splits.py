@@ -103,6 +103,17 @@ def round_group(rounds: Array) -> Array:
     return exponents.astype(np.int64)
 
 
+def group_ends(group: Any) -> tuple[Any, Any]:  # noqa: ANN401 an array or a number
+    """Return the first and the last round of a group, or of each of many.
+
+    Examples
+    --------
+    >>> group_ends(3)
+    (4, 7)
+    """
+    return (1 << group) >> 1, (1 << group) - 1
+
+
 def group_label(group: int) -> str:
     """Name a group of rounds.
 
@@ -111,5 +122,5 @@ def group_label(group: int) -> str:
     >>> [group_label(group) for group in range(4)]
     ['0', '1', '2 to 3', '4 to 7']
     """
-    first, last = (1 << group) >> 1, (1 << group) - 1
+    first, last = group_ends(group)
     return f"{first}" if first == last else f"{first} to {last}"

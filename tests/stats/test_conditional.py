@@ -12,7 +12,7 @@ import torch
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
-from rounddiag.stats.conditional import PROB_EDGES
+from rounddiag.stats.conditional import PROB_EDGES, prob_bin
 from rounddiag.stats.resampling import Resampling
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
@@ -48,6 +48,19 @@ def test_the_envelope_is_scaled_to_the_first_round() -> None:
     assert found["envelope"].tolist() == pytest.approx(
         [scale * 0.98, scale * 0.2, scale * 0.98, scale * 0.2]
     )
+
+
+def test_without_a_first_round_the_envelope_is_scaled_to_the_earliest() -> None:
+    # Rounds 2 and 3 are one group.
+    tokens = pd.DataFrame(
+        {
+            "sample": [0, 0],
+            "round": [2, 3],
+            "diff": [0.25, 4.0],
+            "rollout_log_prob": [np.log(0.5)] * 2,
+        }
+    )
+    assert conditional(tokens)["envelope"].tolist() == pytest.approx([0.25])
 
 
 def test_rounds_are_weighted_to_the_same_probabilities() -> None:
@@ -228,3 +241,8 @@ def test_what_cannot_divide_tokens_is_an_error(by: str, message: str) -> None:
 def test_an_unknown_metric_is_an_error() -> None:
     with pytest.raises(FrameError, match=r"^`metric`: expected one of \['abs_diff', "):
         standardised(FRAME, metric="kl")
+
+
+def test_what_is_below_the_first_edge_has_no_bin() -> None:
+    probs = np.array([0.1, 0.2, 0.5, 0.7, 1.5])
+    assert prob_bin(probs, [0.2, 0.5, 1]).tolist() == [2, 0, 0, 1, 2]
