@@ -5,10 +5,14 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rounddiag.batch.html import sources
 from rounddiag.checks import check
 from rounddiag.checks.words import count, printable
+from rounddiag.core import token_frame
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
+from rounddiag.stats.overall import overall
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,30 +38,45 @@ def describe(batch: Batch) -> str:
     -------
     str
         Some lines: failed checks, counts, a table with one row per round, the worst
-        round, sources, what else was checked.
+        round and the whole, sources, what else was checked.
     """
     found = check(batch)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
-    table = summary[_COLUMNS].to_string(
-        index=False, float_format="{:.4g}".format, na_rep="-"
-    )
     failed = [f"failed check: {one.name}: {one.detail}" for one in found.failed]
     parts = [
         "\n".join(failed),
-        *(_counts(batch), table, _worst(summary), _sources(batch, num_nonfinite)),
-        _others(found),
+        *(_counts(batch), _table(summary, _unit(batch))),
+        "\n".join(filter(None, [_worst(summary), _overall(batch)])),
+        *(_sources(batch, num_nonfinite), _others(found)),
     ]
     return "\n\n".join(filter(None, parts))
 
 
 def _counts(batch: Batch) -> str:
-    unit = "sample" if batch.group_ids is None else "group"
     return (
         f"{count(batch.num_samples, 'sample')}, {count(batch.num_rounds, 'round')}, "
         f"{count(batch.num_tokens, 'generated token')}\n"
-        f"diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by {unit}"
+        "diff = old_log_prob - rollout_log_prob, in nat; "
+        f"95 % intervals by {_unit(batch)}"
     )
+
+
+def _unit(batch: Batch) -> str:
+    """Name what is independent: samples of one prompt are not."""
+    return "sample" if batch.group_ids is None else "group"
+
+
+def _table(summary: pd.DataFrame, unit: str) -> str:
+    """Return a row a round; those that hang on a few samples or groups are marked."""
+    is_few = few_rows(summary)
+    marks = np.where(is_few, "*", " " if is_few.any() else "")
+    table = summary[_COLUMNS].assign(round=summary["round"].astype(str) + marks)
+    lines = table.to_string(index=False, float_format="{:.4g}".format, na_rep="-")
+    if not is_few.any():
+        return lines
+    why = "; samples of one group are not independent" if unit == "group" else ""
+    return f"{lines}\n* reached by fewer than {FEW_SAMPLES} {unit}s{why}"
 
 
 def _worst(summary: pd.DataFrame) -> str:
@@ -68,15 +87,19 @@ def _worst(summary: pd.DataFrame) -> str:
     if isnan(worst["ci_low"]):
         interval = "too few independent samples for an interval"
     is_few = few_rows(summary)
-    compared = is_few.any() and not is_few.all()
-    note = (
-        f"\nof the rounds that {FEW_SAMPLES} samples or more reach" if compared else ""
-    )
+    title = "worst round"
+    if is_few.any() and not is_few.all():
+        title = "worst round without *"
     return (
-        f"worst round: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
+        f"{title}: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
         f"nat ({interval}; {count(int(worst['num_samples']), 'sample')}, "
-        f"{count(int(worst['num_tokens']), 'token')}){note}"
+        f"{count(int(worst['num_tokens']), 'token')})"
     )
+
+
+def _overall(batch: Batch) -> str:
+    found = overall(token_frame(batch)["diff"].to_numpy())
+    return "" if found is None else f"all tokens of the file: {found}"
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
@@ -87,7 +110,9 @@ def _sources(batch: Batch, num_nonfinite: int) -> str:
 
 
 def _others(found: Checks) -> str:
-    lines = [f"{count(len(found.passed), 'check')} passed, {len(found.failed)} failed"]
+    passed = f"{count(len(found.passed), 'check')} of the data passed"
+    failed = f"{len(found.failed)} failed"
+    lines = [f"{passed}, {failed}; they do not judge the mismatch"]
     if num := len(found.not_testable):
         lines.append(f"{num} not testable: `rd.check(batch)` names them")
     return "\n".join(lines)

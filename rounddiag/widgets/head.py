@@ -11,9 +11,9 @@ from rounddiag.batch.html import failed_checks, sources
 from rounddiag.checks.words import count
 from rounddiag.core import sample_frame
 from rounddiag.core.open_columns import open_names
-from rounddiag.figures.labels import number
 from rounddiag.figures.round_options import LAYERS
 from rounddiag.stats.ordering import Order
+from rounddiag.stats.overall import overall
 from rounddiag.text.tagging import ROLES
 from rounddiag.widgets.state import AXES, METRICS
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 # As many lines can be told apart in a figure.
 _MAX_LINES = 8
-# A |diff| beyond 1 nat is no rounding of either engine.
-_FAR = 1.0
 
 
 def head_of(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
@@ -103,9 +101,7 @@ def _chips(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
 
 def _verdict(diff: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Say the signed mean, and how many tokens are far off."""
-    finite = diff[np.isfinite(diff)].astype(np.float64)
-    if not len(finite):
+    found = overall(diff)
+    if found is None:
         return {"value": "nothing can be compared", "tone": "warn"}
-    share = float(np.mean(np.abs(finite) > _FAR))
-    value = f"mean diff {finite.mean():+.3g} nat, |diff| > 1 in {number(100 * share)} %"
-    return {"value": value, "tone": "warn" if share else "plain"}
+    return {"value": str(found), "tone": "warn" if found.share_far else "plain"}

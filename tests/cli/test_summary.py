@@ -38,14 +38,17 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
         "diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by sample"
     )
     columns = "round num_samples num_tokens mean_abs_diff ci_low ci_high p99"
-    assert [line.split() for line in table.splitlines()] == [
+    *rows, mark = table.splitlines()
+    assert [line.split() for line in rows] == [
         [*columns.split(), "max"],
-        ["0", "1", "2", "0.25", "-", "-", "0.495", "0.5"],
-        ["1", "1", "1", "0.5", "-", "-", "0.5", "0.5"],
+        ["0*", "1", "2", "0.25", "-", "-", "0.495", "0.5"],
+        ["1*", "1", "1", "0.5", "-", "-", "0.5", "0.5"],
     ]
+    assert mark == "* reached by fewer than 10 samples"
     assert worst == (
         "worst round: 1, mean |diff| 0.5 nat (too few independent samples for an "
-        "interval; 1 sample, 1 token)"
+        "interval; 1 sample, 1 token)\n"
+        "all tokens of the file: mean diff +0 nat, |diff| > 1 in 0 %"
     )
     assert sources == (
         "mask: response_mask\n"
@@ -64,7 +67,8 @@ def test_it_counts_what_is_not_finite() -> None:
 
 def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
     text = describe(two_rounds([NAN, NAN, 0.0, INF]))
-    assert "worst round: none, no generated token has a finite diff" in text
+    worst = "worst round: none, no generated token has a finite diff"
+    assert f"\n\n{worst}\n\nmask: " in text
 
 
 def test_it_says_what_the_file_does_not_know() -> None:
@@ -76,6 +80,50 @@ def test_it_says_what_the_file_does_not_know() -> None:
         "rounds: unknown",
         "tokens left out, diff not finite: 0",
     ]
+
+
+def rounds_reached(num_first: int, num_second: int, **others: Any) -> Batch:
+    """Return samples with a diff of 0.5 in round 0, and of 1.5 in round 1 of some."""
+    second = torch.arange(num_first) < num_second
+    mask = torch.stack([torch.ones(num_first), torch.zeros(num_first), second], 1)
+    return Batch.from_padded(
+        response_ids=torch.ones(num_first, 3, dtype=torch.int64),
+        response_mask=mask,
+        rollout_log_probs=torch.tensor([[-2.0, 0.0, -2.0]]).repeat(num_first, 1),
+        old_log_probs=torch.tensor([[-1.5, 0.0, -0.5]]).repeat(num_first, 1),
+        **others,
+    )
+
+
+def test_rounds_of_few_samples_are_marked_and_cannot_be_the_worst() -> None:
+    _, table, worst, *_ = describe(rounds_reached(10, 9)).split("\n\n")
+    _, first, second, mark = table.splitlines()
+    assert first.split()[:3] == ["0", "10", "10"]
+    assert second.split()[:3] == ["1*", "9", "9"]
+    assert mark == "* reached by fewer than 10 samples"
+    assert worst.startswith("worst round without *: 0, mean |diff| 0.5 nat (95 % ")
+
+
+def test_samples_of_one_group_count_as_one() -> None:
+    groups = [str(min(i, 9)) for i in range(12)]  # samples 9 to 11 are of one
+    batch = rounds_reached(12, 9, group_ids=groups)
+    _, table, worst, *_ = describe(batch).split("\n\n")
+    assert table.splitlines()[-1] == (
+        "* reached by fewer than 10 groups; samples of one group are not independent"
+    )
+    assert worst.startswith("worst round without *: 0, ")
+
+
+def test_no_round_is_marked_where_many_samples_reach_all() -> None:
+    _, table, worst, *_ = describe(rounds_reached(10, 10)).split("\n\n")
+    assert "*" not in table
+    assert worst.startswith("worst round: 1, mean |diff| 1.5 nat (")
+
+
+def test_the_whole_is_told_with_its_sign_and_what_is_far_off() -> None:
+    assert "\nall tokens of the file: mean diff +1 nat, |diff| > 1 in 50 %\n" in (
+        describe(rounds_reached(10, 10))
+    )
 
 
 def test_groups_make_the_intervals() -> None:
@@ -102,5 +150,7 @@ def test_failed_checks_come_first_and_how_many_were_not_testable_last() -> None:
         " 0, in 1 sample: sample 0 round 0 position 0"
     )
     lines = last.splitlines()
-    assert lines[0] == "8 checks passed, 1 failed"
+    assert lines[0] == (
+        "8 checks of the data passed, 1 failed; they do not judge the mismatch"
+    )
     assert lines[1:] == ["13 not testable: `rd.check(batch)` names them"]
