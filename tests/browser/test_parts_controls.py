@@ -108,17 +108,29 @@ def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> 
 
 @pytest.mark.parametrize("typed", ["0", "-1", ""])
 def test_a_threshold_that_is_none_is_not_told(page: PartsPage, typed: str) -> None:
-    field(page, "threshold").fill(typed)
-    field(page, "threshold").press("Enter")
+    number, line = field(page, "threshold"), page.find(".rdx-threshold > .rdx-wrong")
+    number.fill(typed)
+    number.press("Enter")
     assert page.said == []
+    why = "threshold: above 0 is needed, so it stays 0.693 nat"
+    assert line.text_content() == why
+    assert number.get_attribute("aria-invalid") == "true"
+    number.press("Tab")
+    assert number.input_value() == "0.693"
+    assert number.get_attribute("aria-invalid") == "false"
+    assert line.is_visible()
+    number.fill("0.5")
+    number.press("Enter")
+    assert page.said == [["set", {"threshold": 0.5}]]
+    assert not line.is_visible()
 
 
 @pytest.mark.parametrize(
     ("label", "choice", "changes"),
     [
         ("order", "highest reward", {"order": "reward"}),
-        ("a", "ref", {"a": "ref"}),
-        ("b", "old", {"b": "old"}),
+        ("compare", "ref", {"a": "ref"}),
+        ("compare with", "ref", {"b": "ref"}),
         ("by", "status", {"by": "status"}),
         ("role", "coordinates", {"filter": {"role": "coordinates"}}),
     ],
@@ -139,7 +151,7 @@ def test_what_is_not_chosen_is_none(page: PartsPage) -> None:
 @pytest.mark.parametrize(
     ("typed", "changes"),
     [
-        ({"text": "a (b"}, {"text": "a (b"}),
+        ({"text": "a (b"}, {"text": "a (b", "is_regex": False}),
         ({"sample": "7"}, {"sample": 7}),
         ({"group": "task-03"}, {"group": "task-03"}),
         ({"reward from": "-0.5", "reward to": "1"}, {"reward": [-0.5, 1]}),
@@ -164,11 +176,16 @@ def test_a_sample_that_is_not_there_is_not_asked_for(
     field(page, label).fill(typed)
     field(page, label).press("Enter")
     assert page.said == []
+    assert field(page, label).get_attribute("aria-invalid") == "true"
+    assert page.texts(".rdx-filter > .rdx-wrong")[0].startswith("sample: ")
 
 
 @pytest.mark.parametrize(
     ("ends", "wrong"),
-    [(("3", ""), "Both ends are needed"), (("3", "1"), "The lower end comes first")],
+    [
+        (("3", ""), "rounds: both ends are needed"),
+        (("3", "1"), "rounds: the lower end comes first"),
+    ],
 )
 def test_a_range_that_is_none_is_not_told_and_says_why(
     page: PartsPage, ends: tuple[str, str], wrong: str
@@ -179,10 +196,15 @@ def test_a_range_that_is_none_is_not_told_and_says_why(
     low.press("Tab")
     high.press("Enter")
     assert page.said == []
-    assert high.get_attribute("title") == wrong
+    line = page.find(".rdx-filter > .rdx-wrong")
+    assert line.text_content() == wrong
+    for end in (low, high):
+        assert end.get_attribute("aria-invalid") == "true"
+        assert end.get_attribute("aria-describedby") == line.get_attribute("id")
     high.fill("4")
     high.press("Enter")
-    assert high.get_attribute("title") == ""
+    assert not line.is_visible()
+    assert low.get_attribute("aria-invalid") == "false"
     assert page.said == [["set", {"filter": {"rounds": [3, 4]}}]]
 
 
@@ -198,9 +220,56 @@ def test_words_can_be_an_expression_and_the_filter_can_be_cleared(
     page.page.get_by_title("Regular expression").locator("input").click()
     clear.click()
     assert page.said == [
-        ["set", {"filter": {"is_regex": True}}],
+        ["set", {"filter": {"text": "a|b", "is_regex": True}}],
         ["set", {"filter": NO_FILTER}],
     ]
+
+
+def test_text_is_told_when_the_hand_rests_and_never_two_at_a_time(
+    page: PartsPage,
+) -> None:
+    page.run("""globalThis.answers = [];
+      globalThis.controls = controlBar({onSet: (changes) => {
+        said.push(changes.filter.text);
+        return new Promise((done) => answers.push(done));
+      }});
+      document.querySelector('.rdx').replaceChildren(controls.node);
+      controls.show(head, options, state, counts);""")
+    text, busy = field(page, "text"), page.find(".rdx-applying")
+    text.press_sequentially("cli", delay=20)
+    page.page.wait_for_function("said.length === 1")
+    assert busy.text_content() == "applying…"
+    for typed in ("click", "click("):
+        text.fill(typed)
+        page.page.wait_for_timeout(400)
+    page.run("answers.shift()();")
+    page.page.wait_for_function("said.length === 2")
+    text.press("Enter")
+    page.run("answers.shift()();")
+    page.page.wait_for_function(
+        "document.querySelector('.rdx-applying').textContent === ''"
+    )
+    assert page.said == ["cli", "click("]
+
+
+def test_a_score_is_not_offered_beside_itself(page: PartsPage) -> None:
+    offered = {
+        label: field(page, label).locator("option").all_text_contents()
+        for label in ("compare", "compare with")
+    }
+    assert offered == {"compare": ["old", "ref"], "compare with": ["rollout", "ref"]}
+
+
+def test_what_python_refuses_is_said_at_its_field(page: PartsPage) -> None:
+    error = "{message: '`group`: expected one of `x`; found <b>.'}"
+    assert page.run(f"return controls.wrong({error});") is True
+    assert page.texts(".rdx-filter > .rdx-wrong") == [
+        "group: expected one of x; found <b>."
+    ]
+    assert field(page, "group").get_attribute("aria-invalid") == "true"
+    assert page.run("return controls.wrong({message: '`layers`: no'});") is False
+    page.run("controls.show(head, options, state, counts);")
+    assert not page.find(".rdx-filter > .rdx-wrong").is_visible()
 
 
 def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:
@@ -219,7 +288,8 @@ def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:
 
 def test_what_a_batch_lacks_is_not_offered(page: PartsPage) -> None:
     page.run("""controls.show(head, {...options, by: [], roles: [], groups: [],
-      order: ['sample', 'worst']}, state, {...counts, num_tokens: 0});""")
+      order: ['sample', 'worst']}, state,
+      {...counts, num_tokens: 0, why_none: 'the filter keeps no token'});""")
     for label in ("by", "role", "group"):
         assert not field(page, label).is_visible()
     choices = field(page, "order").locator("option").all_text_contents()

@@ -31,7 +31,7 @@ function keyActions(page) {
     if (screens.isLarge()) return screens.large(false);
     if (page.sheet.hide()) return undefined;
     page.banner.hide();
-    if (page.state.filter.rounds) page.set({ filter: { ...page.state.filter, rounds: null } });
+    if (page.state.filter.rounds) page.set({ filter: { rounds: null } });
     if (page.state.cells) page.choose({ cells: null });
     return undefined;
   }

@@ -55,17 +55,17 @@ function controlBar({ onSet, onThreshold = () => {} }) {
   const lists = Object.fromEntries(
     [
       ["order", "order"],
-      ["a", "a"],
-      ["b", "b"],
+      ["a", "compare"],
+      ["b", "with", { "aria-label": "compare with" }],
       ["by", "by"],
-    ].map(([name, label]) => [name, selectField(label, set(name))]),
+    ].map(([name, label, more]) => [name, selectField(label, set(name), more)]),
   );
   const threshold = thresholdField(set("threshold"), onThreshold);
   const filter = filterRow(set("filter"));
   const row = (name, ...parts) => element("div", { class: `rdx-row ${name}` }, ...parts);
   const pair = element(
     "span",
-    { class: "rdx-pair", title: "diff = log-prob by a - log-prob by b" },
+    { class: "rdx-pair", title: "diff = log-prob by the first - log-prob by the second" },
     lists.a.node,
     lists.b.node,
   );
@@ -94,16 +94,15 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     lists.order.set(wordsFor("order", options.order), state.order);
-    for (const name of ["a", "b"])
-      lists[name].set(
-        options.scores.map((one) => [one, visible(one)]),
-        state[name],
-      );
+    for (const [name, other] of [["a", state.b], ["b", state.a]]) {
+      const scores = options.scores.filter((one) => one !== other);
+      lists[name].set(scores.map((one) => [one, visible(one)]), state[name]);
+    }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
     filter.show(state.filter, { ...options, num_samples: facts.num_samples });
   }
 
-  return { node, show };
+  return { node, show, wrong: filter.wrong };
 }
 
 // Words for what can be chosen; what has none stands for itself.

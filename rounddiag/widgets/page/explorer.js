@@ -7,7 +7,7 @@ class ExplorerPage {
     this.silence = silenceNote();
     this.wire = wireTo(model, {
       onTell: (told) => this.hear(told),
-      onError: this.banner.show,
+      onError: (error, asked) => this.wrong(error, asked),
       onSilence: this.silence.show,
     });
     this.store = sampleStore(this.wire.ask);
@@ -22,7 +22,7 @@ class ExplorerPage {
       library,
       onCell: (samples, round) => this.pick(samples, round),
       onBox: (cells) => this.choose({ cells }),
-      onRounds: (rounds) => this.set({ filter: { ...this.state.filter, rounds } }),
+      onRounds: (rounds) => this.set({ filter: { rounds } }),
       onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
@@ -62,6 +62,11 @@ class ExplorerPage {
     else this.open();
   }
 
+  // What Python refuses of a field is said at the field.
+  wrong(error, asked) {
+    if (asked !== "set" || !this.controls.wrong(error)) this.banner.show(error);
+  }
+
   // What went wrong in the page; what did in Python is shown by the wire.
   fail(error) {
     if (error.type || error instanceof NoKernel) return;
@@ -91,10 +96,11 @@ class ExplorerPage {
     this.state = found.state;
     this.worstPlaces = found.worst;
     this.controls.show(found.head, found.options, found.state, found.counts, found.compared);
-    this.worst.show(found.worst);
-    this.chosen.textContent = chosenText(found);
+    this.worst.show(found.worst, found.counts.why_none);
+    this.choice = found;
     this.sample.setThreshold(found.state.threshold);
     const isEmpty = !found.head.num_samples;
+    this.sample.node.hidden = isEmpty;
     const drawn = [this.overview.show(found), isEmpty || this.goTo(found.state.current, { isTold: true })];
     await Promise.all(drawn).catch((error) => this.fail(error));
     this.snapshot.later();
@@ -103,6 +109,7 @@ class ExplorerPage {
   // Look at another token; Python hears of it when the hand rests.
   async goTo(place, { isTold = false } = {}) {
     const { state } = this;
+    this.chosen.textContent = chosenText(this.choice);
     const trajectory = await this.wire.latest("sample", this.store.trajectory(place.sample, state)).catch(ignored);
     if (!trajectory) return;
     // Python draws while the page writes the text.
@@ -139,17 +146,22 @@ class ExplorerPage {
   }
 
   // A cell of one sample is a place; one of several, Python knows the worst in.
-  pick(samples, round) {
-    if (samples.length === 1) this.goTo({ sample: samples[0], round });
-    else this.choose({ cells: { samples, rounds: [round, round] } });
+  async pick(samples, round) {
+    if (samples.length > 1) return this.choose({ cells: { samples, rounds: [round, round] } });
+    const [sample] = samples;
+    const trajectory = await this.store.trajectory(sample, this.state).catch(ignored);
+    if (!trajectory) return undefined;
+    if (trajectory.rounds.some((one) => one.round === round)) return this.goTo({ sample, round });
+    return void (this.chosen.textContent = `sample ${sample} has no round ${round}`);
   }
 
   async choose(changes) {
     this.banner.hide();
+    this.say();
     const found = await this.wire.latest("choice", this.wire.ask("select", { changes })).catch(ignored);
     if (!found) return;
     this.state = found.state;
-    this.chosen.textContent = chosenText(found);
+    this.choice = found;
     await this.goTo(found.state.current, { isTold: true });
   }
 
@@ -163,8 +175,10 @@ class ExplorerPage {
   // What was not told yet comes before all that is asked for now.
   say() {
     clearTimeout(this.telling);
-    if (this.unsaid) this.wire.ask("select", { changes: this.unsaid }).catch(ignored);
+    const changes = this.unsaid;
     this.unsaid = null;
+    // Where Python does not follow, the page goes back to where Python is.
+    if (changes) this.wire.ask("select", { changes }).catch(({ type }) => type && this.open());
   }
 
   // The samples that come next are there before they are asked for.
@@ -210,5 +224,6 @@ function ignored() {
 
 function chosenText({ state, num_rounds: rounds, num_tokens: tokens }) {
   if (!state.cells) return "";
+  if (!tokens) return `selected: nothing: ${keepsAll(state.filter) ? "these samples have no such rounds" : "the filter keeps no token of these cells"}`;
   return `selected: ${counted(rounds, "round")}, ${counted(tokens, "token")} · explorer.selection`;
 }

@@ -47,8 +47,9 @@ function keepFocus(node, made) {
 }
 
 /** A list to choose from; the empty value is null. */
-function selectField(label, onChoose) {
-  const input = element("select", { on: { change: () => onChoose(input.value || null) } });
+function selectField(label, onChoose, attributes) {
+  const onChange = () => onChoose(input.value || null);
+  const input = element("select", { on: { change: onChange }, ...attributes });
   const node = labelled(label, input);
   function set(options, chosen) {
     fill(input, ...options.map(([value, text]) => element("option", { value: value ?? "" }, text)));
@@ -58,25 +59,94 @@ function selectField(label, onChoose) {
   return { node, set };
 }
 
+/** A line that says what is wrong with the fields over it. */
+function wrongLine() {
+  const wrong = new Map();
+  const attributes = { class: "rdx-wrong", id: uniqueName("wrong"), role: "alert", hidden: true };
+  const node = element("p", attributes);
+
+  // Without words nothing is wrong with these inputs any more.
+  function say(inputs, words) {
+    if (words) wrong.set(inputs[0], words);
+    else wrong.delete(inputs[0]);
+    for (const input of inputs) {
+      input.toggleAttribute("aria-describedby", Boolean(words));
+      input.setAttribute("aria-invalid", String(Boolean(words)));
+      if (words) input.setAttribute("aria-describedby", node.id);
+    }
+    node.textContent = visible([...wrong.values()].join(" "));
+    node.hidden = !wrong.size;
+  }
+
+  return { node, say };
+}
+
+// `set` tells whether the input has that value then: what is being written stays.
+function writtenInput(attributes) {
+  const input = element("input", { autocomplete: "off", spellcheck: "false", ...attributes });
+  function set(value) {
+    const text = String(value ?? "");
+    if (document.activeElement !== input || input.value === "") input.value = text;
+    return input.value === text;
+  }
+  return { input, set };
+}
+
 /** A field of text or a number, said when it is finished; empty is null. */
-function textField(label, onChange, { type = "text", ...attributes } = {}) {
-  const input = element("input", { type, autocomplete: "off", spellcheck: "false", ...attributes });
+function textField(label, onChange, line, { type = "text", ...attributes } = {}) {
+  const { input, set } = writtenInput({ type, ...attributes });
+  const wrong = (words) => line.say([input], words);
   input.addEventListener("change", () => {
-    if (!input.validity.valid) return;
-    onChange(input.value === "" ? null : type === "number" ? Number(input.value) : input.value);
+    const { valid } = input.validity;
+    wrong(valid ? "" : `${label}: ${input.validationMessage}`);
+    if (valid) onChange(input.value === "" ? null : type === "number" ? Number(input.value) : input.value);
   });
   const node = labelled(label, input);
-  // What is being written is not taken away.
-  const set = (value) => {
-    if (document.activeElement !== input || input.value === "") input.value = value ?? "";
-  };
-  return { node, input, set };
+  return { node, input, wrong, set: (value) => set(value) && wrong("") };
+}
+
+const REST = 300; // milliseconds without a key
+
+/** A field of text that is said while it is written, whenever the hand rests; the next
+ * time not before that was answered. */
+function liveField(label, onChange, line, attributes) {
+  const field = textField(label, apply, line, attributes);
+  const busy = element("span", { class: "rdx-applying", role: "status" });
+  field.node.append(busy);
+  let [timer, wanted, said, isBusy] = [0, null, null, false];
+
+  field.input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => apply(field.input.value || null), REST);
+  });
+
+  async function apply(text) {
+    clearTimeout(timer);
+    [timer, wanted] = [0, text];
+    if (isBusy || said === wanted) return;
+    [isBusy, busy.textContent] = [true, "applying…"];
+    while (said !== wanted) {
+      said = wanted;
+      await onChange(said);
+    }
+    [isBusy, busy.textContent] = [false, ""];
+  }
+
+  // What is not told yet stays, and what was refused as long as it is in focus.
+  function set(text) {
+    if (timer || said !== wanted) return;
+    said = wanted = text;
+    if (field.input.getAttribute("aria-invalid") !== "true") field.input.value = text ?? "";
+    field.set(text);
+  }
+
+  return { ...field, set };
 }
 
 /** Two numbers, lowest and highest; both empty are null. */
-function rangeField(label, onChange, attributes) {
+function rangeField(label, onChange, line, attributes) {
   const ends = ["from", "to"].map((end) =>
-    textField(end, () => {}, { type: "number", "aria-label": `${label} ${end}`, ...attributes }),
+    writtenInput({ type: "number", "aria-label": `${label} ${end}`, ...attributes }),
   );
   const inputs = ends.map(({ input }) => input);
   const node = element(
@@ -88,18 +158,27 @@ function rangeField(label, onChange, attributes) {
     inputs[1],
   );
 
-  function said() {
-    const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
-    const isHalf = (low === null) !== (high === null);
-    const wrong = isHalf ? "Both ends are needed" : low > high ? "The lower end comes first" : "";
-    for (const input of inputs) {
-      input.setCustomValidity(wrong);
-      input.title = wrong;
-    }
-    if (inputs.every((input) => input.validity.valid)) onChange(low === null ? null : [low, high]);
+  function wrong(words) {
+    for (const input of inputs) input.setCustomValidity(words);
+    line.say(inputs, words);
   }
 
-  return { node, set: (range) => ends.forEach((end, index) => end.set(range?.[index])) };
+  function said() {
+    wrong("");
+    const unfit = inputs.find((input) => !input.validity.valid)?.validationMessage;
+    const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
+    const isHalf = (low === null) !== (high === null);
+    const why = unfit ?? (isHalf ? "both ends are needed" : low > high ? "the lower end comes first" : "");
+    if (why) wrong(`${label}: ${why}`);
+    else onChange(low === null ? null : [low, high]);
+  }
+
+  function set(range) {
+    const isSet = ends.map((end, index) => end.set(range?.[index]));
+    if (isSet.every(Boolean)) wrong("");
+  }
+
+  return { node, wrong, set };
 }
 
 function labelled(label, input) {

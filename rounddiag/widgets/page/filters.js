@@ -2,20 +2,20 @@
 
 function filterRow(onFilter) {
   const names = element("datalist", { id: uniqueName("groups") });
+  const line = wrongLine();
+  const said = (name) => (value) => onFilter({ [name]: value });
+  const words = (text) => onFilter({ text, is_regex: isRegex.checked });
+  const whole = { type: "number", min: 0, step: 1 };
   const fields = {
-    sample: textField("sample", (sample) => onFilter({ sample }), {
-      type: "number",
-      min: 0,
-      step: 1,
-    }),
-    group: textField("group", (group) => onFilter({ group }), { list: names.id }),
-    reward: rangeField("reward", (reward) => onFilter({ reward }), { step: "any" }),
-    rounds: rangeField("rounds", (rounds) => onFilter({ rounds }), { min: 0, step: 1 }),
-    text: textField("text", (text) => onFilter({ text }), { type: "search", class: "rdx-words" }),
+    sample: textField("sample", said("sample"), line, whole),
+    group: textField("group", said("group"), line, { list: names.id }),
+    reward: rangeField("reward", said("reward"), line, { step: "any" }),
+    rounds: rangeField("rounds", said("rounds"), line, { min: 0, step: 1 }),
+    text: liveField("text", words, line, { type: "search", class: "rdx-words" }),
   };
   const isRegex = element("input", {
     type: "checkbox",
-    on: { change: () => onFilter({ is_regex: isRegex.checked }) },
+    on: { change: () => words(text.input.value || null) },
   });
   const regex = element(
     "label",
@@ -32,7 +32,7 @@ function filterRow(onFilter) {
   const { sample, group, reward, rounds, text } = fields;
   const parts = [
     ...[text.node, regex, role.node, sample.node, group.node],
-    ...[reward.node, rounds.node, clear, names],
+    ...[reward.node, rounds.node, clear, names, line.node],
   ];
   const node = element(
     "div",
@@ -47,12 +47,22 @@ function filterRow(onFilter) {
     group.node.hidden = !groups.length;
     fill(names, ...groups.map((value) => element("option", { value })));
     sample.input.max = numSamples - 1;
-    clear.hidden = Object.keys(NO_FILTER).every(
-      (name) => name === "is_regex" || (filter[name] ?? null) === null,
-    );
+    clear.hidden = keepsAll(filter);
   }
 
-  return { node, show };
+  // Whether what Python refuses is one of these fields: it is said there then.
+  function wrong({ message }) {
+    const field = fields[message.match(/^`(\w+)`: /)?.[1]];
+    field?.wrong(message.replaceAll("`", ""));
+    return Boolean(field);
+  }
+
+  return { node, show, wrong };
+}
+
+// A switch alone, without a text, leaves nothing out.
+function keepsAll(filter) {
+  return Object.keys(NO_FILTER).every((name) => name === "is_regex" || (filter[name] ?? null) === null);
 }
 
 const NO_FILTER = {

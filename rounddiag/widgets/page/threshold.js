@@ -12,11 +12,9 @@ function thresholdField(onSet, onDrag) {
     step: 0.01,
     "aria-label": "Threshold, logarithmic",
   });
-  const exact = textField("threshold", (value) => value > 0 && onSet(value), {
-    type: "number",
-    min: 0,
-    step: "any",
-  });
+  const line = wrongLine();
+  const exact = textField("threshold", setExact, line, { type: "number", step: "any" });
+  let now = 1;
   const beyond = element("span", { class: "rdx-beyond", "aria-live": "polite" });
   const node = element(
     "div",
@@ -25,9 +23,21 @@ function thresholdField(onSet, onDrag) {
     element("span", {}, "nat"),
     slider,
     beyond,
+    line.node,
   );
   const chosen = () => Number((10 ** Number(slider.value)).toPrecision(3));
 
+  function setExact(value) {
+    if (value > 0) onSet(value);
+    else exact.wrong(`threshold: above 0 is needed, so it stays ${number(now)} nat`);
+  }
+
+  // The words stay until there is another one.
+  exact.input.addEventListener("blur", () => {
+    if (exact.input.getAttribute("aria-invalid") !== "true") return;
+    exact.input.value = Number(now.toPrecision(3));
+    exact.input.setAttribute("aria-invalid", "false");
+  });
   slider.addEventListener("input", () => {
     exact.input.value = chosen();
     describe(chosen());
@@ -40,6 +50,7 @@ function thresholdField(onSet, onDrag) {
   }
 
   function show(value, counts) {
+    now = value;
     exact.set(Number(value.toPrecision(3)));
     slider.value = Math.log10(value);
     describe(value);
@@ -49,8 +60,8 @@ function thresholdField(onSet, onDrag) {
   return { node, show };
 }
 
-function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples }) {
-  if (!all) return "the filter keeps no token";
+function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples, why_none: why }) {
+  if (!all) return why;
   const share = number((100 * beyond) / all);
   return `${beyond.toLocaleString("en-US")} of ${counted(all, "token")} beyond (${share} %), in ${counted(samples, "sample")}`;
 }

@@ -58,14 +58,14 @@ function wireTo(model, { onTell, onError, onSilence }) {
     if (message.kind === "tell") return onTell(unpacked(message, buffers));
     if (message.kind !== "answer" || !asked) return undefined;
     if (!message.error) return asked.resolve(unpacked(message.result, buffers));
-    onError(message.error);
+    onError(message.error, asked.name);
     return asked.reject(Object.assign(new Error(message.error.message), message.error));
   }
 
   function ask(name, args = {}, buffers = []) {
     const id = (next += 1);
     return new Promise((resolve, reject) => {
-      waiting.set(id, { resolve, reject });
+      waiting.set(id, { resolve, reject, name });
       if (isClosed) return lose();
       expect();
       try {

@@ -60,9 +60,11 @@ function worstList({ onJump }) {
   const node = element("section", { class: "rdx-worst", "aria-label": "Worst" }, row, panel);
   const rows = () => [...list.querySelectorAll("button")];
   let [found, open, reached] = [{}, "tokens", { tokens: -1, rounds: -1, samples: -1 }];
+  let whyNone = "";
 
-  function show(worst) {
-    found = worst ?? {};
+  // Without any token, why there is none.
+  function show(worst, why = "") {
+    [found, whyNone] = [worst ?? {}, why];
     for (const tab of tabs) tab.hidden = Boolean(worst) && !(tab.dataset.name in worst);
     if (tabs.find((tab) => tab.dataset.name === open).hidden) open = "rounds";
     reached = { tokens: -1, rounds: -1, samples: -1 };
@@ -82,7 +84,7 @@ function worstList({ onJump }) {
     const isDifference = !("tokens" in found);
     what.textContent = entries.length ? said(isDifference ? "difference of mean |diff|" : "mean |diff|") : "";
     fill(list, ...entries.map((entry) => element("li", {}, worstRow(name, entry))));
-    if (!entries.length) fill(list, element("li", {}, sentence(isDifference ? NO_DIFFERENCE : none)));
+    if (!entries.length) fill(list, element("li", {}, sentence(whyNone || (isDifference ? NO_DIFFERENCE : none))));
     markReached();
   }
 

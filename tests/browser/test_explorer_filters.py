@@ -1,0 +1,111 @@
+"""Filters that keep nothing or are wrong, and cells that are not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+import rounddiag as rd
+from tests.browser.explorers import waits_for
+
+if TYPE_CHECKING:
+    from tests.browser.explored import Explored
+
+NOTHING = "the filter keeps no token"
+
+
+@pytest.fixture
+def without(explored: Explored, seen: rd.Batch) -> tuple[int, int]:
+    """Return a sample with fewer rounds than others, and a round that it lacks."""
+    last = rd.round_frame(seen).groupby("sample")["round"].max()
+    sample = next(one for one in explored.rows()[5:] if last[one] < last.max())
+    return sample, int(last[sample]) + 1
+
+
+def test_a_click_on_a_cell_that_is_not_there_says_so_and_moves_nothing(
+    explored: Explored, without: tuple[int, int]
+) -> None:
+    sample, round_ = without
+    before = explored.state
+    explored.click(explored.heatmap, round_, explored.rows().index(sample))
+    chosen = explored.find(".rdx-chosen")
+    expect(chosen).to_have_text(f"sample {sample} has no round {round_}")
+    explored.rest()
+    assert explored.state == before
+    explored.is_at(*before["current"].values())
+    expect(explored.find(".rdx-banner")).to_be_hidden()
+    explored.click(explored.heatmap, 0, explored.rows().index(sample))
+    expect(chosen).to_have_text("")
+    waits_for(explored.lab, "ex.current['sample']", sample)
+
+
+def test_a_box_over_cells_that_are_not_there_selects_nothing(
+    explored: Explored, without: tuple[int, int]
+) -> None:
+    sample, round_ = without
+    chosen = explored.find(".rdx-chosen")
+    explored.drag(explored.heatmap, (2, 3), (4, 6))
+    expect(chosen).to_contain_text("rounds")
+    row = explored.rows().index(sample)
+    explored.drag(explored.heatmap, (round_ - 0.4, row), (round_ + 0.4, row))
+    cells = {"samples": [sample], "rounds": [round_, round_]}
+    explored.knows("cells", cells)
+    expect(chosen).to_have_text("selected: nothing: these samples have no such rounds")
+    assert explored.lab.value("len(ex.selection)") == 0
+    explored.press("Escape")
+    explored.knows("cells", None)
+    expect(chosen).to_have_text("")
+    expect(explored.find(".rdx-cell-box:visible")).to_have_count(0)
+
+
+def test_text_is_applied_while_it_is_written(explored: Explored) -> None:
+    text = explored.field("text")
+    text.press_sequentially("click", delay=30)
+    explored.knows("filter", {**explored.state["filter"], "text": "click"})
+    expect(explored.find(".rdx-applying")).to_have_text("")
+    expect(text).to_be_focused()
+    expect(text).to_have_value("click")
+    explored.set("{'filter': {'text': 'type'}}")
+    expect(text).to_have_value("type")
+
+
+def test_half_an_expression_is_told_at_its_field_and_the_last_one_counts(
+    explored: Explored,
+) -> None:
+    explored.node.get_by_title("Regular expression").click()
+    text, wrong = explored.field("text"), explored.find(".rdx-filter > .rdx-wrong")
+    text.fill("click")
+    explored.knows(
+        "filter", {**explored.state["filter"], "text": "click", "is_regex": True}
+    )
+    num = explored.lab.value("len(ex.selection)")
+    text.fill("click(")
+    expect(wrong).to_contain_text("text: expected a regular expression of Python's re;")
+    expect(text).to_have_attribute("aria-invalid", "true")
+    assert "unterminated subpattern" in explored.lab.value("str(ex.last_error)")
+    assert explored.state["filter"]["text"] == "click"
+    assert explored.lab.value("len(ex.selection)") == num
+    text.fill(r"click\(")
+    expect(wrong).to_be_hidden()
+    expect(text).to_have_attribute("aria-invalid", "false")
+    waits_for(explored.lab, "ex.state['filter']['text']", r"click\(")
+
+
+def test_where_the_filter_keeps_nothing_every_part_says_that(
+    explored: Explored,
+) -> None:
+    explored.drag(explored.heatmap, (2, 3), (4, 6))
+    chosen = explored.find(".rdx-chosen")
+    expect(chosen).to_contain_text("rounds")
+    explored.field("text").fill("no such words")
+    expect(explored.find(".rdx-beyond")).to_have_text(NOTHING)
+    titles = explored.find(".rdx-overview .gtitle")
+    for index in (0, 1):
+        expect(titles.nth(index)).to_contain_text(NOTHING)
+    expect(explored.find(".rdx-worst-rows")).to_have_text(NOTHING)
+    expect(chosen).to_have_text(f"selected: nothing: {NOTHING} of these cells")
+    explored.node.get_by_role("button", name="Clear filter").click()
+    expect(chosen).to_contain_text("rounds")
+    expect(titles.nth(1)).not_to_contain_text(NOTHING)
