@@ -12,6 +12,7 @@ import torch
 from rounddiag.core.divergence import beyond, chi2, k1, k2, k3, prob_diff
 from rounddiag.core.totals import packed
 from rounddiag.errors import FrameError
+from rounddiag.schema import MEAN_COLUMNS, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,11 @@ class Measure:
     most: float = math.inf
     weight: str | None = None
 
+    @property
+    def more(self) -> list[str]:
+        """The columns beside `diff` that a token frame needs for it."""
+        return [] if self.column == "diff" else [self.column]
+
 
 def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Array]:
     """Compute in float64: the exponential of a large diff is no float32."""
@@ -63,8 +69,8 @@ def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., A
 
 
 MEASURES = {
-    "abs_diff": Measure(values=np.abs, in_rounds="mean_abs_diff"),
-    "diff": Measure(values=np.positive, in_rounds="mean_diff", is_signed=True),
+    "abs_diff": Measure(values=np.abs, in_rounds=MEAN_COLUMNS["abs_diff"]),
+    "diff": Measure(values=np.positive, in_rounds=MEAN_COLUMNS["diff"], is_signed=True),
     "prob_diff": Measure(values=np.positive, column="prob_diff", most=1),
     "k1": Measure(values=k1, is_signed=True),
     "k2": Measure(values=_wide(k2)),
@@ -84,7 +90,7 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
     Parameters
     ----------
     metric : str
-        A name in `schema.METRICS`.
+        A name in `schema.METRICS`, or the column of its mean.
     threshold : float
         Of `beyond`: importance ratios outside [1 / threshold, threshold].
 
@@ -107,14 +113,7 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
         )
     is_beyond = _wide(lambda diff: beyond(diff, threshold))
     known = {**MEASURES, "beyond": Measure(values=is_beyond, most=1)}
-    if metric not in known:
-        raise FrameError.build(
-            key="metric",
-            expected=f"one of {sorted(known)}",
-            found=repr(metric),
-            advice="Name one of these.",
-        )
-    return known[metric]
+    return known[metric_name(metric)]
 
 
 def prob_diffs(batch: Batch) -> Array:

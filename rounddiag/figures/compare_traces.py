@@ -66,10 +66,10 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
     unit = unit_of(compared.metric)
     for place, line in enumerate(compared.lines[1:], 1):
         found = rows[rows["name"] == compared.names[place]]
-        middle = found["difference"]
+        bars = intervals(found.assign(mean=found["difference"]), line.color)
         figure.add_scatter(
             x=found["round"].to_numpy() + compared.shift(place),
-            y=middle.to_numpy(),
+            y=found["difference"].to_numpy(),
             yaxis="y2",
             mode="markers",
             marker={
@@ -78,16 +78,7 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
                 "color": fills(found, line.color, compared.look.paper),
                 "line": {"color": line.color, "width": 1.5},
             },
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": (found["ci_high"] - middle).to_numpy(),
-                "arrayminus": (middle - found["ci_low"]).to_numpy(),
-                "color": line.color,
-                "thickness": 2,
-                "width": 0,
-                "visible": compared.layers["ci"],
-            },
+            error_y=bars if compared.layers["ci"] else None,
             customdata=[
                 _hover_row(line.name, row, unit) for _, row in found.iterrows()
             ],

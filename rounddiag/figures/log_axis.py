@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # An interval is drawn up to this factor beyond the means, and cut there.
 _REACH = 10.0
 # Room at either end, as a share of the axis.
-_ROOM = 0.06
+ROOM = 0.06
 # The shortest axis reaches over this factor: two of its ticks are on it.
 _LEAST = 6.0
 # Where 0 is drawn, as a share of the axis.
@@ -58,7 +58,7 @@ class LogAxis:
         low = lowest[lowest >= mean.min() / _REACH].min()
         highest = np.append(means["ci_high"], mean)
         high = highest[highest <= mean.max() * _REACH].max()
-        room = max((high / low) ** _ROOM, (_LEAST * low / high) ** 0.5)
+        room = max((high / low) ** ROOM, (_LEAST * low / high) ** 0.5)
         return cls(low=float(low / room), high=float(high * room))
 
     def raised(self, values: pd.Series[float]) -> pd.Series[float]:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rounddiag.core.measures import measure_of
-from rounddiag.figures.log_axis import LogAxis
+from rounddiag.figures.log_axis import ROOM, LogAxis
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # An interval is drawn up to this factor beyond the means, and cut there.
 _REACH = 2.0
-# Room at either end, as a share of the axis.
-_ROOM = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +46,7 @@ class LinearAxis:
             return cls(low=-1.0, high=1.0)
         ends = means[["mean", "ci_low", "ci_high"]].fillna(0).clip(-most, most)
         low, high = min(float(ends.min().min()), 0), max(float(ends.max().max()), 0)
-        room = _ROOM * (high - low)
+        room = ROOM * (high - low)
         return cls(low=low - room, high=high + room)
 
     def raised(self, values: pd.Series[float]) -> pd.Series[float]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.figures.canvas import cross
-from rounddiag.figures.means import HOVER, add_head, ends, fills, intervals
+import numpy as np
+
+from rounddiag.figures.means import (
+    HOVER,
+    add_head,
+    add_undefined,
+    ends,
+    fills,
+    intervals,
+)
 from rounddiag.figures.round_axis import FLOOR
 from rounddiag.figures.round_words import RIBBONS, hover_texts, tint
 from rounddiag.schema import NUM_SAMPLES, NUM_TOKENS
@@ -14,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.figures.round_lines import RoundLine
     from rounddiag.figures.round_scene import RoundScene
 
 # Points of 60 rounds must not touch in a figure of 400 pixels.
@@ -99,8 +106,10 @@ def add_means(
     for line in scene.lines:
         color = scene.marked(line, line.color)
         strokes = scene.look.muted if len(scene.lines) == 1 else line.color
+        x = (line.rows["round"] + line.shift).to_numpy()
+        hover = hover_texts(line, scene.unit)
         figure.add_scatter(
-            x=line.rows["round"] + line.shift,
+            x=x,
             y=scene.axis.placed(line.rows["mean"]),
             mode="lines+markers" if has_means else "markers",
             line={"color": strokes, "width": 1, "dash": line.dash},
@@ -112,27 +121,14 @@ def add_means(
                 "opacity": 1 if has_means else 0,
             },
             error_y=intervals(line.rows, strokes) if has_intervals else None,
-            customdata=hover_texts(line, scene.unit),
+            customdata=hover,
             hovertemplate=HOVER,
             cliponaxis=False,
         )
-        _add_undefined(figure, line, scene)
-
-
-def _add_undefined(figure: go.Figure, line: RoundLine, scene: RoundScene) -> None:
-    """Put a cross where a round has no mean: a gap alone would look like no round."""
-    is_without = line.rows["mean"].isna().to_numpy()
-    without = line.rows[is_without]
-    texts = hover_texts(line, scene.unit)
-    figure.add_scatter(
-        x=without["round"] + line.shift,
-        y=[scene.axis.bottom] * len(without),
-        mode="markers",
-        marker=cross(scene.look),
-        cliponaxis=False,
-        customdata=[text for text, cut in zip(texts, is_without, strict=True) if cut],
-        hovertemplate=HOVER,
-    )
+        without = np.flatnonzero(line.rows["mean"].isna())
+        low = np.full(len(without), scene.axis.bottom)
+        said = [hover[row] for row in without]
+        add_undefined(figure, x[without], low, said, scene.look)
 
 
 def add_counts(figure: go.Figure, scene: RoundScene) -> None:

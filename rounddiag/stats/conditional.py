@@ -89,6 +89,7 @@ def conditional(
     >>> conditional(batch, by="status")["status"].unique().tolist()
     ['failed', 'solved', 'truncated']
     """
+    metric = schema.metric_name(metric)
     measure = measure_of(metric)
     data = fair(data)
     tokens = known_tokens(data, measure)
@@ -118,10 +119,10 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
     FrameError
         If a frame lacks a column.
     """
-    needs_prob = measure.column == "prob_diff"
     if isinstance(data, Batch):
-        return token_frame(data, [_COLUMN, *(["prob_diff"] if needs_prob else [])])
+        return token_frame(data, [_COLUMN, *measure.more])
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
+    needs_prob = "prob_diff" in measure.more
     return data.assign(prob_diff=prob_diffs_of(data)) if needs_prob else data
 
 

@@ -10,13 +10,7 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core.open_columns import spread
 from rounddiag.errors import FrameError
-from rounddiag.stats.by import (
-    check_few,
-    numbered,
-    tokens_by,
-    values_of_batch,
-    values_of_frame,
-)
+from rounddiag.stats.by import tokens_by, values_of_batch, values_of_frame
 from rounddiag.stats.splits import Split
 
 if TYPE_CHECKING:
@@ -62,9 +56,9 @@ def parts_of_rounds(
     if by is None:
         return None
     if isinstance(data, Batch):
-        return _split(by, values_of_batch(data, by))
+        return Split.of(by, values_of_batch(data, by))
     num = rounds["num_tokens"].to_numpy()
-    return _split(by, values_of_frame(data, np.cumsum(num) - num, by))
+    return Split.of(by, values_of_frame(data, np.cumsum(num) - num, by))
 
 
 def parts_of_cohorts(
@@ -97,17 +91,11 @@ def parts_of_samples(
     if by is None:
         return None
     if by in samples or not isinstance(data, Batch):
-        return _split(by, tokens_by(samples, by))
+        return Split.of(by, tokens_by(samples, by))
     sample = data.rounds.sample.cpu().numpy()
     values = values_of_batch(data, by)
-    first = _one_a_sample(_split(by, values), sample)
-    return _split(by, spread(values[first], sample[first], len(samples)))
-
-
-def _split(by: str, values: Array) -> Split:
-    codes, names = numbered(by, values)
-    check_few(by, names)
-    return Split(name=by, values=names, codes=codes)
+    first = _one_a_sample(Split.of(by, values), sample)
+    return Split.of(by, spread(values[first], sample[first], len(samples)))
 
 
 def _one_a_sample(split: Split, sample: Array) -> Array:

@@ -75,8 +75,7 @@ def positions(
     """
     need_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
-    needed = [measure.column] if measure.column != "diff" else []
-    rounds, tokens = round_and_token_frames(batch, needed)
+    rounds, tokens = round_and_token_frames(batch, measure.more)
     first = first_places(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(by, 1)

@@ -76,8 +76,7 @@ def role_means(
     need_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
     roles = token_roles(batch, tagger)
-    more = [] if measure.column == "diff" else [measure.column]
-    rounds, tokens = round_and_token_frames(batch, more)
+    rounds, tokens = round_and_token_frames(batch, measure.more)
     values, sample = measured(tokens, measure), tokens["sample"].to_numpy()
     split = None if by is None else split_by(batch, tokens, by)
     cluster = clusters_of(batch)

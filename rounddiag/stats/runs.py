@@ -12,13 +12,15 @@ from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import prob_diffs, prob_diffs_of
 from rounddiag.core.pairs import check_pair
 from rounddiag.errors import FrameError
-from rounddiag.stats.by import check_few, numbered, values_of_batch, values_of_frame
+from rounddiag.stats.by import numbered
 from rounddiag.stats.given import need_frame
+from rounddiag.stats.parts import parts_of_rounds
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.stats.splits import Split
 
     Array = np.ndarray[Any, Any]
 
@@ -35,24 +37,25 @@ class Runs:
         `diff`, and `prob_diff` where it is known.
     names : ndarray, shape (num_rounds,), optional
         The group that a round's sample is in.
-    by : str, optional
-        What `values` are called.
-    values : ndarray
-        What `by` can be, ascending; nothing without it.
-    codes : ndarray of int, shape (num_rounds,)
-        Which of `values` each round has.
+    split : Split, optional
+        Which part each round is of.
     """
 
     rounds: pd.DataFrame
     tokens: dict[str, Array]
     names: Array | None
-    by: str | None
-    values: Array
-    codes: Array
+    split: Split | None
+
+    @property
+    def codes(self) -> Array:
+        """The number of the part that each round is of; 0 where there are no parts."""
+        if self.split is None:
+            return np.zeros(len(self.rounds), dtype=np.int64)
+        return self.split.codes
 
     def named(self, code: int) -> dict[str, Any]:
-        """Return the value of a code under its name; nothing without `by`."""
-        return {} if self.by is None else {self.by: self.values[code]}
+        """Return what a part is called under its name; nothing without parts."""
+        return {} if self.split is None else self.split.named(code)
 
     def aligned(self, *, last: bool) -> Array:
         """Return the index of each round; counted from the end, the last one is -1."""
@@ -95,13 +98,12 @@ class Runs:
 def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
     """Take the rounds of a batch."""
     rounds, diff = round_frame_and_diffs(batch)
-    found = None if by is None else values_of_batch(batch, by)
     names = None if batch.group_ids is None else np.asarray(batch.group_ids)
     return Runs(
         rounds=rounds,
         tokens={"diff": diff, "prob_diff": prob_diffs(batch)},
         names=None if names is None else names[rounds["sample"]],
-        **_split(by, found, len(rounds)),
+        split=parts_of_rounds(batch, rounds, by),
     )
 
 
@@ -112,22 +114,11 @@ def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Ru
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()
     begins = np.cumsum(num) - num
-    found = None if by is None else values_of_frame(tokens, begins, by)
     probs = prob_diffs_of(tokens)
     more = {} if probs is None else {"prob_diff": probs}
     return Runs(
         rounds=rounds,
         tokens={"diff": tokens["diff"].to_numpy(), **more},
         names=tokens["group_id"].to_numpy()[begins] if "group_id" in tokens else None,
-        **_split(by, found, len(rounds)),
+        split=parts_of_rounds(tokens, rounds, by),
     )
-
-
-def _split(by: str | None, found: Array | None, num_rounds: int) -> dict[str, Any]:
-    """Return the fields of `Runs` that say what is divided by what."""
-    if by is None or found is None:
-        nothing = np.zeros(num_rounds, dtype=np.int64)
-        return {"by": None, "values": nothing[:0], "codes": nothing}
-    codes, values = numbered(by, found)
-    check_few(by, values)
-    return {"by": by, "values": values, "codes": codes}

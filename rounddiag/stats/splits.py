@@ -1,8 +1,8 @@
-"""Parts that tokens are divided into: by their rounds, or by a column."""
+"""Parts that rows are divided into: by their rounds, or by a column."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Which part each token is of.
+    """Which part each token, round or sample is of.
 
     Attributes
     ----------
@@ -27,13 +27,30 @@ class Split:
         The column of a result that says the part.
     values : ndarray
         What the parts are called, in order.
-    codes : ndarray of int, shape (num_tokens,)
-        Which of them each token is of.
+    codes : ndarray of int, shape (num_rows,)
+        Which of them each row is of.
     """
 
     name: str
     values: Array
     codes: Array
+
+    @classmethod
+    def of(cls, name: str, column: Array) -> Split:
+        """Divide rows by the values of a column.
+
+        Raises
+        ------
+        FrameError
+            If they cannot be compared, or are more than 100.
+        """
+        codes, values = numbered(name, column)
+        check_few(name, values)
+        return cls(name=name, values=values, codes=codes)
+
+    def named(self, code: int) -> dict[str, Any]:
+        """Return what a part is called, under the name of the column."""
+        return {self.name: self.values[code]}
 
     def tell(self, found: pd.DataFrame, parts: Array, place: int = 0) -> None:
         """Say of each row of a result which part it is of.
@@ -70,12 +87,10 @@ def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split
         If there is no such column, or it has more than 100 values.
     """
     if not isinstance(data, Batch):
-        codes, values = numbered(by, tokens_by(tokens, by))
-    else:
-        codes, values = numbered(by, values_of_batch(data, by))
-        codes = np.repeat(codes, data.rounds.num_tokens.cpu().numpy())
-    check_few(by, values)
-    return Split(name=by, values=values, codes=codes)
+        return Split.of(by, tokens_by(tokens, by))
+    split = Split.of(by, values_of_batch(data, by))
+    num_tokens = data.rounds.num_tokens.cpu().numpy()
+    return replace(split, codes=np.repeat(split.codes, num_tokens))
 
 
 def split_first(tokens: pd.DataFrame) -> Split:
