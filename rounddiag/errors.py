@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typing_extensions import Self
 
 
@@ -50,6 +53,20 @@ class RounddiagError(ValueError):
         where = [str(file)] if file is not None else []
         where += [f"`{key}`"] if key is not None else []
         return cls(": ".join([*where, f"expected {expected}; found {found}. {advice}"]))
+
+
+def nearest(found: object, known: Iterable[str], otherwise: str) -> str:
+    """Advise the known name that is nearest to what was found, or something else.
+
+    Examples
+    --------
+    >>> nearest("K_3", ["abs_diff", "k3"], "Name one of these.")
+    "Did you mean 'k3'?"
+    >>> nearest("reward", ["abs_diff", "k3"], "Name one of these.")
+    'Name one of these.'
+    """
+    close = get_close_matches(str(found).lower(), known, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
 class BatchError(RounddiagError):

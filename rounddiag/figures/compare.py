@@ -21,6 +21,7 @@ from rounddiag.figures.round_lines import MAX_LINES
 from rounddiag.figures.signed_scale import scale_of
 from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
+from rounddiag.schema import metric_name
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
 
@@ -100,6 +101,7 @@ def plot_compare(
     'difference of means [nat]'
     """
     look, drawn = theme_of(theme), layers_of(layers, *_LAYERS)
+    metric = metric_name(metric)
     found, pair = _of_pair(named(batches), a, b)
     compared = Compared(
         names=[*found],

@@ -17,7 +17,7 @@ from rounddiag.figures.round_lines import key_lines
 from rounddiag.figures.round_words import unit_of
 from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND
+from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
 
@@ -109,6 +109,7 @@ def plot_conditional(
     >>> rd.plot_conditional(batch).layout.yaxis.title.text
     'mean |old - rollout| log-prob [nat]'
     """
+    metric = metric_name(metric)
     look, drawn = theme_of(theme), _layers(layers, metric)
     data, pair = of_pair(data, a, b)
     found = conditional(data, metric=metric, by=by)

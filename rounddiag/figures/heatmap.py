@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, nearest
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
 from rounddiag.figures.gaps import add_missing, add_undefined
@@ -20,7 +20,7 @@ from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import of_pair, rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import DIFFERENCE
+from rounddiag.schema import DIFFERENCE, MEAN_COLUMNS, mean_column
 from rounddiag.stats.combining import AGGREGATES, combined
 from rounddiag.stats.ordering import Order, ordered
 from rounddiag.stats.pools import Pooling, Rows, samples_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name)
+_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name, *MEAN_COLUMNS)
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 
 
@@ -63,7 +63,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         rounds, of a high reward; or those of the same group together. Or a list of
         samples, and none but these; a frame need not have rows of all.
     metric : str
-        What the colour shows: `mean_abs_diff`, `mean_diff`, `max_abs_diff`, `k3`; or
+        What the colour shows: `mean_abs_diff` or `mean_diff`, which may be called
+        `abs_diff` and `diff` as in `round_summary`; `max_abs_diff`, `k3`; or
         `prob_diff`, the mean |difference of probabilities|, or `beyond`, the share of
         tokens whose importance ratio is beyond 2, which a frame has if
         `rounddiag.stats.cell_frame` made it; or `difference`, from another batch, of a
@@ -119,6 +120,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     >>> figure.layout.yaxis.title.text
     'sample, worst first'
     """
+    metric = mean_column(metric)
     for key, value, known in (
         ("metric", metric, _METRICS),
         ("pooling", pooling, ("max", "mean")),
@@ -189,7 +191,7 @@ def _check(key: str, value: str, known: tuple[str, ...]) -> None:
             key=key,
             expected=f"one of {list(known)}",
             found=repr(value),
-            advice="Leave it out for the default.",
+            advice=nearest(value, known, "Leave it out for the default."),
         )
 
 

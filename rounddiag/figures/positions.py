@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.core.measures import measure_of
 from rounddiag.figures import means
 from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.layers import layers_of
@@ -17,6 +16,7 @@ from rounddiag.figures.place_panels import (
 )
 from rounddiag.figures.sources import of_pair, positions_of
 from rounddiag.figures.theme import theme_of
+from rounddiag.schema import metric_name
 from rounddiag.stats.places import check_by
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def plot_positions(
     """
     look, drawn = theme_of(theme), layers_of(layers, "ci", "counts")
     check_by(by)
-    measure_of(metric)  # an unknown one is told, whatever the data
+    metric = metric_name(metric)
     data, pair = of_pair(data, a, b)
     found = positions_of(data, by, metric).reset_index(drop=True)
     if found.empty:

@@ -15,7 +15,7 @@ from rounddiag.figures.round_lines import key_lines, lines_of
 from rounddiag.figures.round_words import unit_of
 from rounddiag.figures.sources import of_pair, role_means_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS
+from rounddiag.schema import METRICS, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +107,7 @@ def plot_roles(
     'typed text'
     """
     look, drawn = theme_of(theme), layers_of(layers, "ci", "counts")
+    metric = metric_name(metric)
     data, pair = of_pair(data, a, b)
     found = role_means_of(data, tagger, metric=metric, by=by)
     title = "Mismatch by what tokens are for"

@@ -30,7 +30,7 @@ from rounddiag.figures.round_words import (
 )
 from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import ROUND
+from rounddiag.schema import ROUND, metric_name
 from rounddiag.stats import survivors, worst_round
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """
+    metric = metric_name(metric)
     options = RoundOptions(
         metric=metric, weight=weight, by=by, last_aligned=last_aligned
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from rounddiag.schema.column import Column as Column
 from rounddiag.schema.column import Table as Table
 from rounddiag.schema.column import count, nat, number
+from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
+from rounddiag.schema.metrics import mean_column as mean_column
+from rounddiag.schema.metrics import metric_name as metric_name
 from rounddiag.schema.pair import Pair as Pair
 
 SAMPLE = count("sample", "sample", "int32")
@@ -32,8 +35,8 @@ NUM_SAMPLES = count("num_samples", "samples that reach the round")
 # Aggregates are named alike in every table that has them, and mean the same there:
 # over the tokens of the row whose diff is finite.
 _MEANS = (
-    nat("mean_abs_diff", METRICS["abs_diff"].meaning, "float64"),
-    nat("mean_diff", METRICS["diff"].meaning, "float64"),
+    nat(MEAN_COLUMNS["abs_diff"], METRICS["abs_diff"].meaning, "float64"),
+    nat(MEAN_COLUMNS["diff"], METRICS["diff"].meaning, "float64"),
 )
 _MAX = nat("max_abs_diff", "largest |old - rollout| log-prob", "float64")
 _AGGREGATES = (*_MEANS, _MAX, METRICS["k3"])

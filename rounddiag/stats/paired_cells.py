@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.core.pairs import told
-from rounddiag.schema import ROUNDS
+from rounddiag.schema import ROUNDS, mean_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,7 @@ def paired_cells(
     >>> paired_cells(before, after, partners(["x"], ["x"]))["difference"].tolist()
     [0.75]
     """
+    metric = mean_column(metric)
     for frame in (before, after):
         ROUNDS.require(frame.columns, *ROUNDS.keys, "num_tokens", metric)
     first = before[["sample", "round", "num_tokens", metric]].rename(

@@ -59,7 +59,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         to 20; `beyond`, the share of tokens with :math:`e^d` outside
         [1 / threshold, threshold]; `prob_diff`, verl's |difference of probabilities|.
         As trainers log them: `train_rollout_logprob_abs_diff` (slime: |d| by sample)
-        and `mismatch_kl` (prime-rl: k3 by token), whatever `weight` is.
+        and `mismatch_kl` (prime-rl: k3 by token), whatever `weight` is. The columns of
+        means, `mean_abs_diff` and `mean_diff`, are names of their metrics everywhere.
     weight : {"token", "sample"}
         What counts alike in `mean`.
     ci : float
@@ -123,6 +124,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     0     -2   0.0
     1     -1   1.0
     """
+    metric = schema.metric_name(metric)
     how = Estimator(measure=measure_of(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
     if isinstance(batch, Batch):

@@ -105,11 +105,16 @@ def test_a_frame_tells_probabilities_by_either_column() -> None:
     assert prob_diffs_of(token_frame(batch)) is None
 
 
+def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
+    assert measure_of("mean_abs_diff") is MEASURES["abs_diff"]
+    assert measure_of("mean_diff") is MEASURES["diff"]
+
+
 def test_an_unknown_metric_is_refused() -> None:
     message = (
         "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
         " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
-        " found 'kl'. Name one of these."
+        " found 'kl'. Did you mean 'k3'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         measure_of("kl")

@@ -155,23 +155,32 @@ def test_no_round_is_said_instead_of_drawn() -> None:
     assert figure.data == ()
 
 
+@pytest.mark.parametrize(("metric", "column"), [("abs_diff", 0), ("diff", 1)])
+def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
+    other = ("mean_abs_diff", "mean_diff")[column]
+    figure = plot_heatmap(hand_batch(), metric=metric)
+    assert figure == plot_heatmap(hand_batch(), metric=other)
+
+
+METRICS = (
+    "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff', 'beyond',"
+    " 'difference', 'abs_diff', 'diff']"
+)
+
+
 @pytest.mark.parametrize(
-    ("option", "known"),
+    ("option", "value", "known", "advice"),
     [
-        (
-            "metric",
-            "['mean_abs_diff', 'mean_diff', 'max_abs_diff', 'k3', 'prob_diff',"
-            " 'beyond', 'difference']",
-        ),
-        ("pooling", "['max', 'mean']"),
+        ("metric", "abs diff", METRICS, "Did you mean 'abs_diff'?"),
+        ("metric", "reward", METRICS, "Leave it out for the default."),
+        ("pooling", "median", "['max', 'mean']", "Did you mean 'mean'?"),
     ],
 )
-def test_an_unknown_option_is_told(option: str, known: str) -> None:
-    message = (
-        f"`{option}`: expected one of {known}; found 'median'."
-        " Leave it out for the default."
-    )
-    options: dict[str, Any] = {option: "median"}
+def test_an_unknown_option_is_told(
+    option: str, value: str, known: str, advice: str
+) -> None:
+    message = f"`{option}`: expected one of {known}; found {value!r}. {advice}"
+    options: dict[str, Any] = {option: value}
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_heatmap(hand_batch(), **options)
 

@@ -110,11 +110,19 @@ def test_an_unknown_layer_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("metric", "column"), [("abs_diff", "mean_abs_diff"), ("diff", "mean_diff")]
+)
+def test_a_metric_goes_by_the_column_of_its_mean_too(metric: str, column: str) -> None:
+    figure = plot_rounds(hand_batch(), metric=column)
+    assert figure == plot_rounds(hand_batch(), metric=metric)
+
+
 def test_an_unknown_metric_is_told() -> None:
     fails(
         "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
         " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
-        " found 'kl'. Name one of these.",
+        " found 'kl'. Did you mean 'k3'?",
         hand_batch(),
         metric="kl",
     )

@@ -1,0 +1,54 @@
+"""Names of metrics, and of the columns that have their means."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import rounddiag as rd
+from rounddiag import stats
+from rounddiag.errors import FrameError
+from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, mean_column, metric_name
+from tests.batches import hand_batch
+
+
+def test_a_metric_is_found_by_its_name_and_by_its_column() -> None:
+    assert [metric_name(name) for name in METRICS] == [*METRICS]
+    assert [metric_name(mean_column(name)) for name in METRICS] == [*METRICS]
+
+
+def test_columns_of_means_are_columns_of_frames() -> None:
+    assert {*MEAN_COLUMNS.values()} <= {column.name for column in ROUNDS.columns}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("kl", "Did you mean 'k3'?"),
+        ("ABS_DIFF", "Did you mean 'abs_diff'?"),
+        ("max_abs_diff", "Did you mean 'abs_diff'?"),
+        ("reward", "Name one of these."),
+        (["k3"], "Did you mean 'k3'?"),
+    ],
+)
+def test_the_nearest_name_is_told(name: str, advice: str) -> None:
+    message = (
+        "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
+        " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
+        f" found {name!r}. {advice}"
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        metric_name(name)
+
+
+@pytest.mark.parametrize("metric", ["abs_diff", "diff"])
+def test_either_name_gives_the_same(metric: str) -> None:
+    batch, column = hand_batch(), mean_column(metric)
+    for make in (rd.round_summary, stats.conditional, stats.positions):
+        assert make(batch, metric=column).equals(make(batch, metric=metric))
+    for plot in (rd.plot_conditional, rd.plot_positions):
+        assert plot(batch, metric=column) == plot(batch, metric=metric)
+    assert rd.plot_compare([batch, batch], metric=column) == rd.plot_compare(
+        [batch, batch], metric=metric
+    )
