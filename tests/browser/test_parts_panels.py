@@ -124,7 +124,13 @@ def test_rounds_are_chosen_by_mouse_and_by_arrow_keys(
     page.page.keyboard.press("End")
     page.page.keyboard.press("Home")
     assert page.said == [["round", 2], ["round", 3], ["round", 7], ["round", 0]]
+    edges = "return [...document.querySelector('.rdx-strip-list').classList];"
+    assert page.run(edges) == ["rdx-strip-list", "rdx-more-after"]
     page.run("strip.mark(7);")
+    page.page.wait_for_function(
+        "document.querySelector('.rdx-strip-list.rdx-more-before')"
+    )
+    assert page.run(edges) == ["rdx-strip-list", "rdx-more-before"]
     assert cards.nth(7).get_attribute("aria-current") == "true"
     assert page.run("return document.querySelector('.rdx-strip-list').scrollLeft;") > 0
     assert page.find('.rdx-card[tabindex="0"]').count() == 1
@@ -190,9 +196,11 @@ def test_each_row_of_the_worst_is_a_jump(page: PartsPage) -> None:
     page.run("worst.show(found);")
     rows = page.find(".rdx-worst-rows button")
     assert page.texts(".rdx-worst-rows button > *") == [
-        *(" go↵", "3.1.4", "-3.25"),
-        *("<b>", "0.2.0", "+0.5"),
+        *(" go↵", "3", "1", "4", "-3.25"),
+        *("<b>", "0", "2", "0", "+0.5"),
     ]
+    heads = page.texts(".rdx-worst-head > *")
+    assert heads == ["text", "sample", "round", "token", "diff"]
     rows.nth(1).click()
     rows.nth(1).press("ArrowUp")
     page.run("worst.next(); worst.next();")
@@ -221,3 +229,13 @@ def test_lists_of_the_worst_are_changed_by_mouse_and_keys(page: PartsPage) -> No
     ]
     page.run("worst.next();")
     assert page.said == []
+
+
+def test_a_table_rounds_what_was_measured_and_no_numbers_of_samples(
+    page: PartsPage,
+) -> None:
+    page.run("""const table = tableOf(['sample', 'diff', 'piece'],
+      [[12345, 0.123456, ' a\\n'], [7, -0, null]]);
+      document.querySelector('.rdx').replaceChildren(table);""")
+    assert page.texts("th") == ["sample", "diff", "piece"]
+    assert page.texts("td") == ["12345", "0.123", " a↵", "7", "0", ""]

@@ -140,9 +140,11 @@ class ExplorerPage {
 
   async showFigure(trajectory) {
     const question = this.store.figure(trajectory, this.state, this.theme.now());
-    const found = await this.wire.latest("figure", question).catch(ignored);
+    const found = await this.wire.latest("figure", question).catch(() => null);
+    if (found === undefined) return; // there is a newer one
     if (found && found !== this.drawn) await this.sample.showFigure(found.figure);
     this.drawn = found ?? this.drawn;
+    this.sample.figure.still();
   }
 
   // A cell of one sample is a place; one of several, Python knows the worst in.

@@ -2,9 +2,14 @@
 const CONFIG = { displaylogo: false, responsive: false };
 const TEXT = new TextDecoder();
 
-function figureView({ library, label, onZoom, onDrawn }) {
+// Until something is drawn it has a height; what is drawn later is pale before it is.
+function figureView({ library, label, height = 0, onZoom, onDrawn }) {
   const plot = element("div", { class: "rdx-plot" });
-  const node = element("div", { class: "rdx-figure", role: "group", "aria-label": label }, plot);
+  const attributes = { class: "rdx-figure", role: "group", "aria-label": label, "data-drawing": true };
+  const node = element("div", attributes, plot);
+  const reserve = (pixels) => (node.style.minHeight = `${pixels}px`);
+  const still = () => delete node.dataset.drawing;
+  reserve(height);
   let layout = null;
 
   const follow = new ResizeObserver(() => {
@@ -17,11 +22,13 @@ function figureView({ library, label, onZoom, onDrawn }) {
 
   async function draw(json, more = {}) {
     const figure = JSON.parse(TEXT.decode(json));
+    reserve(figure.layout.height);
     const plotly = await library();
     const isFirst = layout === null;
     layout = { ...figure.layout, ...more, width: Math.floor(node.clientWidth) || 600, autosize: false };
     await plotly.react(plot, figure.data, layout, CONFIG);
     if (isFirst) plot.on("plotly_relayout", onRelayout);
+    still();
     onDrawn?.();
   }
 
@@ -47,6 +54,8 @@ function figureView({ library, label, onZoom, onDrawn }) {
   return {
     node,
     draw,
+    wait: () => (node.dataset.drawing = ""),
+    still,
     axis,
     meta: () => layout?.meta ?? null,
     height: () => layout?.height ?? 300,

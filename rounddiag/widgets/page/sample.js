@@ -40,6 +40,7 @@ function samplePane({ library, store, onPlace }) {
   function show(trajectory, place, threshold) {
     [found, current, shots] = [trajectory, place, null];
     title.textContent = titleOf(trajectory);
+    plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, null);
     find.again();
@@ -77,7 +78,7 @@ function samplePane({ library, store, onPlace }) {
     title: () => title.textContent,
     close: () => {
       plot.close();
-      strip.free();
+      strip.close();
       screens.free();
     },
   };

@@ -29,6 +29,9 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
     live.forEach((picture) => picture.free());
     live = [];
     views = viewsOf(now, full);
+    const { width, height } = views.current?.shot ?? {};
+    // The next one will likely have the same shape.
+    if (width) seen.style.setProperty("--ratio", width / height);
     fill(seen, ...screenNodes(views, now, largeButton, figureOf));
     large.show(views);
     if (views.current?.shot) want(views.current.shot);
@@ -80,7 +83,7 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   if (without) return [sentence("This sample has no screenshots.")];
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot was seen before round ${round}.`)];
-  if (!current.shot) return [sentence(`Screenshot ${screenshot} is on its way.`)];
+  if (!current.shot) return [screenFigure(current, comingPicture(screenshot), "rdx-current")];
   const isSame = before?.round.screenshot === current.round.screenshot;
   return [
     screenFigure(current, largeButton(figureOf(current, screenName(current))), "rdx-current"),
@@ -91,6 +94,11 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   ];
 }
 
+function comingPicture(index) {
+  const text = `Screenshot ${index} is on its way.`;
+  return element("div", { class: "rdx-picture rdx-coming", role: "status" }, text);
+}
+
 function screenFigure(view, picture, name) {
   const node = element(
     "figure",
@@ -98,7 +106,7 @@ function screenFigure(view, picture, name) {
     picture,
     element("figcaption", {}, ...screenCaption(view)),
   );
-  if (view.shot.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
+  if (view.shot?.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
   return node;
 }
 
@@ -109,7 +117,7 @@ function screenName({ round, shot }) {
 function screenCaption({ round, shot }) {
   const { action } = round;
   const isLost = POINTING.includes(action.kind) && !action.point && !action.end_point;
-  const size = shot.width ? `${shot.width} × ${shot.height}` : "";
+  const size = shot?.width ? `${shot.width} × ${shot.height}` : "";
   return [
     element("b", {}, `round ${round.round}`),
     element("span", { class: "rdx-caption-action" }, visible(action.label)),

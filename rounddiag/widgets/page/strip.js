@@ -18,6 +18,7 @@ function roundStrip({ onRound }) {
         ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]),
       );
       mark(marked);
+      fade();
     }
     const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
     trajectory.rounds.forEach((round, at) => {
@@ -44,13 +45,28 @@ function roundStrip({ onRound }) {
     pictures.clear();
   }
 
+  // An edge fades where there is more than is seen.
+  function fade() {
+    const rest = list.scrollWidth - list.clientWidth - list.scrollLeft;
+    list.classList.toggle("rdx-more-before", list.scrollLeft > 1);
+    list.classList.toggle("rdx-more-after", rest > 1);
+  }
+
+  const follow = new ResizeObserver(fade);
+  follow.observe(list);
+  list.addEventListener("scroll", fade, { passive: true });
   const choose = (button) => onRound(Number(button.dataset.round));
   list.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button) choose(button);
   });
   walkWithArrows(list, buttons, choose);
-  return { node, show, mark, free };
+  function close() {
+    follow.disconnect();
+    free();
+  }
+
+  return { node, show, mark, close };
 }
 
 function roundCard({

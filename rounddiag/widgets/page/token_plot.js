@@ -1,7 +1,14 @@
 // The tokens of a sample as a figure, with a line where the current one stands.
+const USUAL_HEIGHT = 562; // of `plot_trajectory`, so that nothing jumps when it comes
+
 function tokenPlot({ library, onToken }) {
   const line = element("div", { class: "rdx-here", hidden: true });
-  const view = figureView({ library, label: "Tokens of the sample", onDrawn: redraw });
+  const view = figureView({
+    library,
+    label: "Tokens of the sample",
+    height: USUAL_HEIGHT,
+    onDrawn: redraw,
+  });
   view.node.append(line);
   const hand = pointing(view, { onClick: ({ x }) => nearest(x) });
   let [trajectory, current] = [null, null];

@@ -43,7 +43,9 @@ function tokenText({ onToken, onObservation }) {
     move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
     move("span", place && token !== null ? spanOfToken(chunks, place.first + token) : null);
     const target = chosen.span ?? chosen.head;
-    if (target) reveal(scroller, target, chosen.span ? Infinity : 8);
+    if (!target) return;
+    reveal(scroller, target, chosen.span ? Infinity : 8);
+    uncoverHead(scroller);
   }
 
   function move(what, to) {
@@ -61,6 +63,15 @@ function tokenText({ onToken, onObservation }) {
 
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
   return { node, show, mark, setThreshold, search, nextHit: hits.next };
+}
+
+// Scroll on until no head of a round covers half of the one before.
+function uncoverHead(scroller) {
+  const { top } = scroller.getBoundingClientRect();
+  for (const head of scroller.querySelectorAll(".rdx-round-head")) {
+    const at = head.getBoundingClientRect();
+    if (at.top > top && at.top < top + at.height) scroller.scrollBy({ top: at.top - top });
+  }
 }
 
 function tokenTip({ tokens, name_a: a, name_b: b }, index) {

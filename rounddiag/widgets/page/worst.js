@@ -3,11 +3,12 @@
 const WORST = {
   tokens: {
     label: "Tokens",
-    what: () => "largest |diff| first: sample.round.token, diff in nats",
+    what: () => "largest |diff| first, in nats",
+    heads: ["text", "sample", "round", "token", "diff"],
     none: "No token has a finite diff.",
     cells: ({ piece, diff, sample, round, token }) => [
       visible(piece || "‥"),
-      `${sample}.${round}.${token}`,
+      ...[sample, round, token].map(String),
       signed(diff),
     ],
     title: ({ sample, round, token }) => `sample ${sample}, round ${round}, token ${token}`,
@@ -73,7 +74,7 @@ function worstList({ onJump }) {
 
   function choose(name) {
     open = name;
-    const { none, what: said } = WORST[name];
+    const { none, what: said, heads = [] } = WORST[name];
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", String(tab.dataset.name === name));
       tab.tabIndex = tab.dataset.name === name ? 0 : -1;
@@ -83,7 +84,13 @@ function worstList({ onJump }) {
     const entries = found[name] ?? [];
     const isDifference = !("tokens" in found);
     what.textContent = entries.length ? said(isDifference ? "difference of mean |diff|" : "mean |diff|") : "";
-    fill(list, ...entries.map((entry) => element("li", {}, worstRow(name, entry))));
+    const head = heads.map((text) => element("span", { class: "rdx-cell" }, text));
+    const rowOf = (...parts) => element("li", {}, ...parts);
+    fill(
+      list,
+      heads.length > 0 && rowOf(element("div", { class: "rdx-worst-head" }, ...head)),
+      ...entries.map((entry) => rowOf(worstRow(name, entry))),
+    );
     if (!entries.length) fill(list, element("li", {}, sentence(whyNone || (isDifference ? NO_DIFFERENCE : none))));
     markReached();
   }
