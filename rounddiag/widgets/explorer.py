@@ -9,7 +9,7 @@ from rounddiag.widgets.cells import replace_in_cell
 from rounddiag.widgets.code import code_of
 from rounddiag.widgets.opening import opened
 from rounddiag.widgets.overview import figure_of
-from rounddiag.widgets.preview import Preview, show_widget
+from rounddiag.widgets.preview import Preview
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import box_of
 from rounddiag.widgets.view import View, told_error
@@ -184,11 +184,13 @@ class Explorer:
     def close(self) -> None:
         """Take it off the page, and free what was worked out for it.
 
-        A picture of what was last seen stays in its place. Display it again to have it
+        A picture of what was last seen stays there, and a word that it is closed; one
+        that was taken before the last choice is said to be. Display it again to have it
         back; functions given to `on_select` are forgotten.
         """
         if self._view is not None:
             self._view.close()
+            self._preview.close()
         self._view = None
         self._callbacks.clear()
         self._session.forget()
@@ -205,9 +207,8 @@ class Explorer:
 
     def _ipython_display_(self) -> None:
         replace_in_cell(self)
-        self._preview.show()
         self._view = self._view or View(self._answer)
-        show_widget(self._view)
+        self._preview.show(self._view)
 
     def _answer(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":

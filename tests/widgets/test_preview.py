@@ -69,6 +69,25 @@ def test_the_picture_of_a_page_takes_its_place(shown: list[Any]) -> None:
     explorer.close()
 
 
+def test_where_a_closed_one_was_it_says_so(shown: list[Any]) -> None:
+    closed = "The explorer is closed. Display it again to go on."
+    explorer = explore(hand_batch())
+    explorer._ipython_display_()
+    explorer.close()
+    explorer.close()
+    assert shown[1][2].updates == [{"text/plain": closed}]
+    explorer._ipython_display_()
+    assert shown[3][1] == "x"  # one output, wherever it is shown
+    explorer._answer("snapshot", {}, [b"jpeg"])
+    explorer.close()
+    explorer._ipython_display_()
+    explorer.state = {"metric": "k3"}
+    explorer.close()
+    earlier = f"{closed} The picture was taken before what was chosen last."
+    words = [shown[index][2].updates for index in (3, 5)]
+    assert words == [[{"text/plain": closed}], [{"text/plain": earlier}]]
+
+
 def test_a_closed_explorer_can_be_shown_again(shown: list[Any]) -> None:
     explorer = explore(hand_batch())
     explorer._ipython_display_()
