@@ -54,7 +54,8 @@ def conditional(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`. Of a file that holds the
+        A batch, or a token frame with `rollout_log_prob`, whose intervals are of groups
+        if it has `group_id`. Of a file that holds the
         worst samples beside drawn ones, those drawn count.
     metric : str
         What is averaged, as in `round_summary`.
@@ -99,8 +100,7 @@ def conditional(
     num = len(edges)
     cell = split.codes * num + prob_bin(prob, edges)
     sample = tokens["sample"].to_numpy()
-    clusters = clusters_of(data) if isinstance(data, Batch) else None
-    means = cell_means(values, cell, sample, clusters, measure=measure)
+    means = cell_means(values, cell, sample, clusters_of(data), measure=measure)
     means["prob"] = cell_means(prob, cell, sample)["mean"]
     where = means.pop("cell").to_numpy()
     means.insert(0, "prob_low", np.array([*edges[:-1], np.nan])[where % num])

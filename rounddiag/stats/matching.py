@@ -63,14 +63,11 @@ class Side:
         runs = runs_of_frame(data, a="old", b="rollout", by=None)
         known = data.drop_duplicates("sample")
         samples = known["sample"].to_numpy()
-        cluster = np.arange(samples.max(initial=-1) + 1)
-        if "group_id" in known:
-            cluster[samples] = pd.factorize(known["group_id"], use_na_sentinel=False)[0]
         ids = known["sample_id"].tolist() if "sample_id" in known else None
         return cls(
             rounds=_with_totals(runs, measure),
             num_samples=len(samples),
-            cluster=cluster,
+            cluster=clusters_of(data),
             places={name: int(samples[at]) for name, at in places_of(ids).items()},
         )
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.clusters import clusters_of
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+
+    from rounddiag.batch import Batch
 
     Array = np.ndarray[Any, Any]
 
@@ -37,7 +38,8 @@ def standardised(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`. Of a file that holds the
+        A batch, or a token frame with `rollout_log_prob`, and `group_id` where few
+        groups are marked. Of a file that holds the
         worst samples beside drawn ones, those drawn count.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
@@ -78,8 +80,7 @@ def standardised(
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, values = tokens["round"].to_numpy(), measured(tokens, measure)
     sample = tokens["sample"].to_numpy()
-    clusters = clusters_of(data) if isinstance(data, Batch) else None
-    found = cell_means(values, index, sample, clusters, measure=measure)
+    found = cell_means(values, index, sample, clusters_of(data), measure=measure)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     if not used.all():

@@ -137,6 +137,16 @@ def test_the_intervals_of_a_batch_are_of_its_groups() -> None:
     assert (found["ci_low"][0], found["ci_high"][0]) == pytest.approx(expected)
 
 
+def test_the_intervals_of_a_frame_are_of_its_groups_too() -> None:
+    old = torch.arange(24.0)[:, None]
+    names = tuple(f"{i // 2:02}" for i in range(24))
+    batch = padded(torch.ones(24, 1), old, torch.zeros(24, 1), group_ids=names)
+    tokens = rd.token_frame(batch, ["rollout_log_prob"])
+    tokens["group_id"] = [names[sample] for sample in tokens["sample"]]
+    pd.testing.assert_frame_equal(conditional(tokens), conditional(batch))
+    pd.testing.assert_frame_equal(standardised(tokens), standardised(batch))
+
+
 def test_the_worst_samples_of_a_file_do_not_count() -> None:
     columns = {"picked": np.array(["random", "worst", "random"])}
     batch = hand_batch(sample_columns=columns, meta={"capture": {"rounds": []}})
