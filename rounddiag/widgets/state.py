@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rounddiag.errors import FrameError
 from rounddiag.figures.coloring import UNDERLINED
-from rounddiag.schema import ROUNDS
+from rounddiag.schema import MEAN_COLUMNS, ROUNDS, mean_column, metric_name
 from rounddiag.stats.ordering import Order
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
 # column of a round frame that holds its mean.
-METRICS = {
-    "abs_diff": "mean_abs_diff",
-    "diff": "mean_diff",
-    "prob_diff": "prob_diff",
-    "k3": "k3",
-}
+METRICS = {name: mean_column(name) for name in ("abs_diff", "diff", "prob_diff", "k3")}
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
@@ -146,6 +141,8 @@ class State:
         return plain
 
     def _made(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
+        if key == "metric" and value in MEAN_COLUMNS.values():
+            return metric_name(value)
         if key in ("filter", "current"):
             return _replaced(key, getattr(self, key), value)
         if key == "cells" and value is not None and not isinstance(value, Cells):

@@ -45,6 +45,11 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
     assert changed.current == Place(sample=2, round=1, token=5)
 
 
+def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
+    assert State.of({"metric": "mean_abs_diff"}).metric == "abs_diff"
+    assert State.of({"metric": "mean_diff"}).metric == "diff"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
