@@ -20,6 +20,7 @@ from rounddiag.widgets.overview import (
 )
 from rounddiag.widgets.pictures import picture, thumbnails
 from rounddiag.widgets.trajectory import trajectory_of
+from rounddiag.widgets.worst import with_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,6 +128,7 @@ class Answers:
     def _table(self) -> dict[str, Any]:
         chosen = self._session.selected(self._session.shown.tokens)
         worst = worst_tokens(chosen, num=_MAX_ROWS)
+        worst = with_pieces(self._session.original, worst)
         return {
             "columns": [*worst.columns],
             "rows": worst.to_numpy().tolist(),

@@ -30,13 +30,14 @@ def worst_of(batch: Batch, tokens: pd.DataFrame) -> dict[str, pd.DataFrame]:
         `tokens`, with the `piece` of each, `rounds` and `samples`.
     """
     return {
-        "tokens": _with_pieces(batch, worst_tokens(tokens)),
+        "tokens": with_pieces(batch, worst_tokens(tokens)),
         "rounds": worst_cells(tokens),
         "samples": _with_names(batch, worst_samples(tokens)),
     }
 
 
-def _with_pieces(batch: Batch, worst: pd.DataFrame) -> pd.DataFrame:
+def with_pieces(batch: Batch, worst: pd.DataFrame) -> pd.DataFrame:
+    """Add the text of each token, as `piece`, to a frame with their places."""
     if batch.is_redacted:
         return worst.assign(piece=NO_TEXT)
     starts = round_frame(batch)[["sample", "round", "start"]]

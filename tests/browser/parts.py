@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     *("tokenText", "focusPanel", "roundStrip", "screenViewer", "worstList"),
-    *("controlBar", "number", "unpacked"),
+    *("controlBar", "number", "unpacked", "tableOf"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>

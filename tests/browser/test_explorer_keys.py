@@ -165,7 +165,8 @@ def test_t_shows_the_selection_as_a_table(
     diff = tokens["diff"][is_cell]
     first = sheet.locator("tbody tr").first.locator("td").all_text_contents()
     largest = float(diff.iloc[worst(tokens[is_cell])])
-    assert first == ["35", "4", "3", number(largest)]
+    text = tokens["text"][is_cell].iloc[3]
+    assert first == ["35", "4", "3", number(largest), text]
     explored.lab.screenshot("explorer_table")
     explored.page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()

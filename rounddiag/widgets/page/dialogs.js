@@ -59,7 +59,8 @@ function sheet() {
 
 function tableOf(columns, rows) {
   const cell = (tag) => (text) => element(tag, {}, text);
-  const shown = (value) => (typeof value === "number" ? number(value) : visible(`${value ?? ""}`));
+  const isMeasured = (value) => typeof value === "number" && !Number.isInteger(value);
+  const shown = (value) => (isMeasured(value) ? number(value) : visible(`${value ?? ""}`));
   return element(
     "table",
     { class: "rdx-table" },
