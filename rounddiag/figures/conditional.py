@@ -12,6 +12,7 @@ from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_r
 from rounddiag.figures.labels import CROSS, tick_step, wrapped
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.picked import left_out
 from rounddiag.figures.round_groups import split_lines
 from rounddiag.figures.round_lines import key_lines
 from rounddiag.figures.round_words import unit_of
@@ -123,6 +124,7 @@ def plot_conditional(
         *key_lines(by or "round", lines),
         *([_ENVELOPE] if drawn["envelope"] else []),
         *_notes(found, known, axis),
+        *left_out(data),
     ]
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(pair.named(title), words, look, height=height, bottom=_BOTTOM)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rounddiag.errors import FrameError, nearest
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.color_bar import BOTTOM, add_color_bar
 from rounddiag.figures.gaps import add_missing, add_undefined
@@ -15,13 +13,14 @@ from rounddiag.figures.grid import grid_of
 from rounddiag.figures.heat import Heat
 from rounddiag.figures.heat_axes import set_axes
 from rounddiag.figures.heat_cells import add_cells, add_dividers, said_of
+from rounddiag.figures.heat_options import check_options
 from rounddiag.figures.heat_words import explanation, nothing
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.marginals import ROOM, add_marginals
 from rounddiag.figures.sources import of_pair, rounds_of
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import DIFFERENCE, MEAN_COLUMNS, mean_column
-from rounddiag.stats.combining import AGGREGATES, combined
+from rounddiag.schema import mean_column
+from rounddiag.stats.combining import combined
 from rounddiag.stats.ordering import Order, ordered
 from rounddiag.stats.pools import Pooling, Rows, samples_of
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name, *MEAN_COLUMNS)
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 
 
@@ -121,12 +119,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     'sample, worst first'
     """
     metric = mean_column(metric)
-    for key, value, known in (
-        ("metric", metric, _METRICS),
-        ("pooling", pooling, ("max", "mean")),
-    ):
-        _check(key, value, known)
-    _check_range(color_range)
+    check_options(metric, pooling, color_range)
     look, drawn = theme_of(theme), layers_of(layers, "marginals")
     data, pair = of_pair(data, a, b)
     heat = _heat_of(
@@ -182,30 +175,6 @@ def _heat_of(
         pooling=pooling,
         pair=pair,
         color_range=color_range,
-    )
-
-
-def _check(key: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise FrameError.build(
-            key=key,
-            expected=f"one of {list(known)}",
-            found=repr(value),
-            advice=nearest(value, known, "Leave it out for the default."),
-        )
-
-
-def _check_range(color_range: tuple[float, float] | None) -> None:
-    match color_range:
-        case None:
-            return
-        case (int() | float() as low, int() | float() as high) if 0 < low < high < inf:
-            return
-    raise FrameError.build(
-        key="color_range",
-        expected="two sizes above 0, the smaller one first",
-        found=repr(color_range),
-        advice="Leave it out for one that fits.",
     )
 
 

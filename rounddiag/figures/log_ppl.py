@@ -15,7 +15,8 @@ from rounddiag.figures.panel_words import (
     panels_of,
     why_empty,
 )
-from rounddiag.figures.sources import num_picked_of, of_pair
+from rounddiag.figures.picked import num_picked_of
+from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rounddiag.figures import means
 from rounddiag.figures.canvas import empty_figure, new_figure
 from rounddiag.figures.layers import layers_of
+from rounddiag.figures.picked import left_out
 from rounddiag.figures.place_panels import (
     add_counts,
     add_means,
@@ -110,7 +111,7 @@ def plot_positions(
     if found.empty:
         why = "no generated tokens: the response mask is 0"
         return empty_figure(_TITLES[by], why, look)
-    lines = means.notes(found, int(found["num_nonfinite"].sum()))
+    lines = means.notes(found, int(found["num_nonfinite"].sum())) + left_out(data)
     height = _HEIGHT if drawn["counts"] else _HEIGHT_WITHOUT
     figure = new_figure(_TITLES[by], lines, look, height=height)
     hover = hover_texts(found, by, metric)

@@ -18,7 +18,8 @@ from rounddiag.figures.panel_words import (
     panels_of,
     why_empty,
 )
-from rounddiag.figures.sources import num_picked_of, of_pair, pairs_of
+from rounddiag.figures.picked import num_picked_of
+from rounddiag.figures.sources import of_pair, pairs_of
 from rounddiag.figures.theme import theme_of
 from rounddiag.figures.token_marks import HOVER, NUMBERS, token_marks
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS

@@ -10,6 +10,7 @@ from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.picked import left_out
 from rounddiag.figures.role_traces import add_counts, add_means, safe
 from rounddiag.figures.round_lines import key_lines, lines_of
 from rounddiag.figures.round_words import unit_of
@@ -119,7 +120,8 @@ def plot_roles(
     row = _ROW_HEIGHT + _HEIGHT_OF_MORE * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
     height = TOP + row * len(names) + bottom
-    words = [*(key_lines(by, lines) if by else []), *_explanation(found, axis)]
+    words = key_lines(by, lines) if by else []
+    words += _explanation(found, axis) + left_out(data)
     figure = new_figure(title, words, look, height=height, bottom=bottom)
     for line in lines:
         add_means(figure, line, axis, unit_of(metric), look)

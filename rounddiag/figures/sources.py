@@ -29,7 +29,6 @@ from rounddiag.stats import (
     role_means,
     round_summary,
 )
-from rounddiag.stats.captured import num_picked
 from rounddiag.stats.pools import pool_of
 from rounddiag.stats.run_cells import MORE, P95
 
@@ -150,11 +149,6 @@ def pairs_of(data: Batch | pd.DataFrame) -> pd.DataFrame:
         return data
     token_id = () if _batch(data).is_redacted else ("token_id",)
     return token_frame(data, (*_PAIR, *token_id))
-
-
-def num_picked_of(data: Batch | pd.DataFrame) -> int:
-    """Count the samples that are there because they were the worst; 0 of a frame."""
-    return 0 if isinstance(data, pd.DataFrame) else num_picked(_batch(data))
 
 
 def positions_of(data: Batch | pd.DataFrame, by: By, metric: str) -> pd.DataFrame:

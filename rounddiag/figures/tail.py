@@ -11,9 +11,10 @@ from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import CROSS, number
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.log_axis import LogAxis
+from rounddiag.figures.picked import left_out
 from rounddiag.figures.round_groups import split_lines
 from rounddiag.figures.round_lines import key_lines
-from rounddiag.figures.sources import num_picked_of, of_pair
+from rounddiag.figures.sources import of_pair
 from rounddiag.figures.tail_lines import (
     PLOT_HEIGHT,
     add_ends,
@@ -113,7 +114,7 @@ def plot_tail(
         return empty_figure(title, _why_empty(found), look)
     lines = split_lines(known, by, look)
     words = key_lines(by, lines) if by and drawn["names"] else []
-    words += _explanation(found, lines, num_picked_of(data), has_ratios=drawn["ratios"])
+    words += _explanation(found, lines, has_ratios=drawn["ratios"]) + left_out(data)
     height = TOP + PLOT_HEIGHT + _BOTTOM
     figure = new_figure(title, words, look, height=height, bottom=_BOTTOM)
     _set_axes(figure, lines, pair)
@@ -145,11 +146,7 @@ def _of_all(found: pd.DataFrame) -> tuple[int, int]:
 
 
 def _explanation(
-    found: pd.DataFrame,
-    drawn: Sequence[RoundLine],
-    num_picked: int,
-    *,
-    has_ratios: bool,
+    found: pd.DataFrame, drawn: Sequence[RoundLine], *, has_ratios: bool
 ) -> list[str]:
     num, undefined = _of_all(found)
     shaded = "shaded: probabilities differ by a factor of 2, of 5"
@@ -161,8 +158,6 @@ def _explanation(
         lines.append(f"exactly 0, so not on the axis: {share} of tokens")
     if undefined:
         lines.append(f"left out: {count(undefined, 'token')} whose diff is not finite")
-    if num_picked:
-        lines.append(f"left out: {count(num_picked, 'sample')} picked as the worst")
     return lines
 
 
