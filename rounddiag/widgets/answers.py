@@ -73,7 +73,7 @@ class Answers:
             "options": {**session.options[state.batch], "layers": offered(session)},
             "state": state.as_dict(),
             "figures": overview(session, theme),
-            "note": note_on(state),
+            "note": note_on(state) if len(session.shown.tokens) else "",
             "worst": {
                 key: rows.to_dict("records") for key, rows in session.worst.items()
             },

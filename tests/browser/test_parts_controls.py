@@ -225,6 +225,20 @@ def test_words_can_be_an_expression_and_the_filter_can_be_cleared(
     ]
 
 
+def test_an_answer_takes_nothing_away_that_is_being_written(page: PartsPage) -> None:
+    field(page, "reward from").fill("1")
+    field(page, "reward to").focus()
+    page.run("controls.show(head, options, state, counts);")
+    assert field(page, "reward from").input_value() == "1"
+    field(page, "sample").fill("3")
+    page.run("controls.show(head, options, state, counts);")
+    assert field(page, "sample").input_value() == "3"
+    assert field(page, "reward from").input_value() == ""
+    assert not page.find(".rdx-wrong:visible").count()
+    field(page, "sample").press("Enter")
+    assert page.said == [["set", {"filter": {"sample": 3}}]]
+
+
 def test_text_is_told_when_the_hand_rests_and_never_two_at_a_time(
     page: PartsPage,
 ) -> None:

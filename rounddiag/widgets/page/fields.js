@@ -81,28 +81,31 @@ function wrongLine() {
   return { node, say };
 }
 
-// `set` tells whether the input has that value then: what is being written stays.
-function writtenInput(attributes) {
-  const input = element("input", { autocomplete: "off", spellcheck: "false", ...attributes });
-  function set(value) {
-    const text = String(value ?? "");
-    if (document.activeElement !== input || input.value === "") input.value = text;
-    return input.value === text;
-  }
-  return { input, set };
+function plainInput(attributes) {
+  return element("input", { autocomplete: "off", spellcheck: "false", ...attributes });
 }
 
 /** A field of text or a number, said when it is finished; empty is null. */
 function textField(label, onChange, line, { type = "text", ...attributes } = {}) {
-  const { input, set } = writtenInput({ type, ...attributes });
+  const input = plainInput({ type, ...attributes });
   const wrong = (words) => line.say([input], words);
+  let isWritten = false;
+  input.addEventListener("input", () => (isWritten = true));
   input.addEventListener("change", () => {
     const { valid } = input.validity;
+    isWritten = false;
     wrong(valid ? "" : `${label}: ${input.validationMessage}`);
     if (valid) onChange(input.value === "" ? null : type === "number" ? Number(input.value) : input.value);
   });
-  const node = labelled(label, input);
-  return { node, input, wrong, set: (value) => set(value) && wrong("") };
+
+  // What is being written is not taken away.
+  function set(value) {
+    const text = String(value ?? "");
+    if (!isWritten || document.activeElement !== input) input.value = text;
+    if (input.value === text) wrong("");
+  }
+
+  return { node: labelled(label, input), input, wrong, set };
 }
 
 const REST = 300; // milliseconds without a key
@@ -145,13 +148,14 @@ function liveField(label, onChange, line, attributes) {
 
 /** Two numbers, lowest and highest; both empty are null. */
 function rangeField(label, onChange, line, attributes) {
-  const ends = ["from", "to"].map((end) =>
-    writtenInput({ type: "number", "aria-label": `${label} ${end}`, ...attributes }),
+  const inputs = ["from", "to"].map((end) =>
+    plainInput({ type: "number", "aria-label": `${label} ${end}`, ...attributes }),
   );
-  const inputs = ends.map(({ input }) => input);
+  let isWritten = false;
+  const on = { input: () => (isWritten = true), change: said };
   const node = element(
     "div",
-    { class: "rdx-field rdx-range", role: "group", "aria-label": label, on: { change: said } },
+    { class: "rdx-field rdx-range", role: "group", "aria-label": label, on },
     element("span", {}, label),
     inputs[0],
     element("span", { "aria-hidden": "true" }, "–"),
@@ -169,13 +173,17 @@ function rangeField(label, onChange, line, attributes) {
     const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
     const isHalf = (low === null) !== (high === null);
     const why = unfit ?? (isHalf ? "both ends are needed" : low > high ? "the lower end comes first" : "");
+    isWritten = Boolean(why);
     if (why) wrong(`${label}: ${why}`);
     else onChange(low === null ? null : [low, high]);
   }
 
+  // What is being written is not taken away, one end as little as both.
   function set(range) {
-    const isSet = ends.map((end, index) => end.set(range?.[index]));
-    if (isSet.every(Boolean)) wrong("");
+    if (isWritten && node.contains(document.activeElement)) return;
+    inputs.forEach((input, index) => (input.value = range?.[index] ?? ""));
+    isWritten = false;
+    wrong("");
   }
 
   return { node, wrong, set };
