@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored
 from rounddiag.figures.labels import tick_step, wrapped
-from rounddiag.figures.mean_axis import num_raised
+from rounddiag.figures.mean_axis import raised_words
 from rounddiag.figures.means import notes
 from rounddiag.schema import DIFFERENCE, ROUND
 
@@ -35,8 +35,7 @@ def explanation(compared: Compared, means: pd.DataFrame, axis: MeanAxis) -> list
         num = found.loc[found["name"] == name, "num_pairs"].max()
         how = f"paired, {count(num, 'sample')}" if num > 0 else "not paired by ids"
         lines.append(f"{text}: {how}")
-    if num_raised(means, axis):
-        lines.append("means of exactly 0 are at the lower edge")
+    lines += raised_words(means, axis, "lower")
     return lines + notes(means, int(means["num_nonfinite"].sum()))
 
 

@@ -13,6 +13,7 @@ from rounddiag.figures.labels import number
 from rounddiag.figures.means import (
     HOVER,
     add_undefined,
+    few_caution,
     fills,
     hover_texts,
     interval,
@@ -131,4 +132,6 @@ def _hover_row(name: str, row: pd.Series[Any], unit: str) -> list[str]:
         interval(row["ci_low"], row["ci_high"]),
         of,
     ]
+    if row["is_few"]:
+        lines.append(few_caution(min(num, before)))
     return [f"{name}, round {row['round']}", "<br>".join(lines)]

@@ -8,19 +8,20 @@ from rounddiag.checks.words import count
 from rounddiag.errors import FrameError
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
+from rounddiag.figures.conditional_axes import set_axes
 from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
-from rounddiag.figures.labels import CROSS, tick_step, wrapped
+from rounddiag.figures.labels import CROSS, wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.mean_axis import mean_axis, raised_words
 from rounddiag.figures.picked import left_out
 from rounddiag.figures.round_groups import split_lines
 from rounddiag.figures.round_lines import key_lines
 from rounddiag.figures.round_words import unit_of
 from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
+from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, metric_name
 from rounddiag.stats import conditional, standardised
-from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
+from rounddiag.stats.conditional import ENVELOPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +33,7 @@ if TYPE_CHECKING:
     from rounddiag.figures.mean_axis import MeanAxis
     from rounddiag.figures.theme import Theme, ThemeName
 
-# Bottom and top of the panels, as shares of the plot.
-_MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)
 _PLOT_HEIGHT, _BOTTOM = 580, 48
-# So many labels have room over each other.
-_MAX_TICKS = 10
 # Characters of an axis title, which the panel has room for, and of a line of a head.
 _AXIS, _HEAD = 46, 50
 _ENVELOPE = "···· what rounding errors do, (1 - p), scaled to the first round"
@@ -133,7 +130,7 @@ def plot_conditional(
     add_groups(figure, lines, axis, unit_of(metric), by, look)
     means.show_intervals(figure, visible=drawn["ci"])
     add_rounds(figure, rounds, unit_of(metric), look)
-    _set_axes(figure, known, rounds, axis)
+    set_axes(figure, known, rounds, axis)
     label = pair.label(METRICS[metric])
     figure.layout.xaxis.title.text = pair.label(ROLLOUT_PROB)
     figure.layout.yaxis.title.text = wrapped(label, _AXIS)
@@ -166,40 +163,11 @@ def _why_empty(found: pd.DataFrame) -> str:
 
 def _notes(found: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:
     lines = means.notes(known, int(known["num_nonfinite"].sum()))
-    zeros = num_raised(known, axis)
-    if zeros:
-        lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the lower edge")
+    lines += raised_words(known, axis, "lower")
     without = int(found["num_tokens"].sum() - known["num_tokens"].sum())
     if without:
         lines.append(f"left out: {count(without, 'token')} without a probability")
     return lines
-
-
-def _set_axes(
-    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
-) -> None:
-    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
-    last = int(rounds["round"].max())
-    figure.update_layout(
-        barmode="stack",
-        xaxis={
-            "range": [0, len(PROB_EDGES) - 1],
-            "tickvals": list(range(len(PROB_EDGES))),
-            # In two lines: side by side they touch in a figure of 400 pixels.
-            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
-            "tickangle": 0,
-            "anchor": "y2",
-        },
-        xaxis2={
-            "title": {"text": ROUND.label},
-            "range": [-0.6, last + 0.6],
-            "dtick": tick_step(last + 1),
-            "anchor": "y3",
-        },
-        yaxis={"domain": _MEANS, **axis.layout(_MAX_TICKS)},
-        yaxis2={"domain": _COUNTS, **means.ends(highest)},
-        yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
-    )
 
 
 def _round_head(label: str, look: Theme) -> str:

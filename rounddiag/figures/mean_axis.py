@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
+from rounddiag.checks.words import count
 from rounddiag.core.measures import measure_of
 from rounddiag.figures.log_axis import ROOM, LogAxis
 
@@ -75,8 +74,14 @@ def mean_axis(means: pd.DataFrame, metric: str) -> MeanAxis:
     return kind.around(means)
 
 
-def num_raised(means: pd.DataFrame, axis: MeanAxis) -> int:
-    """Count the means of exactly 0 that are drawn at the lower end of an axis."""
-    if isinstance(axis, LinearAxis):
-        return 0
-    return int(np.count_nonzero(means["mean"] == 0))
+def raised_words(means: pd.DataFrame, axis: MeanAxis, edge: str) -> list[str]:
+    """Say how many means of exactly 0 are drawn at an edge, in a line if any.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> raised_words(pd.DataFrame({"mean": [0.0]}), LogAxis(low=1e-4, high=1), "lower")
+    ['1 mean exactly 0, drawn at the lower edge']
+    """
+    num = 0 if isinstance(axis, LinearAxis) else int((means["mean"] == 0).sum())
+    return [f"{count(num, 'mean')} exactly 0, drawn at the {edge} edge"] if num else []

@@ -76,7 +76,7 @@ def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuple
     if row.num_nonfinite:
         lines.append(f"{count(row.num_nonfinite, 'token')} not finite, left out")
     if row.is_few:
-        lines.append(f"{few_words(row.num_samples)}: do not lean on it")
+        lines.append(few_caution(row.num_samples))
     return "<br>".join(lines)
 
 
@@ -84,6 +84,11 @@ def few_words(num_samples: int) -> str:
     """Say what there are few of: those of one group are not independent."""
     what = "samples" if num_samples < FEW_SAMPLES else "independent samples"
     return f"fewer than {FEW_SAMPLES} {what}"
+
+
+def few_caution(num_samples: int) -> str:
+    """Warn of a mean of few samples."""
+    return f"{few_words(num_samples)}: do not lean on it"
 
 
 def interval(low: float, high: float) -> str:

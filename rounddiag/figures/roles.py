@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.checks.words import count
 from rounddiag.figures import means
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
 from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
-from rounddiag.figures.mean_axis import mean_axis, num_raised
+from rounddiag.figures.mean_axis import mean_axis, raised_words
 from rounddiag.figures.picked import left_out
 from rounddiag.figures.role_traces import add_counts, add_means, safe
 from rounddiag.figures.round_lines import key_lines, lines_of
@@ -151,10 +150,7 @@ def _explanation(found: pd.DataFrame, axis: MeanAxis) -> list[str]:
     lines = means.notes(found, int(of_roles.sum()))
     if found["overlaps"].any():
         lines.insert(0, f"{_MARK} counted among the roles too")
-    zeros = num_raised(found, axis)
-    if zeros:
-        lines.append(f"{count(zeros, 'mean')} exactly 0, drawn at the left edge")
-    return lines
+    return lines + raised_words(found, axis, "left")
 
 
 def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:

@@ -10,7 +10,7 @@ from plotly.colors import hex_to_rgb
 from rounddiag.checks.words import count
 from rounddiag.figures.canvas import colored
 from rounddiag.figures.labels import CROSS, number, wrapped
-from rounddiag.figures.means import few_words, interval
+from rounddiag.figures.means import few_caution, few_words, interval
 from rounddiag.schema import METRICS
 from rounddiag.stats import few_rows
 
@@ -125,7 +125,7 @@ def _about(row: Mapping[Any, Any], unit: str) -> Iterator[str]:
     if left_out:
         yield f"{count(left_out, 'token')} not finite, left out"
     if row["is_few"]:
-        yield f"{few_words(row['num_samples'])}: do not lean on it"
+        yield few_caution(row["num_samples"])
 
 
 def _percent(share: float) -> str:

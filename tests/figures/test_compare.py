@@ -64,6 +64,15 @@ def test_few_samples_are_hollow() -> None:
     assert solid.marker.color != ("#ffffff",)
     assert hollow.marker.color == ("#ffffff",)
     assert apart.marker.color == ("#ffffff",)
+    assert apart.customdata[0][1].endswith(
+        "9 samples, 10 before<br>fewer than 10 samples: do not lean on it"
+    )
+
+
+def test_means_of_exactly_zero_are_counted() -> None:
+    same = padded([[1]], [[-1.0]], [[-1.0]])
+    title = plot_compare([same, hand_batch()]).layout.title.text
+    assert "1 mean exactly 0, drawn at the lower edge" in title
 
 
 def test_a_round_without_a_finite_value_is_a_cross() -> None:
