@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def overview(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
     """Draw the means per round, and the heatmap of samples and rounds under it."""
     rounds, heatmap = rounds_figure(session, theme), heatmap_figure(session, theme)
-    number = session.original.rounds.round
-    if session.state.axis == "round" and session.comparison is None and len(number):
-        share_rounds(rounds, heatmap, int(number.max()) + 1)
+    numbers = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
+    if session.state.axis == "round" and numbers:
+        share_rounds(rounds, heatmap, max(numbers) + 1)
     return {"rounds": as_bytes(rounds), "heatmap": as_bytes(heatmap)}
 
 
@@ -115,7 +115,14 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
 
 
 def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
-    """Draw every sample in every round."""
+    """Draw every sample in every round that is kept."""
+    figure, kept = _heatmap(session, theme), session.state.filter.rounds
+    if kept:
+        hide_before(figure, kept[0], theme)
+    return figure
+
+
+def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     shown, state, compared = session.shown, session.state, session.compared
     if compared is not None:
         return heatmap_of_two(compared, state, theme)
@@ -125,10 +132,7 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
     if shown.is_all:
         return plot_heatmap(shown.batch, order=state.order, metric=metric, theme=theme)
     order = _kept_samples(shown, state.order, metric)
-    figure = plot_heatmap(shown.rounds, order=order, metric=metric, theme=theme)
-    if state.filter.rounds:
-        hide_before(figure, state.filter.rounds[0], theme)
-    return figure
+    return plot_heatmap(shown.rounds, order=order, metric=metric, theme=theme)
 
 
 def _kept_samples(shown: Shown, order: Order, metric: str) -> list[int]:

@@ -13,7 +13,7 @@ from rounddiag.widgets.comparison import Comparison
 from rounddiag.widgets.fitting import check_fit
 from rounddiag.widgets.frames import Frames
 from rounddiag.widgets.head import options_of
-from rounddiag.widgets.state import Cells, Filter, Place, State
+from rounddiag.widgets.state import Cells, Filter, Place, State, box_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,14 +130,7 @@ class Session:
 
         Where no token is it is the one that is looked at.
         """
-        tokens = self.shown.tokens
-        is_in = tokens["sample"].isin(cells.samples)
-        inside = tokens[is_in & tokens["round"].between(*cells.rounds)]
-        size = inside["diff"].abs().replace(np.inf, np.nan)
-        if inside.empty:
-            return self.state.current
-        row = inside.iloc[int(np.nanargmax(size)) if size.notna().any() else 0]
-        return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
+        return _worst_in(self.shown.tokens, cells) or self.state.current
 
     def _move(self, comparison: Comparison, changes: Mapping[str, Any]) -> None:
         """Look at the other batch, where nothing else is said at the same token.
@@ -168,14 +161,14 @@ class Session:
         return Place(sample=sample, round=rounds[-1], token=token)
 
     def _worst_place(self) -> Place:
-        state = _of_all(self.state)
-        cells = self._frames.worst(state)["rounds"]
-        if cells.empty:
-            cells = self._frames.shown(state).worst["rounds"]
-        if cells.empty:
-            return Place()
-        sample, index = (int(cells[key].iloc[0]) for key in ("sample", "round"))
-        return self.worst_of(Cells(samples=(sample,), rounds=(index, index)))
+        """Return the worst token of the worst round that is kept, or else of all."""
+        for state in (self.state, _of_all(self.state)):
+            shown = self._frames.shown(state)
+            for worst in (self._frames.worst(state), shown.worst):
+                cell = box_of(worst["rounds"].head(1))
+                if cell is not None:
+                    return _worst_in(shown.tokens, cell) or Place()
+        return Place()
 
     def _checked(self, state: State) -> State:
         """Raise for what the batch, or one of two, does not have."""
@@ -187,6 +180,17 @@ class Session:
         self._frames.check_place(state.current, at)
         self._frames.shown(state)  # raises where the filter does not fit
         return state
+
+
+def _worst_in(tokens: pd.DataFrame, cells: Cells) -> Place | None:
+    """Return the token with the largest |diff| in some cells; None where none is."""
+    is_in = tokens["sample"].isin(cells.samples)
+    inside = tokens[is_in & tokens["round"].between(*cells.rounds)]
+    if inside.empty:
+        return None
+    size = inside["diff"].abs().replace(np.inf, np.nan)
+    row = inside.iloc[int(np.nanargmax(size)) if size.notna().any() else 0]
+    return Place(**{key: int(row[key]) for key in ("sample", "round", "token")})
 
 
 def _of_all(state: State) -> State:

@@ -34,6 +34,8 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
     found = session(batch).state.current
     assert found.round == 1
     assert session(batch, current={"sample": 2}).state.current == Place(sample=2)
+    kept = session(batch, filter={"sample": 2, "rounds": (0, 0)})
+    assert kept.state.current == Place(sample=2)
     assert session(batch[1:2]).state.current == Place(round=1, token=9)
 
 
