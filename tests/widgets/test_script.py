@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rounddiag.figures import plot_trajectory
 from rounddiag.widgets import script as module
 from rounddiag.widgets.script import script, style
+from tests.batches import hand_batch
 
 PAGE = Path(module.__file__).with_name("page")
 TOP_LEVEL = r"^(?:async )?(?:function|class|const|let) +([A-Za-z]\w*|[A-Z_]+)"
@@ -30,6 +32,11 @@ def test_it_is_small_and_asks_nobody() -> None:
     # The namespace of SVG is the name of a format, and no address to load.
     text = script().replace("http://www.w3.org/2000/svg", "") + style()
     assert re.findall(r"https?:|fetch\(|XMLHttpRequest|@import|url\(", text) == []
+
+
+def test_the_room_for_the_plot_of_tokens_has_its_height() -> None:
+    height = plot_trajectory(hand_batch(), sample=0).layout.height
+    assert f"const USUAL_HEIGHT = {height};" in script()
 
 
 def test_text_never_becomes_html() -> None:

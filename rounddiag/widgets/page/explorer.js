@@ -151,7 +151,8 @@ class ExplorerPage {
   async pick(samples, round) {
     if (samples.length > 1) return this.choose({ cells: { samples, rounds: [round, round] } });
     const [sample] = samples;
-    const trajectory = await this.store.trajectory(sample, this.state).catch(ignored);
+    const question = this.store.trajectory(sample, this.state);
+    const trajectory = await this.wire.latest("sample", question).catch(ignored);
     if (!trajectory) return undefined;
     if (trajectory.rounds.some((one) => one.round === round)) return this.goTo({ sample, round });
     return void (this.chosen.textContent = `sample ${sample} has no round ${round}`);

@@ -52,7 +52,11 @@ function roundStrip({ onRound }) {
     list.classList.toggle("rdx-more-after", rest > 1);
   }
 
-  const follow = new ResizeObserver(fade);
+  const follow = new ResizeObserver(() => {
+    const now = list.querySelector('[aria-current="true"]');
+    if (now) reveal(list, now, 60);
+    fade();
+  });
   follow.observe(list);
   list.addEventListener("scroll", fade, { passive: true });
   const choose = (button) => onRound(Number(button.dataset.round));
