@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rounddiag.core.measures import measure_of
 from rounddiag.core.pairs import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.color_bar import BOTTOM, add_color_bar
+from rounddiag.figures.color_bar import BOTTOM
 from rounddiag.figures.compare_layout import explanation, set_axes
 from rounddiag.figures.compare_traces import add_differences, add_means, add_strip
 from rounddiag.figures.compared import Compared, batch_lines
-from rounddiag.figures.labels import wrapped
 from rounddiag.figures.layers import layers_of
 from rounddiag.figures.mean_axis import mean_axis
 from rounddiag.figures.round_lines import MAX_LINES
-from rounddiag.figures.signed_scale import scale_of
 from rounddiag.figures.sources import of_pair
 from rounddiag.figures.theme import theme_of
 from rounddiag.schema import metric_name
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-# Characters of a line over the colour bar in a figure of 400 pixels.
-_TITLE = 44
 _LAYERS = ("ci", "difference", "strip")
 
 
@@ -122,15 +117,11 @@ def plot_compare(
     lines = explanation(compared, means, axis)
     height = plot + TOP + bottom
     figure = new_figure(title, lines, look, height=height, bottom=bottom)
-    values = means["mean"].to_numpy()
     add_means(figure, compared, axis)
     if drawn["difference"]:
         add_differences(figure, compared)
     if drawn["strip"]:
-        scale = scale_of(values, is_signed=measure_of(metric).is_signed)
-        add_strip(figure, compared, scale)
-        label = pair.label(compared.column)
-        add_color_bar(figure, scale, values, wrapped(label, _TITLE))
+        add_strip(figure, compared)
     set_axes(figure, compared, axis, domains)
     return figure
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.checks.words import count
+from rounddiag.core.measures import measure_of
 from rounddiag.figures.canvas import cross
+from rounddiag.figures.color_bar import add_color_bar
 from rounddiag.figures.gaps import add_hatching, outlines
-from rounddiag.figures.labels import number
+from rounddiag.figures.labels import number, wrapped
 from rounddiag.figures.means import (
     HOVER,
     add_undefined,
@@ -20,6 +22,7 @@ from rounddiag.figures.means import (
     intervals,
 )
 from rounddiag.figures.round_words import unit_of
+from rounddiag.figures.signed_scale import scale_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 
     from rounddiag.figures.compared import Compared
     from rounddiag.figures.mean_axis import MeanAxis
-    from rounddiag.figures.signed_scale import Scale
+
+# Characters of a line over the colour bar in a figure of 400 pixels.
+_TITLE = 44
 
 
 def add_means(figure: go.Figure, compared: Compared, axis: MeanAxis) -> None:
@@ -88,7 +93,7 @@ def add_differences(figure: go.Figure, compared: Compared) -> None:
         )
 
 
-def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
+def add_strip(figure: go.Figure, compared: Compared) -> None:
     """Draw the means of all batches as colours of one range, a row a batch."""
     num, unit = len(compared.lines), unit_of(compared.metric)
     means = np.full((num, compared.num_rounds), np.nan)
@@ -97,6 +102,7 @@ def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
         means[row, line.rows["round"]] = line.rows["mean"]
         there[row, line.rows["round"]] = True
     names = np.array([line.name for line in compared.lines], dtype=object)
+    scale = scale_of(means, is_signed=measure_of(compared.metric).is_signed)
     figure.add_heatmap(
         z=means,
         yaxis="y3",
@@ -121,6 +127,8 @@ def add_strip(figure: go.Figure, compared: Compared, scale: Scale) -> None:
         marker=cross(compared.look),
         hoverinfo="skip",
     )
+    title = wrapped(compared.pair.label(compared.column), _TITLE)
+    add_color_bar(figure, scale, means, title)
 
 
 def _hover_row(name: str, row: pd.Series[Any], unit: str) -> list[str]:

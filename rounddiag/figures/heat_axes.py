@@ -25,7 +25,7 @@ _ORDERS = {
 
 
 def set_axes(figure: go.Figure, heat: Heat) -> None:
-    """Name the axes, and mark as many rows as have room."""
+    """Name the axes, mark as many rows as have room, and list the samples of all."""
     num_samples, num_rounds = len(heat.rows.samples), heat.grid.there.shape[1]
     step = tick_step(num_samples)
     figure.update_layout(
@@ -42,6 +42,8 @@ def set_axes(figure: go.Figure, heat: Heat) -> None:
             **_row_names(heat, np.arange(0, num_samples, step)),
         },
     )
+    shown = heat.rows.samples["sample"].tolist()
+    figure.layout.meta = {"samples": shown, "pool": heat.rows.pool}
 
 
 def _row_names(heat: Heat, ticks: Array) -> dict[str, Any]:

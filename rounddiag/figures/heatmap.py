@@ -144,8 +144,6 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         add_marginals(figure, heat, combined(heat.rounds, "round"), look)
     add_color_bar(figure, heat.scale, heat.shown, pair.label(heat.column))
     set_axes(figure, heat)
-    shown = heat.rows.samples["sample"].tolist()
-    figure.layout.meta = {"samples": shown, "pool": heat.rows.pool}
     return figure
 
 
