@@ -114,8 +114,8 @@ class Explorer:
     def state(self) -> dict[str, Any]:
         """Everything that is chosen, as plain data; `explore(batch, **state)` again.
 
-        A copy: set the whole, or a part of it, to change it. `explorer.state =
-        {"metric": "k3"}` does, and `explorer.state["metric"] = "k3"` changes nothing.
+        A copy: `explorer.state = {"metric": "k3"}` changes a part of it, where
+        `explorer.state["metric"] = "k3"` changes nothing.
         """
         return self._session.state.as_dict()
 
