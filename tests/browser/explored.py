@@ -77,7 +77,8 @@ class Explored:
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
         self.rest()  # what the page has yet to tell would be told after it
-        self.set("first")
+        if self.lab.value("ex.state != first"):
+            self.set("first")
 
     def set(self, state: str) -> None:
         """Change the state in Python, and wait until the page has followed."""
