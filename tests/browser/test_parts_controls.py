@@ -244,7 +244,7 @@ def test_text_is_told_when_the_hand_rests_and_never_two_at_a_time(
 ) -> None:
     page.run("""globalThis.answers = [];
       globalThis.controls = controlBar({onSet: (changes) => {
-        said.push(changes.filter.text);
+        said.push(['set', changes.filter.text]);
         return new Promise((done) => answers.push(done));
       }});
       document.querySelector('.rdx').replaceChildren(controls.node);
@@ -263,7 +263,7 @@ def test_text_is_told_when_the_hand_rests_and_never_two_at_a_time(
     page.page.wait_for_function(
         "document.querySelector('.rdx-applying').textContent === ''"
     )
-    assert page.said == ["cli", "click("]
+    assert page.said == [["set", "cli"], ["set", "click("]]
 
 
 def test_a_score_is_not_offered_beside_itself(page: PartsPage) -> None:
