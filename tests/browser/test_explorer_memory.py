@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
@@ -95,7 +96,8 @@ def test_twenty_explorers_leave_nothing_behind(
             counts.append(memory.counts())
         waits_until(lambda: memory.num_roots() == 0)
         assert lab.value("survivors()") == [60, 0, 0]
-        # The first time, JupyterLab itself keeps some.
-        (nodes, listeners), (last_nodes, last_listeners) = counts[1], counts[-1]
-        assert last_nodes - nodes < NODES_OF_ONE / 10
-        assert last_listeners - listeners < 10
+        # JupyterLab makes some of its own now and then: what explorers leave would be
+        # there each time.
+        nodes, listeners = np.diff(counts, axis=0).min(axis=0)
+        assert nodes < NODES_OF_ONE / 10
+        assert listeners < NUM_AT_ONCE

@@ -60,7 +60,8 @@ def sample_bound(cells: list[list[float]]) -> float:
 
 
 def same(found: list[float], expected: list[float]) -> bool:
-    return bool(np.allclose(found, expected, rtol=1e-9, atol=1e-9, equal_nan=True))
+    # Sums inside a round are of float32, and a bound may be near 0 beside its mean.
+    return bool(np.allclose(found, expected, rtol=1e-6, atol=4e-6, equal_nan=True))
 
 
 def test_a_cell_is_ranked_by_the_lower_bound_of_its_mean() -> None:
