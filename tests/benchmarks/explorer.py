@@ -109,7 +109,9 @@ def measure(lab: LabNotebook, clicks: int) -> None:
     lab.page.evaluate(_RUN, 0)
     assert lab.errors == []
     told("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
+    lab.page.wait_for_timeout(8000)  # the first one fetches screenshots, and pauses
     told("first paint, plotly.js there", [painted(lab, cell=2)])
+    lab.page.wait_for_timeout(8000)
     told("click a cell to its tokens", [*cell_clicks(lab, clicks)])
     told("first paint of two FigureWidgets", [stock_painted(lab)])
     told("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
