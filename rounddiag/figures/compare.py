@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.schema import Pair
 
-_LAYERS = ("ci", "difference", "strip")
+LAYERS = ("ci", "difference", "strip")
 
 
 def plot_compare(
@@ -95,7 +95,7 @@ def plot_compare(
     >>> rd.plot_compare(batches).layout.yaxis2.title.text
     'difference of means [nat]'
     """
-    look, drawn = theme_of(theme), layers_of(layers, *_LAYERS)
+    look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
     metric = metric_name(metric)
     found, pair = _of_pair(named(batches), a, b)
     compared = Compared(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from rounddiag.checks.words import count
+from rounddiag.figures.compare import LAYERS
 from rounddiag.stats.partners import partners
-from rounddiag.widgets.side_by_side import LAYERS_OF_TWO
 from rounddiag.widgets.state import Heatmap
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Comparison:
         of_two = {
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],
-            "layers": [*first["layers"], *LAYERS_OF_TWO],  # those of one alone may stay
+            "layers": [*first["layers"], *LAYERS],  # those of one alone may stay
         }
         fixed = {"by": [], "axis": ["round"]}  # a figure of two has lines of its own
         return [{**own, **both, **of_two, **fixed} for own in of_batches]

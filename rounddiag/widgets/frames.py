@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.core import round_frame
+import pandas as pd
+
 from rounddiag.core.pairs import paired
 from rounddiag.errors import FrameError
+from rounddiag.schema import ROUNDS
 from rounddiag.widgets.compared import Compared
 from rounddiag.widgets.shown import Shown, nothing, shown
 from rounddiag.widgets.state import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from rounddiag.batch import Batch
     from rounddiag.widgets.comparison import Comparison
@@ -70,8 +70,11 @@ class Frames:
     def num_tokens(self, batch: int) -> pd.Series[int]:
         """Return how many tokens each sample and round of a batch has."""
         if batch not in self._num_tokens:
-            frame = round_frame(self._batches[batch]).set_index(["sample", "round"])
-            self._num_tokens[batch] = frame["num_tokens"]
+            rounds = self._batches[batch].rounds
+            keys = [getattr(rounds, key).cpu().numpy() for key in ROUNDS.keys]
+            index = pd.MultiIndex.from_arrays(keys, names=ROUNDS.keys)
+            counts = rounds.num_tokens.cpu().numpy()
+            self._num_tokens[batch] = pd.Series(counts, index)
         return self._num_tokens[batch]
 
     def check_place(self, place: Place, batch: int) -> None:

@@ -11,6 +11,7 @@ from rounddiag.batch.html import failed_checks, sources
 from rounddiag.checks.words import count
 from rounddiag.core import sample_frame
 from rounddiag.core.open_columns import open_names
+from rounddiag.figures.round_lines import MAX_LINES
 from rounddiag.figures.round_options import LAYERS
 from rounddiag.stats.ordering import Order
 from rounddiag.stats.overall import overall
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
-
-# As many lines can be told apart in a figure.
-_MAX_LINES = 8
 
 
 def head_of(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
@@ -81,7 +79,7 @@ def _dividing(batch: Batch, samples: pd.DataFrame) -> Iterator[str]:
         column = batch.round_columns.get(name, samples.get(name))
         if (
             column is not None
-            and 1 < len(set(np.asarray(column).tolist())) <= _MAX_LINES
+            and 1 < len(set(np.asarray(column).tolist())) <= MAX_LINES
         ):
             yield name
 

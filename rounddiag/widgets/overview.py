@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
-from rounddiag.figures import plot_heatmap, plot_positions, plot_rounds, plot_trajectory
+from rounddiag.figures import compare as of_two
+from rounddiag.figures import (
+    plot_compare,
+    plot_heatmap,
+    plot_positions,
+    plot_rounds,
+    plot_trajectory,
+)
 from rounddiag.figures.canvas import empty_figure
 from rounddiag.figures.round_options import RoundOptions
 from rounddiag.figures.theme import theme_of
 from rounddiag.stats.ordering import ordered
 from rounddiag.stats.pools import samples_of
 from rounddiag.widgets.shared_axis import hide_before, share_rounds
-from rounddiag.widgets.side_by_side import LAYERS_OF_TWO, heatmap_of_two, rounds_of_both
+from rounddiag.widgets.side_by_side import heatmap_of_two
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
@@ -62,7 +69,7 @@ def why_none(shown: Shown) -> str:
 def offered(session: Session) -> list[str]:
     """Return the layers of the upper figure that there are for what is chosen."""
     if session.comparison is not None:
-        return [*LAYERS_OF_TWO]
+        return [*of_two.LAYERS]
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False
@@ -100,15 +107,18 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     Rounds that are filtered out are there too: others can be chosen.
     """
     state, (shown, compared) = session.state, session.of_all_rounds
+    known = offered(session)
+    layers = {name: is_on for name, is_on in state.layers.items() if name in known}
     if compared is not None:
-        return rounds_of_both(compared, state, theme)
+        return plot_compare(
+            compared.data, metric=state.metric, layers=layers, theme=theme
+        )
     if why := why_none(shown):
         return empty_figure("Mismatch per round", why, theme_of(theme))
     if state.axis != "round":
         return plot_positions(
             shown.samples, by=state.axis, metric=state.metric, theme=theme
         )
-    layers = {name: on for name, on in state.layers.items() if name in offered(session)}
     return plot_rounds(
         shown.data, metric=state.metric, by=state.by, layers=layers, theme=theme
     )

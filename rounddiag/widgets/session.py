@@ -122,8 +122,7 @@ class Session:
 
     def selected(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a frame whose sample and round are selected."""
-        is_in = frame["sample"].isin(self.cells.samples)
-        return frame[is_in & frame["round"].between(*self.cells.rounds)]
+        return _inside(frame, self.cells)
 
     def worst_of(self, cells: Cells) -> Place:
         """Return the token with the largest |diff| in some cells.
@@ -182,10 +181,15 @@ class Session:
         return state
 
 
+def _inside(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:
+    """Return the rows of a frame whose sample and round are in some cells."""
+    is_in = frame["sample"].isin(cells.samples)
+    return frame[is_in & frame["round"].between(*cells.rounds)]
+
+
 def _worst_in(tokens: pd.DataFrame, cells: Cells) -> Place | None:
     """Return the token with the largest |diff| in some cells; None where none is."""
-    is_in = tokens["sample"].isin(cells.samples)
-    inside = tokens[is_in & tokens["round"].between(*cells.rounds)]
+    inside = _inside(tokens, cells)
     if inside.empty:
         return None
     size = inside["diff"].abs().replace(np.inf, np.nan)

@@ -1,10 +1,10 @@
-"""The figures of two batches: means beside each other, and one heatmap of three."""
+"""The heatmap of two batches: either of them, or their difference."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.figures import plot_compare, plot_heatmap
+from rounddiag.figures import plot_heatmap
 from rounddiag.figures.canvas import empty_figure
 from rounddiag.figures.heat import range_of
 from rounddiag.figures.theme import theme_of
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from rounddiag.figures.theme import ThemeName
     from rounddiag.widgets.compared import Compared
     from rounddiag.widgets.state import State
-
-# Those of `plot_compare` that can be left out.
-LAYERS_OF_TWO = ("ci", "difference", "strip")
-
-
-def rounds_of_both(
-    found: Compared, state: State, theme: ThemeName | None = None
-) -> go.Figure:
-    """Draw the means of both batches per round, and their differences."""
-    layers = {
-        name: is_on for name, is_on in state.layers.items() if name in LAYERS_OF_TWO
-    }
-    return plot_compare(found.data, metric=state.metric, layers=layers, theme=theme)
 
 
 def heatmap_of_two(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.core import round_frame
+import numpy as np
+
 from rounddiag.figures.reading import NO_TEXT
+from rounddiag.schema import TOKENS
 from rounddiag.stats import worst_cells, worst_samples, worst_tokens
 from rounddiag.text import pieces
 
@@ -40,10 +42,9 @@ def with_pieces(batch: Batch, worst: pd.DataFrame) -> pd.DataFrame:
     """Add the text of each token, as `piece`, to a frame with their places."""
     if batch.is_redacted:
         return worst.assign(piece=NO_TEXT)
-    starts = round_frame(batch)[["sample", "round", "start"]]
-    known = worst.merge(starts, on=["sample", "round"], how="left")
-    first = batch.offsets.cpu().numpy()[known["sample"]]
-    places = first + known["start"].to_numpy() + known["token"].to_numpy()
+    sample, index, token = (worst[key].to_numpy() for key in TOKENS.keys)
+    first = np.searchsorted(batch.rounds.sample.cpu().numpy(), sample)
+    places = batch.rounds.start.cpu().numpy()[first + index] + token
     ids = batch.response_ids.cpu().numpy()[places]
     texts = pieces(ids, batch.tokenizer, starts=range(len(ids)))
     return worst.assign(piece=texts)
