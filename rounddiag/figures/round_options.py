@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
 
-_DEFAULT = {"mean": True, "ci": True, "quantiles": False, "counts": True}
-LAYERS = (*_DEFAULT, "survivors")
+# Whether each is drawn unless it is asked otherwise.
+LAYERS = {
+    "mean": True,
+    "ci": True,
+    "quantiles": False,
+    "counts": True,
+    "survivors": True,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +49,17 @@ class RoundOptions:
         return measure_of(self.metric).weight or self.weight
 
     @property
-    def offered(self) -> list[str]:
-        """The layers that the quantity has; a round summary has no survivors."""
+    def offered(self) -> dict[str, bool]:
+        """The layers that the quantity has, and whether each is drawn by itself.
+
+        A round summary has no survivors.
+        """
         is_signed = measure_of(self.metric).is_signed
         fits = {
             "survivors": self.is_usual,
             "quantiles": self.by is None and not is_signed,
         }
-        return [name for name in LAYERS if fits.get(name, True)]
+        return {name: is_on for name, is_on in LAYERS.items() if fits.get(name, True)}
 
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
@@ -65,7 +74,7 @@ class RoundOptions:
         """
         is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
         has_survivors = "survivors" in self.offered and not is_summary
-        default = {**_DEFAULT, "survivors": has_survivors}
+        default = {**LAYERS, "survivors": has_survivors}
         layers = layers_of({**default, **(chosen or {})}, *LAYERS)
         if layers["survivors"] and not has_survivors:
             raise FrameError.build(

@@ -95,7 +95,8 @@ class Comparison:
         of_two = {
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],
-            "layers": [*first["layers"], *LAYERS],  # those of one alone may stay
+            # Those of one alone may stay.
+            "layers": {**first["layers"], **dict.fromkeys(LAYERS, True)},
         }
         fixed = {"by": [], "axis": ["round"]}  # a figure of two has lines of its own
         return [{**own, **both, **of_two, **fixed} for own in of_batches]

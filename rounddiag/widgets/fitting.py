@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rounddiag.widgets.state import State
 
 
-def check_fit(state: State, options: Mapping[str, list[Any]], num_samples: int) -> None:
+def check_fit(state: State, options: Mapping[str, Any], num_samples: int) -> None:
     """Raise for what a batch does not offer; it could not be drawn.
 
     Parameters

@@ -54,7 +54,7 @@ def name_of(batch: Batch) -> str:
     return PurePath(source).name if isinstance(source, str) else "batch"
 
 
-def options_of(batch: Batch) -> dict[str, list[Any]]:
+def options_of(batch: Batch) -> dict[str, Any]:
     """Return what can be chosen in this batch."""
     samples = sample_frame(batch)
     lacking = {"reward": "reward" not in samples, "group": "group_id" not in samples}
@@ -66,7 +66,7 @@ def options_of(batch: Batch) -> dict[str, list[Any]]:
         "scores": ["old", "rollout", *batch.scores],
         "by": [*_dividing(batch, samples)],
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
-        "layers": [*LAYERS],
+        "layers": LAYERS,
         "groups": [*dict.fromkeys(batch.group_ids or ())],
         "roles": [] if batch.tokenizer is None or batch.is_redacted else [*ROLES],
         "samples": [*(batch.sample_ids or ())],

@@ -66,10 +66,13 @@ def why_none(shown: Shown) -> str:
     return "the filter keeps no token"
 
 
-def offered(session: Session) -> list[str]:
-    """Return the layers of the upper figure that there are for what is chosen."""
+def offered(session: Session) -> dict[str, bool]:
+    """Return the layers of the upper figure that there are for what is chosen.
+
+    And whether each is drawn unless `layers` says otherwise.
+    """
     if session.comparison is not None:
-        return [*of_two.LAYERS]
+        return dict.fromkeys(of_two.LAYERS, True)
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False

@@ -98,8 +98,9 @@ def head() -> dict[str, Any]:
 def options() -> dict[str, Any]:
     known = {"metric": ["abs_diff", "k3"], "order": ["worst"], "axis": ["round"]}
     names = ("scores", "by", "groups", "roles")
-    known["layers"] = ["mean", "counts"]
-    return {**known, **{name: [SCRIPT, IMAGE * 50] for name in names}}
+    layers = {"mean": True, "counts": True}
+    hostile = {name: [SCRIPT, IMAGE * 50] for name in names}
+    return {**known, "layers": layers, **hostile}
 
 
 def state() -> dict[str, Any]:

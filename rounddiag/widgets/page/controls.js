@@ -32,15 +32,6 @@ const CONTROL_WORDS = {
     ["strip", "colours", "the same means as colours of one range"],
   ],
 };
-const LAYERS_BY_DEFAULT = {
-  mean: true,
-  ci: true,
-  quantiles: false,
-  survivors: true,
-  counts: true,
-  difference: true,
-  strip: true,
-};
 
 function controlBar({ onSet, onThreshold = () => {} }) {
   const set = (name) => (value) => onSet({ [name]: value });
@@ -88,8 +79,8 @@ function controlBar({ onSet, onThreshold = () => {} }) {
     drawn = state.layers;
     const known = CONTROL_WORDS[compared ? "layersOfTwo" : "layers"];
     layers.set(
-      known.filter(([name]) => options.layers.includes(name)),
-      { ...LAYERS_BY_DEFAULT, ...drawn },
+      known.filter(([name]) => name in options.layers),
+      { ...options.layers, ...drawn },
     );
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
