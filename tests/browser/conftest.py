@@ -108,6 +108,20 @@ def lab_notebook(
 
 
 @pytest.fixture(scope="session")
+def lab_cells(
+    lab_folder: Path,
+    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+) -> Callable[..., AbstractContextManager[LabNotebook]]:
+    """Open a new notebook of these cells: `with lab_cells("x.ipynb", *cells)`."""
+
+    def opened(name: str, *cells: str) -> AbstractContextManager[LabNotebook]:
+        write_notebook(lab_folder / name, *cells)
+        return lab_notebook(name)
+
+    return opened
+
+
+@pytest.fixture(scope="session")
 def seen(lab_folder: Path) -> rd.Batch:
     """The batch that `explored` shows."""
     return faulty(lab_folder)
@@ -115,13 +129,10 @@ def seen(lab_folder: Path) -> rd.Batch:
 
 @pytest.fixture(scope="module")
 def opened_explorer(
-    seen: rd.Batch,
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    seen: rd.Batch, lab_cells: Callable[..., AbstractContextManager[LabNotebook]]
 ) -> Iterator[Explored]:
     assert seen.num_samples
-    write_notebook(lab_folder / "explored.ipynb", *CELLS)
-    with lab_notebook("explored.ipynb") as lab:
+    with lab_cells("explored.ipynb", *CELLS) as lab:
         lab.run_all()
         yield Explored(lab)
         assert (lab.console_errors, lab.errors, lab.strangers) == ([], [], [])

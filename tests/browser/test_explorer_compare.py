@@ -13,13 +13,11 @@ from tests.browser.explorers import (
     explorer,
     press,
     waits_for,
-    write_notebook,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from playwright.sync_api import Locator
 
@@ -51,11 +49,9 @@ _SHOWN = """node => ({
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    write_notebook(lab_folder / NAME, *CELLS)
-    with lab_notebook(NAME) as opened:
+    with lab_cells(NAME, *CELLS) as opened:
         opened.run_all()
         yield opened
         assert (opened.console_errors, opened.errors) == ([], [])

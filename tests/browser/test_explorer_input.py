@@ -8,13 +8,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import IMPORTS, press, write_notebook
+from tests.browser.explorers import IMPORTS, press
 from tests.browser.odd_batches import HOSTILE, odd_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from playwright.sync_api import Locator
 
@@ -35,11 +34,9 @@ EMPTY = ("no samples", "no tokens")
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    write_notebook(lab_folder / NAME, *CELLS)
-    with lab_notebook(NAME) as opened:
+    with lab_cells(NAME, *CELLS) as opened:
         opened.run_cell(0)
         yield opened
 

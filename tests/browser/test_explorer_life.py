@@ -14,7 +14,6 @@ from tests.browser.explorers import (
     press,
     saved,
     waits_for,
-    write_notebook,
 )
 
 if TYPE_CHECKING:
@@ -39,11 +38,9 @@ LIBRARIES = "head > script[src^='blob:']"
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    write_notebook(lab_folder / NAME, *CELLS)
-    with lab_notebook(NAME) as opened:
+    with lab_cells(NAME, *CELLS) as opened:
         opened.run_all()
         explorer(opened, 2)
         # A notebook that is opened again takes no new picture for an old output.

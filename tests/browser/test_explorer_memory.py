@@ -8,12 +8,11 @@ import numpy as np
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import IMPORTS, explorer, waits_until, write_notebook
+from tests.browser.explorers import IMPORTS, explorer, waits_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from tests.browser.lab import LabNotebook
 
@@ -80,11 +79,9 @@ class Memory:
 
 
 def test_twenty_explorers_leave_nothing_behind(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> None:
-    write_notebook(lab_folder / NAME, *CELLS)
-    with lab_notebook(NAME) as lab:
+    with lab_cells(NAME, *CELLS) as lab:
         memory = Memory(lab)
         counts = []
         for _ in range(20 // NUM_AT_ONCE):

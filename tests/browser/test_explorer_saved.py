@@ -16,7 +16,6 @@ from tests.browser.explorers import (
     save_widgets,
     saved,
     waits_for,
-    write_notebook,
 )
 
 if TYPE_CHECKING:
@@ -47,11 +46,9 @@ MOST_BYTES = 300_000
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    write_notebook(lab_folder / NAME, *CELLS)
-    with lab_notebook(NAME) as opened:
+    with lab_cells(NAME, *CELLS) as opened:
         save_widgets(opened, is_on=True)
         opened.page.reload()
         opened.wait_for_kernel()

@@ -16,6 +16,7 @@ from rounddiag.figures.labels import CROSS
 from rounddiag.schema import PLACES
 from rounddiag.stats import positions
 from tests.batches import hand_batch, padded
+from tests.figures.means import means_of
 
 if TYPE_CHECKING:
     from rounddiag.stats.places import By
@@ -24,19 +25,7 @@ NAN = math.nan
 
 
 def means(**columns: list[Any]) -> pd.DataFrame:
-    size = len(next(iter(columns.values())))
-    known: dict[str, list[Any]] = {
-        "low": [0, 1, 2, 4][:size],
-        "high": [0, 1, 3, 7][:size],
-        "num_samples": [64] * size,
-        "num_tokens": [1000] * size,
-        "num_nonfinite": [0] * size,
-        "mean": [0.01] * size,
-        "ci_low": [0.005] * size,
-        "ci_high": [0.02] * size,
-        "is_few": [False] * size,
-    }
-    return pd.DataFrame(known | columns)
+    return means_of({"low": [0, 1, 2, 4], "high": [0, 1, 3, 7]}, columns)
 
 
 def test_the_points_the_intervals_and_the_bars_are_the_means() -> None:

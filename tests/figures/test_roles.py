@@ -14,24 +14,17 @@ from rounddiag import load, plot_roles
 from rounddiag.errors import FrameError
 from rounddiag.stats import role_means
 from tests.batches import hand_batch
+from tests.figures.means import means_of
 
 NAN = math.nan
 
 
 def means(**columns: list[Any]) -> pd.DataFrame:
-    size = len(next(iter(columns.values())))
-    known: dict[str, list[Any]] = {
-        "role": ["thought", "action", "syntax", "first of a round"][:size],
-        "overlaps": [False, False, False, True][:size],
-        "num_samples": [64] * size,
-        "num_tokens": [1000] * size,
-        "num_nonfinite": [0] * size,
-        "mean": [0.01] * size,
-        "ci_low": [0.005] * size,
-        "ci_high": [0.02] * size,
-        "is_few": [False] * size,
+    keys = {
+        "role": ["thought", "action", "syntax", "first of a round"],
+        "overlaps": [False, False, False, True],
     }
-    return pd.DataFrame(known | columns)
+    return means_of(keys, columns)
 
 
 def test_rows_are_sorted_and_the_largest_mean_is_on_top() -> None:
