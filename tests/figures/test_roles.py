@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rounddiag import load, plot_roles
@@ -16,11 +15,14 @@ from rounddiag.stats import role_means
 from tests.batches import hand_batch
 from tests.figures.means import means_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NAN = math.nan
 
 
 def means(**columns: list[Any]) -> pd.DataFrame:
-    keys = {
+    keys: dict[str, list[Any]] = {
         "role": ["thought", "action", "syntax", "first of a round"],
         "overlaps": [False, False, False, True],
     }
