@@ -23,7 +23,7 @@ LAYERS_WITH = {
     "plotly": {"figures", "widgets", "export"},
     "ipywidgets": {"widgets"},
     "anywidget": {"widgets"},
-    "jupyterlab": {"lab"},
+    "jupyterlab": {"cli"},
 }
 TRAINER_MODULES = [
     "rounddiag.batch",

@@ -1,5 +1,5 @@
 """What one training step saved: aligned and validated tensors, no files."""
 
-from rounddiag.batch.container import Batch
+from rounddiag.batch.batch import Batch
 
 __all__ = ["Batch"]

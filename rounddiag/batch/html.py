@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rounddiag.batch.container import Batch
+    from rounddiag.batch.batch import Batch
+
 
 # JupyterLab sets tables to the right and cells to the middle of their row.
 _STYLE = "text-align: left; vertical-align: top; white-space:"

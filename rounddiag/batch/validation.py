@@ -10,7 +10,8 @@ from rounddiag.batch.layout import PER_SAMPLE
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
-    from rounddiag.batch.container import Batch
+    from rounddiag.batch.batch import Batch
+
 
 _LOG_PROBS = ("rollout_log_probs", "old_log_probs")
 

@@ -2,6 +2,6 @@
 
 from rounddiag.capture.recorder import Recorder
 from rounddiag.capture.rounds import round_record
-from rounddiag.capture.saving import save_batch
+from rounddiag.capture.step_file import save_batch
 
 __all__ = ["Recorder", "round_record", "save_batch"]

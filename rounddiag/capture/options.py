@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from operator import index
@@ -87,3 +89,22 @@ def absolute(folder: str | os.PathLike[str]) -> str:
     """Return a path that holds in another working directory too; a URL as it is."""
     name = os.fspath(folder)
     return name if is_url(name) else str(Path(name).absolute())
+
+
+_AGE = 3600.0  # seconds: what is younger may still be written by another process
+
+
+def remove_leftovers(folder: str) -> None:
+    """Remove the partial files of steps that nobody writes any more.
+
+    Parameters
+    ----------
+    folder : str
+        As in `Options`; in object storage nothing is removed.
+    """
+    if is_url(folder):
+        return
+    with suppress(OSError):
+        for file in Path(folder).glob(".step_*.parquet.*.partial"):
+            if file.stat().st_mtime < time.time() - _AGE:
+                file.unlink()

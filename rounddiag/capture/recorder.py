@@ -6,17 +6,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.capture.fields import parts_of
-from rounddiag.capture.later import finished
-from rounddiag.capture.leftovers import remove_leftovers
-from rounddiag.capture.options import Options, absolute
-from rounddiag.capture.snapshot import Snapshot, take
+from rounddiag.capture.options import Options, absolute, remove_leftovers
 from rounddiag.capture.step_file import save_step
-from rounddiag.capture.transfer_queue import (
+from rounddiag.capture.trainer_batch import (
     FIELDS,
     LATER,
+    Snapshot,
+    finished,
+    parts_of,
     queued_inputs,
     queued_parts,
+    take,
 )
 from rounddiag.capture.writer import Writer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-    from rounddiag.capture.fields import Parts
+    from rounddiag.capture.trainer_batch import Parts
 
 
 class Recorder:

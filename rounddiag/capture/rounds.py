@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.loaders.fields.columns import plain_columns
+from rounddiag.loaders.fields.mapping import plain_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
-    Array = np.ndarray[Any, Any]
 
 _HASH_BYTES = 8
 

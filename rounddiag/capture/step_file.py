@@ -1,4 +1,4 @@
-"""The file of a step: its batch, which samples are shown, and where it goes."""
+"""What a trainer holds in memory -> our file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,183 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.capture.assembling import batch_of
-from rounddiag.capture.full_batch import round_statistics
 from rounddiag.capture.options import is_url
-from rounddiag.capture.picking import order_of
-from rounddiag.capture.screenshots import small_screenshots
+from rounddiag.capture.rounds import with_records
+from rounddiag.capture.sampling import order_of, pictures_of, small_screenshots
+from rounddiag.capture.trainer_batch import parts_of
+from rounddiag.core import take_runs
+from rounddiag.core.columns import aggregates, token_column
+from rounddiag.core.sums import measure
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.parquet import save
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.options import Options
-    from rounddiag.capture.snapshot import Snapshot
+    from rounddiag.capture.trainer_batch import Parts, Snapshot
+    from rounddiag.core.sums import Totals
 
-    Array = np.ndarray[Any, Any]
+
+def batch_of(parts: Parts, step: int | None) -> Batch:
+    """Build the batch of a step.
+
+    Raises
+    ------
+    BatchError
+        If a field is missing or does not fit.
+    """
+    info = parts.info if step is None else {**parts.info, "global_steps": step}
+    try:
+        batch = batch_from_fields(
+            parts.fields,
+            source=parts.source,
+            columns=parts.columns,
+            info=info,
+            sample_ids=parts.sample_ids,
+        )
+    except LoadError as error:
+        raise BatchError(str(error)) from error
+    if parts.rollout_ids is not None:
+        batch = replace(batch, rollout_ids=parts.rollout_ids)
+    if parts.round_records is None:
+        return batch
+    return with_records(batch, parts.round_records)
+
+
+def save_batch(
+    data: Any,  # noqa: ANN401 verl's classes, which need not be installed
+    path: str | os.PathLike[str],
+    *,
+    images: int = 8,
+    step: int | None = None,
+) -> None:
+    """Save the batch of a training step, for `rounddiag.load`.
+
+    Call it when both engines' log-probabilities are there and before anything changes
+    `response_mask`: in verl, before its rollout correction. Fields are taken by name,
+    so the pixels of a batch are neither copied nor written.
+
+    Parameters
+    ----------
+    data : DataProto, TensorDict or mapping of str to Tensor
+        Fields under verl's names: `responses`, `response_mask`, `rollout_log_probs`,
+        `old_log_probs`, and of `prompts`, `attention_mask`, `entropys`, `rm_scores`,
+        `uid` and others what there is. Padded or nested, on any device.
+    path : path-like
+        Where to write. A file that is there is replaced only by a whole one.
+    images : int
+        From how many samples, the first ones, the screenshots are kept, made small.
+        They are rebuilt from `multi_modal_inputs` with Pillow; without Pillow none are.
+    step : int, optional
+        The trainer's global step, where `data` does not say it.
+
+    Raises
+    ------
+    BatchError
+        If a field is missing or does not fit; nothing is written then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> import torch
+    >>> data = {
+    ...     "responses": torch.tensor([[5, 6]]),
+    ...     "response_mask": torch.tensor([[1, 1]]),
+    ...     "rollout_log_probs": torch.tensor([[-1.0, -2.0]]),
+    ...     "old_log_probs": torch.tensor([[-1.5, -2.0]]),
+    ... }
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_batch(data, f"{folder}/step_40.parquet", step=40)
+    ...     rd.load(f"{folder}/step_40.parquet").step
+    40
+    """
+    parts = parts_of(data)
+    batch = batch_of(parts, step)
+    pictures = dict(enumerate(map(pictures_of, parts.inputs[:images])))
+    save(replace(batch, images=small_screenshots(batch, pictures)), path)
+
+
+_PERCENT = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+
+
+def round_statistics(batch: Batch) -> list[dict[str, Any]]:
+    """Summarise each round over all samples, in plain numbers.
+
+    Parameters
+    ----------
+    batch : Batch
+        On the CPU.
+
+    Returns
+    -------
+    list of dict
+        One entry a round: the columns of `schema.SUMMARY` that no other ones tell,
+        except the interval, and what that is made from: `cluster_abs_diff` and
+        `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
+        group (of each sample without groups).
+    """
+    diff = np.empty(batch.num_tokens, dtype=np.float32)
+    totals = measure(batch, out=diff)
+    probs = token_column(batch, diff, "prob_diff")
+    index = batch.rounds.round.numpy()
+    means = _means(batch, totals, index)
+    return [
+        {
+            "round": number,
+            "num_samples": int(mine.sum()),
+            **{name: values[number].item() for name, values in means.items()},
+            **_of_tokens(batch, diff, probs, mine),
+            **_clusters(batch, totals, mine),
+        }
+        for number, mine in enumerate(
+            index == np.arange(index.max(initial=-1) + 1)[:, None]
+        )
+    ]
+
+
+def _means(batch: Batch, totals: Totals, index: Array) -> dict[str, Array]:
+    num_tokens = np.bincount(index, batch.rounds.num_tokens.numpy()).astype(np.int64)
+    found = aggregates(totals.grouped(index, len(num_tokens)), num_tokens)
+    return {**found, "max": found["max_abs_diff"]}
+
+
+def _of_tokens(
+    batch: Batch, diff: Array, probs: Array, mine: Array
+) -> dict[str, float]:
+    """Summarise what the sums of rounds do not tell."""
+    num = batch.rounds.num_tokens.numpy()
+    place = (np.cumsum(num) - num)[mine], num[mine]
+    values = take_runs(diff, *place)
+    finite = np.isfinite(values)
+    if not finite.any():
+        return dict.fromkeys([*_PERCENT, "share_zero", "prob_diff"], float("nan"))
+    size = np.abs(values[finite])
+    found = np.percentile(size.astype(np.float64), [*_PERCENT.values()]).tolist()
+    mean = take_runs(probs, *place)[finite].mean(dtype=np.float64)
+    return {
+        **dict(zip(_PERCENT, found, strict=True)),
+        "share_zero": float((size == 0).mean()),
+        "prob_diff": float(mean),
+    }
+
+
+def _clusters(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:
+    names = np.asarray(batch.group_ids or range(batch.num_samples))
+    sample = batch.rounds.sample.numpy()[mine]
+    clusters, cluster = np.unique(names, return_inverse=True)
+    num_finite = batch.rounds.num_tokens.numpy() - totals.num_nonfinite
+    sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
+    return {
+        name: np.bincount(cluster[sample], values[mine], len(clusters)).tolist()
+        for name, values in sums.items()
+    }
+
 
 _PARTIAL = "`metrics` and `reconcile` see the saved samples only"
 _LONG = 100  # characters; a longer text is kept of the samples that are shown

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Job = Callable[[], None]
 
+
 logger = logging.getLogger("rounddiag.capture")
 
 _MAX_JOBS = 2  # that wait; each holds the columns of a whole step

@@ -99,7 +99,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _lab(options: argparse.Namespace) -> None:
-    from rounddiag.lab import notebook_for, start_lab
+    from rounddiag.cli.lab import notebook_for, start_lab
 
     notebook = notebook_for(options.file, Path.cwd()) if options.file else None
     if notebook and notebook != options.file.resolve():

@@ -9,10 +9,10 @@ import numpy as np
 
 from rounddiag.batch.html import sources
 from rounddiag.checks import check
-from rounddiag.checks.words import count, printable
 from rounddiag.core import token_frame
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
-from rounddiag.stats.overall import overall
+from rounddiag.stats.perplexity import overall
+from rounddiag.wording import count, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,5 +1,6 @@
 """The core: batches to tidy frames and scalars. torch in, pandas out, no files."""
 
+from rounddiag.core.columns import token_roles
 from rounddiag.core.frames import (
     round_and_token_frames,
     round_frame,
@@ -7,10 +8,9 @@ from rounddiag.core.frames import (
     sample_frame,
     token_frame,
 )
-from rounddiag.core.on_cpu import take_runs
 from rounddiag.core.reconciliation import reconcile
-from rounddiag.core.scalars import metrics
-from rounddiag.core.words import token_roles
+from rounddiag.core.sums_cpu import take_runs
+from rounddiag.core.verl import metrics
 
 __all__ = [
     "metrics",

@@ -7,22 +7,172 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import expand
+from rounddiag.core import sums_cpu as expand
 from rounddiag.core.measures import prob_diffs
-from rounddiag.core.open_columns import open_names, open_values
-from rounddiag.core.totals import packed
-from rounddiag.core.words import need_ids, token_roles, token_texts
+from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
+from rounddiag.schema import TOKENS
+from rounddiag.text import pieces, special_tokens
+from rounddiag.text.roles import ROLES, roles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from torch import Tensor
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.core.totals import Totals
+    from rounddiag.core.sums import Totals
+    from rounddiag.text.roles import Tagger
 
-    Array = np.ndarray[Any, Any]
+
+_EXACT = 1 << 53  # up to here every integer is a float64
+
+
+def open_names(batch: Batch) -> list[str]:
+    """Return the names of its open columns that frames do not have for themselves."""
+    names = dict.fromkeys([*batch.round_columns, *batch.sample_columns])
+    own = {column.name for column in TOKENS.columns}
+    return [name for name in names if name not in own]
+
+
+def open_values(batch: Batch, name: str) -> Array:
+    """Return an open column with one value a round; rounds come before samples."""
+    if name in batch.round_columns:
+        return round_values(batch, name)
+    values: Array = batch.sample_columns[name][batch.rounds.sample.cpu().numpy()]
+    return values
+
+
+def round_values(batch: Batch, name: str) -> Array:
+    """Return a column of `round_columns` with one value a round of the batch.
+
+    Parameters
+    ----------
+    batch : Batch
+    name : str
+
+    Returns
+    -------
+    array, shape (num_rounds,)
+        In the order of `batch.rounds`; rounds that the column leaves out are NaN or
+        None, as `spread` has it. Of several rows of one round the last counts.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> len(round_values(batch, "action")) == batch.num_rounds
+    True
+    """
+    columns = batch.round_columns
+    sample, index = columns["sample"], columns["round"]
+    counts = np.bincount(batch.rounds.sample.cpu().numpy(), minlength=len(batch))
+    known = np.flatnonzero((sample >= 0) & (sample < len(batch)) & (index >= 0))
+    known = known[index[known] < counts[sample[known]]]
+    first = np.cumsum(counts) - counts
+    places = (first[sample[known]] + index[known]).astype(np.int64)
+    return spread(columns[name][known], places, batch.num_rounds)
+
+
+def spread(values: Array, places: Array, size: int) -> Array:
+    """Put values at their places among `size`; the others are NaN or None.
+
+    NaN stands where the values are numbers that a float64 can hold, else None.
+
+    Examples
+    --------
+    >>> spread(np.array([7, 8]), np.array([2, 0]), 3)
+    array([ 8., nan,  7.])
+    >>> spread(np.array(["a"]), np.array([1]), 2)
+    array([None, 'a'], dtype=object)
+    """
+    is_there = np.zeros(size, dtype=bool)
+    is_there[places] = True
+    if is_there.all():
+        out = np.empty(size, dtype=values.dtype)
+    elif values.dtype.kind == "f" or _is_exact_as_float(values):
+        out = np.full(size, np.nan, dtype=np.result_type(values, np.float16))
+    else:
+        out = np.full(size, None, dtype=object)
+    out[places] = values
+    return out
+
+
+def _is_exact_as_float(values: Array) -> bool:
+    if values.dtype.kind not in "iu" or not len(values):
+        return False
+    return int(values.min()) >= -_EXACT and int(values.max()) <= _EXACT
+
+
+def token_texts(batch: Batch) -> list[str]:
+    """Return the piece of text of every generated token, in order."""
+    ids = packed(batch, batch.response_ids)
+    return pieces(ids, batch.tokenizer, starts=_starts(batch))
+
+
+def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[str]:
+    """Return what every generated token is for, in order.
+
+    Parameters
+    ----------
+    batch : Batch
+        With a tokenizer.
+    tagger : callable, optional
+        From the text of a round to stretches (start, stop, role) of it;
+        `rounddiag.text.tag_actions` where left out.
+
+    Returns
+    -------
+    Categorical
+        Of `rounddiag.text.ROLES`, and of whatever else the tagger says.
+
+    Raises
+    ------
+    FrameError
+        If the batch has no tokenizer, or its token ids were left out of the file.
+    """
+    import pandas as pd
+
+    need_ids(batch, "role")
+    if batch.tokenizer is None:
+        raise FrameError.build(
+            key="role",
+            expected="a batch with a tokenizer",
+            found="a batch without one",
+            advice="Pass `tokenizer=` to `rounddiag.load`.",
+        )
+    special = special_tokens(batch.tokenizer)
+    found = roles(
+        token_texts(batch),
+        starts=_starts(batch),
+        special=set(special.values()),
+        tagger=tagger,
+    )
+    names = list(dict.fromkeys([*ROLES, *dict.fromkeys(found)]))
+    place = {name: i for i, name in enumerate(names)}
+    # From the names themselves pandas takes as long as all the rest.
+    codes = np.fromiter(map(place.__getitem__, found), np.int64, len(found))
+    return pd.Categorical.from_codes(codes, pd.Index(names))
+
+
+def need_ids(batch: Batch, column: str) -> None:
+    """Raise a FrameError where the token ids were left out of the batch's file."""
+    if batch.is_redacted:
+        raise FrameError.build(
+            key=column,
+            expected="a batch with its token ids",
+            found="one that was saved with `redact=True`",
+            advice="Load the file that it was made of.",
+        )
+
+
+def _starts(batch: Batch) -> Array:
+    """Return where each round begins among the generated tokens."""
+    num: Array = batch.rounds.num_tokens.cpu().numpy()
+    return np.cumsum(num) - num
+
 
 # Column of the token frame -> per-token field of the batch.
 _FIELDS = {

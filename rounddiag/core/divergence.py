@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Values = TypeVar("Values", Tensor, np.ndarray[Any, Any])
 
+
 _LOG_RATIO_BOUND = 20.0  # `SAFETY_BOUND` of verl
 # Below this |diff| four terms of the series are exact to 1e-7, relative.
 SERIES_LIMIT = 1 / 16

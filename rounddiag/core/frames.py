@@ -5,31 +5,31 @@ pandas is imported when a frame is made: a trainer measures without it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import expand, on_cpu
+from rounddiag.core import sums_cpu as expand
+from rounddiag.core import sums_cpu as on_cpu
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
     host,
     positions,
+    round_values,
     token_column,
 )
-from rounddiag.core.open_columns import round_values
-from rounddiag.core.pairs import paired, told
-from rounddiag.core.totals import Totals, diffs, measure
+from rounddiag.core.scores import paired, told
+from rounddiag.core.sums import Totals, diffs, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-
-    Array = np.ndarray[Any, Any]
 
 
 def token_frame(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from rounddiag.core.divergence import beyond, chi2, k1, k2, k3, prob_diff
-from rounddiag.core.totals import packed
+from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
 from rounddiag.schema import MEAN_COLUMNS, metric_name
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-
-    Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rounddiag.core.pairs import pair_of
+from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
-from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.color_bar import BOTTOM
-from rounddiag.figures.compare_layout import explanation, set_axes
-from rounddiag.figures.compare_traces import add_differences, add_means, add_strip
-from rounddiag.figures.compared import Compared, batch_lines
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.mean_axis import mean_axis
-from rounddiag.figures.round_lines import MAX_LINES
-from rounddiag.figures.sources import of_pair
-from rounddiag.figures.theme import theme_of
+from rounddiag.figures._parts.axes import mean_axis
+from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
+from rounddiag.figures._parts.compare_layers import (
+    Compared,
+    add_differences,
+    add_means,
+    add_strip,
+    batch_lines,
+    explanation,
+    set_axes,
+)
+from rounddiag.figures._parts.data import layers_of, of_pair
+from rounddiag.figures._parts.lines import MAX_LINES
+from rounddiag.figures._parts.scales import BOTTOM
 from rounddiag.schema import metric_name
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
@@ -28,8 +32,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import ThemeName
+    from rounddiag.figures._parts.canvas import ThemeName
     from rounddiag.schema import Pair
+
 
 LAYERS = ("ci", "difference", "strip")
 

@@ -2,36 +2,189 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rounddiag.checks.words import count
+import numpy as np
+
 from rounddiag.errors import FrameError
-from rounddiag.figures import means
-from rounddiag.figures.canvas import TOP, colored, empty_figure, new_figure
-from rounddiag.figures.conditional_axes import set_axes
-from rounddiag.figures.conditional_traces import add_envelope, add_groups, add_rounds
-from rounddiag.figures.labels import CROSS, wrapped
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.mean_axis import mean_axis, raised_words
-from rounddiag.figures.picked import left_out
-from rounddiag.figures.round_groups import split_lines
-from rounddiag.figures.round_lines import key_lines
-from rounddiag.figures.round_words import unit_of
-from rounddiag.figures.sources import of_pair
-from rounddiag.figures.theme import theme_of
-from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, metric_name
-from rounddiag.stats import conditional, standardised
-from rounddiag.stats.conditional import ENVELOPED
+from rounddiag.figures._parts import means
+from rounddiag.figures._parts.axes import mean_axis, raised_words
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    colored,
+    empty_figure,
+    new_figure,
+    theme_of,
+)
+from rounddiag.figures._parts.data import layers_of, left_out, of_pair
+from rounddiag.figures._parts.labels import CROSS, number, tick_step, wrapped
+from rounddiag.figures._parts.lines import key_lines, shortened, split_lines
+from rounddiag.figures._parts.round_layers import unit_of
+from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
+from rounddiag.stats import conditional, few_rows, standardised
+from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
+from rounddiag.wording import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     import plotly.graph_objects as go
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.figures.mean_axis import MeanAxis
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures._parts.axes import MeanAxis
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.lines import RoundLine
+
+
+# Bottom and top of the panels, as shares of the plot.
+_MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)
+# So many labels have room over each other.
+_MAX_TICKS = 10
+
+
+def set_axes(
+    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
+) -> None:
+    """Mark the edges of the bins and the rounds, and share the plot."""
+    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
+    last = int(rounds["round"].max())
+    figure.update_layout(
+        barmode="stack",
+        xaxis={
+            "range": [0, len(PROB_EDGES) - 1],
+            "tickvals": list(range(len(PROB_EDGES))),
+            # In two lines: side by side they touch in a figure of 400 pixels.
+            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
+            "tickangle": 0,
+            "anchor": "y2",
+        },
+        xaxis2={
+            "title": {"text": ROUND.label},
+            "range": [-0.6, last + 0.6],
+            "dtick": tick_step(last + 1),
+            "anchor": "y3",
+        },
+        yaxis={"domain": _MEANS, **axis.layout(_MAX_TICKS)},
+        yaxis2={"domain": _COUNTS, **means.ends(highest)},
+        yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
+    )
+
+
+# Points of 60 rounds must not touch in a figure of 400 pixels.
+_PLOT_WIDTH = 300
+# Groups stand side by side within this share of what lines have in other figures.
+_SPREAD = 0.6
+
+
+def _bins(known: pd.DataFrame) -> Array:
+    """Return the bin of each row, whose edges are integers on the axis."""
+    places = np.searchsorted(PROB_EDGES, known["prob_low"])
+    return places + 0.5
+
+
+def add_envelope(figure: go.Figure, known: pd.DataFrame, look: Theme) -> None:
+    """Draw what is expected, dotted, from the first group that has each bin."""
+    first = known.drop_duplicates("prob_low").sort_values("prob_low")
+    figure.add_scatter(
+        x=_bins(first),
+        y=first["envelope"],
+        mode="lines",
+        line={"color": look.muted, "width": 2, "dash": "dot"},
+        hoverinfo="skip",
+    )
+
+
+def add_groups(
+    figure: go.Figure,
+    lines: Sequence[RoundLine],
+    axis: MeanAxis,
+    unit: str,
+    by: str | None,
+    look: Theme,
+) -> None:
+    """Draw each group's means side by side, and its tokens in stacked bars."""
+    for line in lines:
+        part, x = line.rows, _bins(line.rows) + _SPREAD * line.shift
+        hover = means.hover_texts(part, _names(line, by), unit)
+        figure.add_scatter(x=x, customdata=hover, **_means(line, axis, look))
+        without = np.flatnonzero(part["mean"].isna())
+        texts = [hover[place] for place in without]
+        floor = np.full(len(without), axis.low)
+        means.add_undefined(figure, x[without], floor, texts, look)
+        figure.add_bar(
+            x=_bins(part),
+            y=part["num_tokens"],
+            yaxis="y2",
+            width=0.7,
+            marker={"color": line.color},
+            customdata=hover,
+            hovertemplate=means.HOVER,
+        )
+
+
+def _means(line: RoundLine, axis: MeanAxis, look: Theme) -> dict[str, Any]:
+    return {
+        "y": axis.raised(line.rows["mean"]),
+        "mode": "lines+markers",
+        "line": {"color": line.color, "width": 1},
+        "marker": {
+            "size": 8,
+            "symbol": line.symbol,
+            "color": means.fills(line.rows, line.color, look.paper),
+            "line": {"color": line.color, "width": 1.5},
+        },
+        "error_y": means.intervals(line.rows, line.color),
+        "hovertemplate": means.HOVER,
+    }
+
+
+def _names(line: RoundLine, by: str | None) -> list[str]:
+    group = f"{shortened(by or 'round')} {line.name}"
+    return [
+        f"{group}, probability {low:g} to {high:g}"
+        for low, high in zip(line.rows["prob_low"], line.rows["prob_high"], strict=True)
+    ]
+
+
+def add_rounds(figure: go.Figure, rounds: pd.DataFrame, unit: str, look: Theme) -> None:
+    """Draw the means of rounds below, as they are and made alike."""
+    is_few = few_rows(rounds)
+    hover = [[_round_text(row, unit)] for row in rounds.itertuples()]
+    for name, symbol, dash, color, hollow in (
+        ("mean", "diamond", "dot", look.quiet, is_few | True),
+        ("standardised", "circle", "solid", look.text, is_few),
+    ):
+        figure.add_scatter(
+            x=rounds["round"],
+            y=rounds[name],
+            xaxis="x2",
+            yaxis="y3",
+            mode="lines+markers",
+            line={"color": color, "width": 1, "dash": dash},
+            marker={
+                "size": min(7, max(4, _PLOT_WIDTH / len(rounds))),
+                "symbol": symbol,
+                "color": np.where(hollow, look.paper, color),
+                "line": {"color": color, "width": 1.5},
+            },
+            customdata=hover,
+            hovertemplate="%{customdata[0]}<extra></extra>",
+            cliponaxis=False,
+        )
+
+
+def _round_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+    lines = (
+        f"<b>round {row.round}</b>",
+        f"as it is {number(row.mean)}{unit}",
+        f"as if alike {number(row.standardised)}{unit}",
+        f"which {row.covered:.0%} of the tokens say",
+        f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
+    )
+    return "<br>".join(lines)
+
 
 _PLOT_HEIGHT, _BOTTOM = 580, 48
 # Characters of an axis title, which the panel has room for, and of a line of a head.

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.color_bar import BOTTOM, add_color_bar
-from rounddiag.figures.gaps import add_missing, add_undefined
-from rounddiag.figures.grid import grid_of
-from rounddiag.figures.heat import Heat
-from rounddiag.figures.heat_axes import set_axes
-from rounddiag.figures.heat_cells import add_cells, add_dividers, said_of
-from rounddiag.figures.heat_options import check_options
-from rounddiag.figures.heat_words import explanation, nothing
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.marginals import ROOM, add_marginals
-from rounddiag.figures.sources import of_pair, rounds_of
-from rounddiag.figures.theme import theme_of
-from rounddiag.schema import mean_column
-from rounddiag.stats.combining import combined
-from rounddiag.stats.ordering import Order, ordered
-from rounddiag.stats.pools import Pooling, Rows, samples_of
+from rounddiag.errors import FrameError, nearest
+from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
+from rounddiag.figures._parts.data import layers_of, of_pair, rounds_of
+from rounddiag.figures._parts.heatmap_cells import (
+    Heat,
+    add_cells,
+    add_dividers,
+    explanation,
+    grid_of,
+    nothing,
+    said_of,
+    set_axes,
+)
+from rounddiag.figures._parts.marks import (
+    ROOM,
+    add_marginals,
+    add_missing,
+    add_undefined,
+)
+from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
+from rounddiag.schema import DIFFERENCE, MEAN_COLUMNS, mean_column
+from rounddiag.stats.cells import AGGREGATES, combined
+from rounddiag.stats.heatmap_rows import Order, Pooling, Rows, ordered, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +37,46 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import ThemeName
+    from rounddiag.figures._parts.canvas import ThemeName
     from rounddiag.schema import Pair
+
+
+_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name, *MEAN_COLUMNS)
+_POOLINGS = ("max", "mean")
+
+
+def check_options(
+    metric: str, pooling: str, color_range: tuple[float, float] | None
+) -> None:
+    """Raise a FrameError for what a heatmap cannot show."""
+    _check("metric", metric, _METRICS)
+    _check("pooling", pooling, _POOLINGS)
+    _check_range(color_range)
+
+
+def _check(key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise FrameError.build(
+            key=key,
+            expected=f"one of {list(known)}",
+            found=repr(value),
+            advice=nearest(value, known, "Leave it out for the default."),
+        )
+
+
+def _check_range(color_range: tuple[float, float] | None) -> None:
+    match color_range:
+        case None:
+            return
+        case (int() | float() as low, int() | float() as high) if 0 < low < high < inf:
+            return
+    raise FrameError.build(
+        key="color_range",
+        expected="two sizes above 0, the smaller one first",
+        found=repr(color_range),
+        advice="Leave it out for one that fits.",
+    )
+
 
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
 

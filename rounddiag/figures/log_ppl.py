@@ -6,23 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.figures.canvas import colored, empty_figure
-from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.panel_words import (
-    cautions,
-    panel_names,
-    panels_of,
-    why_empty,
-)
-from rounddiag.figures.picked import num_picked_of
-from rounddiag.figures.sources import of_pair
-from rounddiag.figures.theme import theme_of
+from rounddiag.figures._parts.canvas import colored, empty_figure, theme_of
+from rounddiag.figures._parts.data import layers_of, num_picked_of, of_pair
+from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
+from rounddiag.figures._parts.panels import cautions, panel_names, panels_of, why_empty
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
-from rounddiag.stats.agreement import agreement, farthest
-from rounddiag.stats.by import numbered
-from rounddiag.stats.densities import Bins, densities
+from rounddiag.stats.agreement import Bins, agreement, densities, farthest
+from rounddiag.stats.grouping import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +22,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.schema import Pair
+
 
 # More points of both panels are drawn as a density, with the worst of each on top.
 _MAX_MARKS = 5_000

@@ -6,27 +6,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.checks.words import count
+from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
-from rounddiag.figures.canvas import colored, empty_figure
-from rounddiag.figures.clouds import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures.labels import number
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.panel_words import (
-    cautions,
-    panel_names,
-    panels_of,
-    why_empty,
-)
-from rounddiag.figures.picked import num_picked_of
-from rounddiag.figures.sources import of_pair, pairs_of
-from rounddiag.figures.theme import theme_of
-from rounddiag.figures.token_marks import HOVER, NUMBERS, token_marks
+from rounddiag.figures._parts.canvas import colored, empty_figure, theme_of
+from rounddiag.figures._parts.data import layers_of, num_picked_of, of_pair, pairs_of
+from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
+from rounddiag.figures._parts.labels import hover_text, number
+from rounddiag.figures._parts.panels import cautions, panel_names, panels_of, why_empty
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
-from rounddiag.stats.agreement import agreement
-from rounddiag.stats.densities import densities, num_beyond
-from rounddiag.stats.splits import split_by, split_first
-from rounddiag.stats.token_pairs import signed_log, token_bins, token_pairs
+from rounddiag.stats.agreement import (
+    agreement,
+    densities,
+    farthest,
+    num_beyond,
+    signed_log,
+    token_bins,
+    token_pairs,
+)
+from rounddiag.stats.grouping import split_by, split_first
+from rounddiag.text import pieces
+from rounddiag.wording import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,11 +33,70 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag._typing import Array
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.schema import Pair
-    from rounddiag.stats.densities import Bins
-    from rounddiag.stats.token_pairs import Axes
+    from rounddiag.stats.agreement import Axes, Bins
+
+
+NUMBERS = ["sample", "round", "token", "old", "rollout", "difference"]
+HOVER = (
+    "sample %{customdata[0]}, round %{customdata[1]}, token %{customdata[2]}"
+    "<br>old %{customdata[3]:.3g}, rollout %{customdata[4]:.3g}"
+    "<br>difference %{customdata[5]:.3g}<extra></extra>"
+)
+# Tokens on either side with which one may share a character.
+_NEIGHBOURS = 8
+
+
+def token_marks(
+    data: Batch | pd.DataFrame, tokens: pd.DataFrame, pairs: pd.DataFrame, look: Theme
+) -> pd.DataFrame:
+    """Choose the worst tokens of each panel.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        Where their text is, if there is any.
+    tokens, pairs : DataFrame
+        As `sources.pairs_of` and `stats.token_pairs` give them, and each one's
+        `panel`.
+    look : Theme
+
+    Returns
+    -------
+    DataFrame
+        With `panel`, `x`, `y`, `color`, the columns `NUMBERS`, and `text` if there
+        is any.
+    """
+    difference = (pairs["old"] - pairs["rollout"]).to_numpy()
+    rows = farthest(np.abs(difference), pairs["panel"].to_numpy(), NUM_WORST)
+    keys = tokens[["sample", "round", "token"]].iloc[rows].reset_index(drop=True)
+    marks = pairs.iloc[rows].reset_index(drop=True).join(keys)
+    marks["difference"] = difference[rows]
+    marks["color"] = np.where(difference[rows] > 0, look.more, look.less)
+    if isinstance(data, Batch) and data.is_redacted:
+        return marks
+    if isinstance(data, Batch):
+        texts = _decoded(data.tokenizer, tokens, rows)
+    elif "text" in data:
+        texts = data["text"].iloc[rows].tolist()
+    else:
+        return marks
+    return marks.assign(text=[hover_text(text) for text in texts])
+
+
+def _decoded(tokenizer: object, tokens: pd.DataFrame, rows: Array) -> list[str]:
+    """Decode a few tokens, each among its neighbours in the round."""
+    token, ids = tokens["token"].to_numpy(), tokens["token_id"].to_numpy()
+    texts = []
+    for row in rows.tolist():
+        first = row - min(int(token[row]), _NEIGHBOURS)
+        around = slice(first, row + _NEIGHBOURS)
+        starts = np.flatnonzero(token[around] == 0)
+        texts.append(pieces(ids[around], tokenizer, starts=starts)[row - first])
+    return texts
+
 
 # Labels of the x axis and of the y axis.
 _LABELS = {

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.figures import means
-from rounddiag.figures.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures.labels import wrapped
-from rounddiag.figures.layers import layers_of
-from rounddiag.figures.mean_axis import mean_axis, raised_words
-from rounddiag.figures.picked import left_out
-from rounddiag.figures.role_traces import add_counts, add_means, safe
-from rounddiag.figures.round_lines import key_lines, lines_of
-from rounddiag.figures.round_words import unit_of
-from rounddiag.figures.sources import of_pair, role_means_of
-from rounddiag.figures.theme import theme_of
+import numpy as np
+
+from rounddiag.figures._parts import means
+from rounddiag.figures._parts.axes import mean_axis, raised_words
+from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
+from rounddiag.figures._parts.data import layers_of, left_out, of_pair, role_means_of
+from rounddiag.figures._parts.labels import hover_text, wrapped
+from rounddiag.figures._parts.lines import key_lines, lines_of
+from rounddiag.figures._parts.round_layers import unit_of
 from rounddiag.schema import METRICS, metric_name
 
 if TYPE_CHECKING:
@@ -24,9 +22,75 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.mean_axis import MeanAxis
-    from rounddiag.figures.theme import ThemeName
-    from rounddiag.text.tagging import Tagger
+    from rounddiag.figures._parts.axes import MeanAxis
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.text.roles import Tagger
+
+
+# Means of one row stand under each other, in this share of what lines have beside
+# each other in other figures.
+_SPREAD = 1.6
+
+
+def add_means(
+    figure: go.Figure, line: RoundLine, axis: MeanAxis, unit: str, look: Theme
+) -> None:
+    """Draw a mean in each row, with its interval; a cross where there is none."""
+    found, y = line.rows, _places(line).to_numpy()
+    extra = f", {line.name}" if line.name else ""
+    hover = means.hover_texts(found, [safe(r) + extra for r in found["role"]], unit)
+    figure.add_scatter(
+        x=axis.raised(found["mean"]),
+        y=y,
+        mode="markers",
+        marker={
+            "size": 9,
+            "symbol": np.where(found["overlaps"], "diamond", line.symbol)
+            if not line.name
+            else line.symbol,
+            "color": means.fills(found, line.color, look.paper),
+            "line": {"color": line.color, "width": 1.5},
+        },
+        error_x=means.intervals(found, line.color if line.name else look.muted),
+        customdata=hover,
+        hovertemplate=means.HOVER,
+    )
+    without = np.flatnonzero(found["mean"].isna())
+    texts, floor = [hover[i] for i in without], np.full(len(without), axis.low)
+    means.add_undefined(figure, floor, y[without], texts, look)
+
+
+def add_counts(figure: go.Figure, lines: list[RoundLine], look: Theme) -> None:
+    """Write each mean's number of tokens right of the plot, and what it is on top."""
+    places = [
+        (place, "y", f"{num:,}")
+        for line in lines
+        for place, num in zip(_places(line), line.rows["num_tokens"], strict=True)
+    ]
+    for y, yref, text in (*places, (1, "paper", "tokens")):
+        figure.add_annotation(
+            text=text,
+            x=1,
+            y=y,
+            xref="paper",
+            yref=yref,
+            xanchor="left",
+            yanchor="bottom" if yref == "paper" else "middle",
+            xshift=8,
+            showarrow=False,
+            font={"color": look.muted},
+        )
+
+
+def safe(role: str) -> str:
+    """Show a role, which a tagger may have taken from the text, and its spaces."""
+    return " ".join(map(hover_text, role.split(" ")))
+
+
+def _places(line: RoundLine) -> pd.Series[float]:
+    return line.rows["place"] - _SPREAD * line.shift
+
 
 # A row with one mean, and how much higher each other one makes it, in pixels.
 _ROW_HEIGHT, _HEIGHT_OF_MORE = 30, 14

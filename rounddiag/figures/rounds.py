@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rounddiag.figures.canvas import empty_figure, new_figure
-from rounddiag.figures.labels import tick_step
-from rounddiag.figures.round_axis import RoundAxis
-from rounddiag.figures.round_layers import (
+import numpy as np
+import pandas as pd
+
+from rounddiag.core.measures import measure_of
+from rounddiag.errors import FrameError
+from rounddiag.figures._parts.axes import RoundAxis
+from rounddiag.figures._parts.canvas import empty_figure, new_figure, theme_of
+from rounddiag.figures._parts.data import layers_of, of_pair, summary_of
+from rounddiag.figures._parts.labels import tick_step
+from rounddiag.figures._parts.lines import key_lines, lines_of
+from rounddiag.figures._parts.round_layers import (
+    FROM_END,
+    RoundScene,
+    about_quantiles,
+    about_survivors,
+    about_worst,
     add_counts,
     add_floor,
     add_guide,
@@ -15,32 +28,132 @@ from rounddiag.figures.round_layers import (
     add_ribbons,
     add_survivors,
     count_ends,
-)
-from rounddiag.figures.round_lines import key_lines, lines_of
-from rounddiag.figures.round_options import RoundOptions
-from rounddiag.figures.round_scene import RoundScene
-from rounddiag.figures.round_words import (
-    FROM_END,
-    about_quantiles,
-    about_survivors,
-    about_worst,
     estimand,
     notes,
     unit_of,
 )
-from rounddiag.figures.sources import of_pair
-from rounddiag.figures.theme import theme_of
 from rounddiag.schema import ROUND, metric_name
 from rounddiag.stats import survivors, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures.theme import ThemeName
+    from rounddiag.figures._parts.canvas import ThemeName
+
+
+# Whether each is drawn unless it is asked otherwise.
+LAYERS = {
+    "mean": True,
+    "ci": True,
+    "quantiles": False,
+    "counts": True,
+    "survivors": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions:
+    """What is to be drawn, of which quantity; as `plot_rounds` takes it."""
+
+    metric: str
+    weight: str
+    by: str | None
+    last_aligned: bool
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the quantity is the one that `stats.survivors` knows."""
+        usual = ("abs_diff", "token", None, False)
+        return (self.metric, self.weight, self.by, self.last_aligned) == usual
+
+    @property
+    def weighting(self) -> str:
+        """What counts alike; the names of some metrics stand for that."""
+        return measure_of(self.metric).weight or self.weight
+
+    @property
+    def offered(self) -> dict[str, bool]:
+        """The layers that the quantity has, and whether each is drawn by itself.
+
+        A round summary has no survivors.
+        """
+        is_signed = measure_of(self.metric).is_signed
+        fits = {
+            "survivors": self.is_usual,
+            "quantiles": self.by is None and not is_signed,
+        }
+        return {name: is_on for name, is_on in LAYERS.items() if fits.get(name, True)}
+
+    def layers(
+        self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
+    ) -> dict[str, bool]:
+        """Say of each layer whether it is drawn.
+
+        Raises
+        ------
+        FrameError
+            If there is no such metric or layer, or a layer was asked for that the
+            quantity does not have.
+        """
+        is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
+        has_survivors = "survivors" in self.offered and not is_summary
+        default = {**LAYERS, "survivors": has_survivors}
+        layers = layers_of({**default, **(chosen or {})}, *LAYERS)
+        if layers["survivors"] and not has_survivors:
+            raise FrameError.build(
+                key="survivors",
+                expected="a Batch or a token frame, and the default of `metric`,"
+                " `weight`, `by` and `last_aligned`",
+                found="a round summary" if is_summary else str(self),
+                advice="Leave the layer out, or the options.",
+            )
+        if layers["quantiles"] and "quantiles" not in self.offered:
+            raise FrameError.build(
+                key="quantiles",
+                expected="a metric that is never negative, and no `by`",
+                found=str(self),
+                advice="Leave the layer out, or plot one value's samples at a time.",
+            )
+        return layers
+
+    def summary(self, data: Batch | pd.DataFrame) -> pd.DataFrame:
+        """Return the summary per round, ordered.
+
+        Raises
+        ------
+        FrameError
+            If a frame lacks a column, or is a summary of something else.
+        """
+        found = summary_of(data, **asdict(self))
+        self._check(found)
+        return found.sort_values("round", kind="stable")
+
+    def _check(self, summary: pd.DataFrame) -> None:
+        """Notice a given summary that was made with other options."""
+        keys = ["round", *([self.by] if self.by else [])]
+        column = measure_of(self.metric).in_rounds
+        is_plain = self.weighting == "token" and column in summary
+        repeated = summary.duplicated(keys).any()
+        if repeated or (is_plain and not _alike(summary["mean"], summary[column])):
+            raise FrameError.build(
+                expected=f"a round summary that was made with {self}",
+                found="several rows of one round" if repeated else "another `mean`",
+                advice="Pass the options that `rounddiag.round_summary` was given.",
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"metric={self.metric!r}, weight={self.weight!r}, by={self.by!r},"
+            f" last_aligned={self.last_aligned!r}"
+        )
+
+
+def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
+    return bool(np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True))
+
 
 # Bottom and top of the three panels, as shares of the plot; with counts, without.
 _MEAN, _SAMPLES, _TOKENS = (0.46, 1.0), (0.23, 0.34), (0.0, 0.11)

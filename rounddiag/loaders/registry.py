@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.loaders.frameworks.hooks import AREAL, OPENRLHF, TRL
 from rounddiag.loaders.frameworks.miles import RANK
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
 from rounddiag.loaders.frameworks.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS
-from rounddiag.loaders.frameworks.verl_v1 import PAYLOAD
-from rounddiag.loaders.tables.arrays import DATASET, TENSORS
+from rounddiag.loaders.frameworks.trl import AREAL, OPENRLHF, TRL
+from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS, PAYLOAD
+from rounddiag.loaders.tabular.arrays import DATASET, TENSORS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.loaders.format import Format
+
 
 UNVERIFIED = "unverified: laid out from its source"
 # Those with more keys of their own come first: the first whose keys are all there wins.

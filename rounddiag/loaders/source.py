@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 from rounddiag.errors import LoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from typing_extensions import Buffer, Self
+
+    from rounddiag.batch import Batch
+
 
 MAX_LINE = 1 << 16  # of the text opcodes of old pickles: names and numbers
 BUFFER = 1 << 16  # bytes read ahead
@@ -154,3 +158,20 @@ class _Window(io.RawIOBase):
     def close(self) -> None:
         self._stream.close()
         super().close()
+
+
+def left_out_of(batch: Batch) -> list[str]:
+    """Return what was left out so far; a file may say anything there."""
+    found = batch.meta.get("left_out")
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def told_left_out(names: Collection[str]) -> dict[str, list[str]]:
+    """Return the entry of `meta` for what is left out; none where nothing is.
+
+    Examples
+    --------
+    >>> told_left_out({"kl", "chat"}), told_left_out([])
+    ({'left_out': ['chat', 'kl']}, {})
+    """
+    return {"left_out": sorted(names)} if names else {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rounddiag.schema.column import Column as Column
-from rounddiag.schema.column import Table as Table
-from rounddiag.schema.column import count, nat, number
+from rounddiag.schema.columns import Column as Column
+from rounddiag.schema.columns import Table as Table
+from rounddiag.schema.columns import count, nat, number
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
 from rounddiag.schema.metrics import mean_column as mean_column

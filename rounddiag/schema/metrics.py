@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rounddiag.errors import FrameError, nearest
-from rounddiag.schema.column import nat, number
+from rounddiag.schema.columns import nat, number
 
 # The column of each metric's mean; `core.divergence` has what it is of one token.
 METRICS = {

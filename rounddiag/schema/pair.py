@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rounddiag.schema.column import Column
+    from rounddiag.schema.columns import Column
 
 _STANDARD = "old", "rollout"
 # What stands for the two scores in labels of the standard pair: for `a`, for `b`.

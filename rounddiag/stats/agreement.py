@@ -1,14 +1,250 @@
-"""How well two engines' values agree, in each panel of a figure."""
+"""Where each token is in a plot of one engine against the other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from rounddiag.core.divergence import diff
+
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from rounddiag._typing import Array
+
+
+# Around points, as a share of the distance between the outermost.
+_ROOM_DENSITIES = 0.05
+# Values beyond the ends by less than this share of a scale are rounding.
+_SLACK = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins:
+    """Bins of equal width between two ends.
+
+    Attributes
+    ----------
+    low, high : float
+    num : int
+    """
+
+    low: float
+    high: float
+    num: int
+
+    @classmethod
+    def around(cls, *values: Array, num: int) -> Bins:
+        """Reach from the lowest to the highest finite value, and a little beyond.
+
+        Examples
+        --------
+        >>> Bins.around(np.array([0.0, 1.0]), np.array([2.0, np.nan]), num=100)
+        Bins(low=-0.1, high=2.1, num=100)
+        """
+        together = np.concatenate(values)
+        known = together[np.isfinite(together)]
+        low, high = float(known.min()), float(known.max())
+        room = _ROOM_DENSITIES * (high - low) or _ROOM_DENSITIES
+        return cls(low=low - room, high=high + room, num=num)
+
+    @property
+    def centres(self) -> Array:
+        """Middle of each bin.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1, num=2).centres
+        array([0.25, 0.75])
+        """
+        width = (self.high - self.low) / self.num
+        centres: Array = self.low + width * (np.arange(self.num) + 0.5)
+        return centres
+
+    def place(self, values: Array) -> Array:
+        """Return each value's bin; that at the end for what lies beyond.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1, num=2).place(np.array([0.1, 0.5, 7.0, -1.0]))
+        array([0, 1, 1, 0], dtype=int32)
+        """
+        kept = np.clip(values, self.low, self.high)
+        steps = (kept - self.low) * (self.num / (self.high - self.low))
+        return np.minimum(steps.astype(np.int32), self.num - 1)
+
+    def is_beyond(self, values: Array) -> Array:
+        """Tell which values lie beyond the ends, by more than rounding.
+
+        Examples
+        --------
+        >>> Bins(low=0, high=1, num=2).is_beyond(np.array([1.0, 1.000001, 1.1]))
+        array([False, False,  True])
+        """
+        slack = _SLACK * (self.high - self.low)
+        beyond: Array = (values < self.low - slack) | (values > self.high + slack)
+        return beyond
+
+
+def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
+    """Count the points of each panel in bins of two dimensions.
+
+    Parameters
+    ----------
+    points : DataFrame
+        With `panel`, counted from 0, `x` and `y`; those that are not finite are left
+        out.
+    x, y : Bins
+
+    Returns
+    -------
+    DataFrame
+        One row a bin that has points: `panel`, `x_bin`, `y_bin` and `num`; what
+        lies beyond the bins is counted in those at their ends.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"panel": 0, "x": [0.1, 0.1], "y": [0.9, 0.9]})
+    >>> ends = Bins(low=0, high=1, num=2)
+    >>> densities(frame, ends, ends)
+       panel  x_bin  y_bin  num
+    0      0      0      1    2
+    """
+    kept = _finite(points)
+    panel = kept["panel"].to_numpy()
+    flat = panel * np.int32(y.num)
+    flat += y.place(kept["y"].to_numpy())
+    flat *= np.int32(x.num)
+    flat += x.place(kept["x"].to_numpy())
+    num_panels = int(panel.max(initial=0)) + 1
+    counts = np.bincount(flat, minlength=num_panels * y.num * x.num)
+    panel, y_bin, x_bin = np.nonzero(counts.reshape(num_panels, y.num, x.num))
+    return pd.DataFrame(
+        {
+            "panel": panel,
+            "x_bin": x_bin,
+            "y_bin": y_bin,
+            "num": counts[counts > 0],
+        }
+    )
+
+
+def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
+    """Count the points that `densities` puts into bins that they are not in.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"x": [0.1, 3.0, 3.0], "y": [0.9, 0.9, np.inf]})
+    >>> num_beyond(frame, *[Bins(low=0, high=1, num=2)] * 2)
+    1
+    """
+    kept = _finite(points)
+    beyond = x.is_beyond(kept["x"].to_numpy()) | y.is_beyond(kept["y"].to_numpy())
+    return int(beyond.sum())
+
+
+def _finite(points: pd.DataFrame) -> pd.DataFrame:
+    finite = np.isfinite(points["x"].to_numpy()) & np.isfinite(points["y"].to_numpy())
+    return points if finite.all() else points[finite]
+
+
+Axes: TypeAlias = Literal["probability", "log_prob", "diff"]
+
+# Up to here a signed log is nearly linear, in nats: about the noise of bfloat16.
+_LINEAR = 1e-3
+# Log-probs below are as good as impossible; one of -1e9 must not squeeze the others.
+_LOWEST = -20.0
+# Half the height of a plot of diffs that are all smaller, in nats.
+_LEAST = 0.1
+# So that the outermost points are not on the edge.
+_ROOM_TOKEN_PAIRS = 1.05
+
+
+def signed_log(values: Array) -> Array:
+    """Compress magnitudes and keep signs: linear near zero, a logarithm beyond.
+
+    The inverse hyperbolic sine of the value over 0.001.
+
+    Examples
+    --------
+    >>> signed_log(np.array([-1.0, 0.0, 0.001, 1.0])).round(2)
+    array([-7.6 ,  0.  ,  0.88,  7.6 ])
+    """
+    compressed: Array = np.arcsinh(values / np.float32(_LINEAR))
+    return compressed
+
+
+def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
+    """Return what both engines say of each token, and where that is in a plot.
+
+    Parameters
+    ----------
+    tokens : DataFrame
+        With `rollout_log_prob` and `old_log_prob`.
+    axes : {"probability", "log_prob", "diff"}
+
+    Returns
+    -------
+    DataFrame
+        In the order of the tokens: `rollout`, `old` (probabilities, or else
+        log-probs), and `x`, `y`: the same two, or for "diff" the rollout probability
+        and `signed_log` of old - rollout log-prob.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"rollout_log_prob": [0, -1.0], "old_log_prob": [0, -2.0]})
+    >>> token_pairs(frame, "probability")[["x", "y"]].round(2)
+          x     y
+    0  1.00  1.00
+    1  0.37  0.14
+    """
+    names = ("rollout_log_prob", "old_log_prob")
+    rollout, old = (tokens[name].to_numpy(dtype=np.float32) for name in names)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if axes == "diff":
+            x, y = np.exp(rollout), signed_log(diff(old, rollout))
+        elif axes == "probability":
+            x, y = rollout, old = np.exp(rollout), np.exp(old)
+        else:
+            x, y = rollout, old
+    columns = {"rollout": rollout, "old": old, "x": x, "y": y}
+    return pd.DataFrame(columns, copy=False)
+
+
+def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
+    """Choose the bins, an even number, in which `token_pairs` are counted.
+
+    Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0, and
+    signed logs as far below zero as above.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"x": [-1.0, -50.0], "y": [-2.0, -3.0]})
+    >>> token_bins(frame, "log_prob", 100)[0]
+    Bins(low=-20.0, high=0.0, num=100)
+    """
+    unit = Bins(low=0.0, high=1.0, num=num)
+    if axes == "probability":
+        return unit, unit
+    if axes == "diff":
+        least = float(signed_log(np.array(_LEAST)))
+        reach = _ROOM_TOKEN_PAIRS * max(_largest_token_pairs(pairs["y"].abs()), least)
+        # An odd number of bins: diffs of exactly zero are in the middle of one.
+        return unit, Bins(low=-reach, high=reach, num=num + 1)
+    lowest = -max(
+        _largest_token_pairs(-pairs["x"]),
+        _largest_token_pairs(-pairs["y"]),
+        -np.log(0.5),
+    )
+    log_prob = Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
+    return log_prob, log_prob
+
+
+def _largest_token_pairs(values: pd.Series[float]) -> float:
+    array = values.to_numpy()
+    return float(array.max(where=np.isfinite(array), initial=-np.inf))
+
 
 _COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pearson")
 
@@ -72,11 +308,13 @@ def farthest(distance: Array, panel: Array, num: int) -> Array:
     """
     known = np.isfinite(distance) & (distance > 0)
     panels = range(int(panel.max(initial=0)) + 1)
-    found = [_largest(distance, known & (panel == index), num) for index in panels]
+    found = [
+        _largest_agreement(distance, known & (panel == index), num) for index in panels
+    ]
     return np.concatenate(found)
 
 
-def _largest(distance: Array, where: Array, num: int) -> Array:
+def _largest_agreement(distance: Array, where: Array, num: int) -> Array:
     index = np.flatnonzero(where)
     if len(index) > num:
         kept = np.argpartition(distance[index], len(index) - num)[-num:]

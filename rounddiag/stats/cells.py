@@ -1,20 +1,210 @@
-"""Means of tokens that are divided into cells, with intervals: one definition."""
+"""More of each round of a sample than its frame tells: other means, a quantile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import MEASURES
-from rounddiag.stats.estimator import Estimator
-from rounddiag.stats.resampling import Resampling
+from rounddiag.batch import Batch
+from rounddiag.core.frames import round_frame_and_diffs
+from rounddiag.core.measures import MEASURES, measure_of, prob_diffs
+from rounddiag.schema import CELLS, ROUNDS
+from rounddiag.stats.inputs import measured
+from rounddiag.stats.intervals import Estimator, Resampling
+from rounddiag.stats.summary import run_sums, runs_of_frame
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
 
-    Array = np.ndarray[Any, Any]
+
+P95 = "p95_abs_diff"
+_OWN = {column.name for column in ROUNDS.columns}
+MORE = tuple(column.name for column in CELLS.columns if column.name not in _OWN)
+# The bits of a float32 that has no sign are in the order of its size.
+_BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+def cell_frame(
+    data: Batch | pd.DataFrame, columns: Sequence[str] = MORE
+) -> pd.DataFrame:
+    """Return the round frame with more of what `schema.CELLS` names.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
+    columns : sequence of str
+        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+
+    Returns
+    -------
+    DataFrame
+        One row per sample and round; all is of tokens whose diff is finite.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> cells = cell_frame(rd.load("sample_data/healthy.parquet"))
+    >>> bool((cells["p95_abs_diff"] <= cells["max_abs_diff"]).all())
+    True
+    """
+    rounds, tokens = _parts(data, columns)
+    num = rounds["num_tokens"].to_numpy()
+    for name in columns:
+        if name == P95:
+            rounds[name] = run_quantiles(tokens["diff"], num, 0.95)
+        else:
+            rounds[name] = _means_run_cells(tokens, num, name)
+    return rounds
+
+
+def _parts(
+    data: Batch | pd.DataFrame, columns: Sequence[str]
+) -> tuple[pd.DataFrame, dict[str, Array]]:
+    """Return the round frame, and of the tokens what the columns need."""
+    if isinstance(data, Batch):
+        rounds, diff = round_frame_and_diffs(data)
+        more = {"prob_diff": prob_diffs(data)} if "prob_diff" in columns else {}
+        return rounds, {"diff": diff, **more}
+    runs = runs_of_frame(data, a="old", b="rollout", by=None)
+    return runs.rounds, runs.tokens
+
+
+def _means_run_cells(tokens: dict[str, Array], num: Array, metric: str) -> Array:
+    values = measured(tokens, measure_of(metric))
+    finite = np.isfinite(values)
+    totals = run_sums(np.where(finite, values, 0), num)
+    counts = run_sums(finite, num)
+    means = np.full(len(num), np.nan)
+    np.divide(totals, counts, out=means, where=counts > 0)
+    return means
+
+
+def run_quantiles(values: Array, num: Array, share: float) -> Array:
+    """Return an exact quantile of the size of each run's finite values.
+
+    Parameters
+    ----------
+    values : ndarray of float32
+    num : ndarray of int
+        How many values each run has; they stand end to end.
+    share : float
+
+    Returns
+    -------
+    ndarray of float64
+        Interpolated between neighbours; NaN for a run without a finite value.
+
+    Examples
+    --------
+    >>> values = np.array([4, -1, 3, np.inf, 2], dtype=np.float32)
+    >>> run_quantiles(values, np.array([4, 0, 1]), 0.5)
+    array([ 3., nan,  2.])
+    """
+    counts = run_sums(np.isfinite(values), num).astype(np.int64)
+    run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
+    # One sort for all runs; what is not finite is the end of each.
+    run |= np.abs(values.astype(np.float32)).view(np.uint32)
+    run.sort()
+    sizes = (run & _SIZE).astype(np.uint32).view(np.float32)
+    known = np.flatnonzero(counts)
+    place = share * (counts[known] - 1)
+    low = place.astype(np.int64)
+    first = (np.cumsum(num) - num)[known] + low
+    after = first + (low < place)
+    below, above = (sizes[at].astype(np.float64) for at in (first, after))
+    found = np.full(len(num), np.nan)
+    found[known] = below + (above - below) * (place - low)
+    return found
+
+
+# What a round frame says of the diffs of each row, means unless named here.
+AGGREGATES = tuple(c.name for c in ROUNDS.columns if c.dtype == "float64")
+_LARGEST = ("max_abs_diff",)
+# What `stats.cell_frame` and `stats.paired_cells` add, means too.
+_MORE = ("prob_diff", "beyond", "difference")
+
+
+def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """Combine the rows of a round frame that have the same keys.
+
+    Parameters
+    ----------
+    rounds : DataFrame
+        With the keys, `sample`, `num_tokens` and `mean_abs_diff`; rows whose mean is
+        NaN have no finite diff.
+    *keys : str
+
+    Returns
+    -------
+    DataFrame
+        One row for each of the keys' values, ascending: the keys, `num_rows`,
+        `num_tokens`, and those aggregates of the round frame that it has: means over
+        tokens, of `prob_diff`, `beyond` and `difference` too, and the largest
+        `max_abs_diff`. Rows without a difference count for none, where there are some.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame(
+    ...     {
+    ...         "sample": [0, 1],
+    ...         "round": [0, 0],
+    ...         "num_tokens": [3, 1],
+    ...         "mean_abs_diff": [0.1, 0.5],
+    ...     }
+    ... )
+    >>> combined(frame, "round")
+       round  num_rows  num_tokens  mean_abs_diff
+    0      0         2           4            0.2
+    """
+    num = rounds["num_tokens"]
+    if "num_nonfinite" in rounds:
+        num = num - rounds["num_nonfinite"]
+    needed = {"mean_abs_diff", "difference"} & {*rounds.columns}
+    num = num.where(rounds[[*needed]].notna().all(axis=1), 0)
+    names = [name for name in (*AGGREGATES, *_MORE) if name in rounds]
+    means = [name for name in names if name not in _LARGEST]
+    sums = rounds[means].mul(num, axis=0)
+    counts = {"num_rows": 1, "num_tokens": rounds["num_tokens"], "num_finite": num}
+    parts = [rounds[[*keys]], pd.DataFrame(counts), sums]
+    by_keys = pd.concat(parts, axis=1).groupby([*keys])
+    found = by_keys.sum().reset_index()
+    num_finite = found.pop("num_finite").replace(0, np.nan)
+    found[means] = found[means].div(num_finite, axis=0)
+    for name in set(names) - set(means):
+        found[name] = rounds.groupby([*keys])[name].max().to_numpy()
+    return found
+
+
+def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
+    """Return the value that is farthest from zero among the rows with the same keys.
+
+    Parameters
+    ----------
+    rounds : DataFrame
+    column : str
+        NaN only where no row has a number.
+    *keys : str
+
+    Returns
+    -------
+    Series
+        Signs kept, in the order of `combined`.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"round": [0, 0], "mean_diff": [0.1, -0.5]})
+    >>> extremes(frame, "mean_diff", "round").tolist()
+    [-0.5]
+    """
+    order = np.argsort(rounds[column].abs().to_numpy(), kind="stable")
+    found: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
+    return found.reset_index(drop=True)
 
 
 def cell_means(
@@ -68,7 +258,7 @@ def cell_means(
             "num_samples": np.count_nonzero(num_tokens, axis=0),
             "num_tokens": num_tokens.sum(0).astype(np.int64),
             "num_nonfinite": (num_tokens.sum(0) - num_finite).astype(np.int64),
-            **_means(totals, counts, clusters, measure),
+            **_means_cells(totals, counts, clusters, measure),
         }
     )
     return frame[frame["num_tokens"] > 0].reset_index(drop=True)
@@ -80,7 +270,7 @@ def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -
     return flat.astype(np.float64, copy=False).reshape(shape)
 
 
-def _means(
+def _means_cells(
     totals: Array, counts: Array, cluster: Array, measure: Measure
 ) -> pd.DataFrame:
     """Return the mean of each cell, the ends of its interval, and if it is of few."""

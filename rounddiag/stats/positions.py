@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.batch.given import need_batch
+from rounddiag.batch.batch import need_batch
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import measure_of
-from rounddiag.core.pairs import told
-from rounddiag.stats.captured import fair_part
+from rounddiag.core.scores import told
 from rounddiag.stats.cells import cell_means
-from rounddiag.stats.clusters import clusters_of
-from rounddiag.stats.measuring import measured
-from rounddiag.stats.places import NOWHERE, first_places
-from rounddiag.stats.splits import group_ends, round_group
+from rounddiag.stats.grouping import group_ends, round_group
+from rounddiag.stats.inputs import clusters_of, fair_part, measured
+from rounddiag.stats.token_places import NOWHERE, first_places
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
-    from rounddiag.stats.places import By
+    from rounddiag.stats.token_places import By
 
-    Array = np.ndarray[Any, Any]
 
 # How a place goes on from one token of a round to the next.
 _STEPS = {"end": -1, "images": 0}

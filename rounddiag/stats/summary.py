@@ -2,25 +2,235 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from rounddiag import schema
 from rounddiag.batch import Batch
-from rounddiag.core.measures import measure_of
-from rounddiag.core.pairs import paired, told
-from rounddiag.stats.captured import fair_part, rows_of_all
-from rounddiag.stats.estimator import Estimator
-from rounddiag.stats.measuring import need_column
-from rounddiag.stats.resampling import Resampling
-from rounddiag.stats.rows import row_of, runs_by_key
-from rounddiag.stats.runs import runs_of_batch, runs_of_frame
+from rounddiag.core import rounds_of_tokens, take_runs
+from rounddiag.core.frames import round_frame_and_diffs
+from rounddiag.core.measures import measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.scores import check_pair, paired, told
+from rounddiag.errors import FrameError
+from rounddiag.stats.grouping import numbered, parts_of_rounds
+from rounddiag.stats.inputs import (
+    fair_part,
+    need_column,
+    need_frame,
+    quantiles,
+    rows_of_all,
+)
+from rounddiag.stats.intervals import Estimator, Resampling
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterator, Mapping
 
-    from rounddiag.stats.runs import Runs
+    from rounddiag._typing import Array
+    from rounddiag.core.measures import Measure
+    from rounddiag.stats.grouping import Split
+
+
+_MEANS = ("mean_abs_diff", "mean_diff", "k3")
+_COPIED = ("sample", "num_tokens", "num_nonfinite")
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+def runs_by_key(
+    rounds: pd.DataFrame, key: Array, cluster: Array
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Give the rows of a round frame that have one key, as arrays, in its order.
+
+    Parameters
+    ----------
+    rounds : DataFrame
+        In the order of the token frame.
+    key : ndarray of int, one per row
+        What the row is summarised under.
+    cluster : ndarray of int, one per row
+        What the row's sample goes together with.
+
+    Yields
+    ------
+    key : int
+        Ascending.
+    runs : dict of str to ndarray
+        Columns of `rounds`; means have become sums over finite tokens, and `begin` is
+        the row of the first token in the token frame.
+    """
+    columns = {name: rounds[name].to_numpy() for name in _COPIED}
+    columns["cluster"] = cluster
+    columns["begin"] = np.cumsum(columns["num_tokens"]) - columns["num_tokens"]
+    columns["num_finite"] = columns["num_tokens"] - columns["num_nonfinite"]
+    for name in _MEANS:
+        sums = rounds[name].to_numpy() * columns["num_finite"]
+        columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
+    order = np.argsort(key, kind="stable")
+    columns = {name: values[order] for name, values in columns.items()}
+    keys, begins = np.unique(key[order], return_index=True)
+    limits = itertools.pairwise([*begins.tolist(), len(order)])
+    for one, (low, high) in zip(keys.tolist(), limits, strict=True):
+        yield one, {name: values[low:high] for name, values in columns.items()}
+
+
+def row_of(
+    runs: Mapping[str, Array], tokens: Mapping[str, Array], measure: Measure
+) -> tuple[dict[str, float], Array]:
+    """Return the summary of the runs that `runs_by_key` gave, and the sum of each."""
+    num_finite = runs["num_finite"].sum()
+    taken = _finite_tokens(runs, tokens)
+    values = measure.values(taken[measure.column])
+    known = measure.in_rounds
+    totals = run_sums(values, runs["num_finite"]) if known is None else runs[known]
+    found = {
+        "num_samples": len(np.unique(runs["sample"])),
+        "num_tokens": runs["num_tokens"].sum(),
+        "num_nonfinite": runs["num_nonfinite"].sum(),
+        **{name: runs[name].sum() / (num_finite or np.nan) for name in _MEANS},
+        **_distribution(values),
+    }
+    if "prob_diff" in taken and num_finite:
+        found["prob_diff"] = taken["prob_diff"].mean(dtype=np.float64)
+    return found, totals
+
+
+def _finite_tokens(
+    runs: Mapping[str, Array], tokens: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Copy the tokens of the runs whose diff is finite."""
+    place = runs["begin"], runs["num_tokens"]
+    taken = {name: take_runs(values, *place) for name, values in tokens.items()}
+    if not runs["num_nonfinite"].any():
+        return taken
+    finite = np.isfinite(taken["diff"])
+    return {name: values[finite] for name, values in taken.items()}
+
+
+def run_sums(values: Array, counts: Array) -> Array:
+    """Add up runs of these lengths, which can be 0.
+
+    Examples
+    --------
+    >>> run_sums(np.array([1.0, 2.0, 4.0]), np.array([2, 0, 1]))
+    array([3., 0., 4.])
+    """
+    sums, some = np.zeros(len(counts)), counts > 0
+    begins = (np.cumsum(counts) - counts)[some]
+    sums[some] = np.add.reduceat(values, begins, dtype=np.float64)
+    return sums
+
+
+def _distribution(values: Array) -> dict[str, float]:
+    """Summarise values, which are left partly ordered."""
+    if len(values) == 0:
+        return {}
+    return {
+        "share_zero": 1 - np.count_nonzero(values) / len(values),
+        "max": values.max(),
+        **dict(zip(_QUANTILES, quantiles(values, [*_QUANTILES.values()]), strict=True)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Rounds of samples, in the order of their tokens.
+
+    Attributes
+    ----------
+    rounds : DataFrame
+        One row each, with the columns of `schema.ROUNDS`.
+    tokens : dict of str to ndarray, shape (num_tokens,)
+        `diff`, and `prob_diff` where it is known.
+    names : ndarray, shape (num_rounds,), optional
+        The group that a round's sample is in.
+    split : Split, optional
+        Which part each round is of.
+    """
+
+    rounds: pd.DataFrame
+    tokens: dict[str, Array]
+    names: Array | None
+    split: Split | None
+
+    @property
+    def codes(self) -> Array:
+        """The number of the part that each round is of; 0 where there are no parts."""
+        if self.split is None:
+            return np.zeros(len(self.rounds), dtype=np.int64)
+        return self.split.codes
+
+    def named(self, code: int) -> dict[str, Any]:
+        """Return what a part is called under its name; nothing without parts."""
+        return {} if self.split is None else self.split.named(code)
+
+    def aligned(self, *, last: bool) -> Array:
+        """Return the index of each round; counted from the end, the last one is -1."""
+        index = self.rounds["round"].to_numpy()
+        if not last:
+            return index
+        sample = np.unique(self.rounds["sample"].to_numpy(), return_inverse=True)[1]
+        num_rounds = np.zeros(len(index), dtype=index.dtype)
+        np.maximum.at(num_rounds, sample, index + 1)
+        from_end: Array = index - num_rounds[sample]
+        return from_end
+
+    def clusters(self, cluster: str | None) -> Array:
+        """Return what each round's sample goes together with, counted from 0.
+
+        Raises
+        ------
+        FrameError
+            If groups are asked for and there are none, or something else is.
+        """
+        if cluster not in (None, "sample", "group"):
+            raise FrameError.build(
+                key="cluster",
+                expected='"sample" or "group"',
+                found=repr(cluster),
+                advice="Leave it out for groups where there are groups.",
+            )
+        if cluster == "group" and self.names is None:
+            raise FrameError.build(
+                key="cluster",
+                expected="groups, to draw whole groups",
+                found="neither `group_ids` nor a column `group_id`",
+                advice='Pass cluster="sample".',
+            )
+        samples = self.rounds["sample"].to_numpy()
+        names = samples if self.names is None or cluster == "sample" else self.names
+        return numbered("group_id", names)[0]
+
+
+def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
+    """Take the rounds of a batch."""
+    rounds, diff = round_frame_and_diffs(batch)
+    names = None if batch.group_ids is None else np.asarray(batch.group_ids)
+    return Runs(
+        rounds=rounds,
+        tokens={"diff": diff, "prob_diff": prob_diffs(batch)},
+        names=None if names is None else names[rounds["sample"]],
+        split=parts_of_rounds(batch, rounds, by),
+    )
+
+
+def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
+    """Take the rounds of a token frame, which has one pair of scores."""
+    need_frame(tokens)
+    check_pair(tokens, a, b)
+    rounds = rounds_of_tokens(tokens)
+    num = rounds["num_tokens"].to_numpy()
+    begins = np.cumsum(num) - num
+    probs = prob_diffs_of(tokens)
+    more = {} if probs is None else {"prob_diff": probs}
+    return Runs(
+        rounds=rounds,
+        tokens={"diff": tokens["diff"].to_numpy(), **more},
+        names=tokens["group_id"].to_numpy()[begins] if "group_id" in tokens else None,
+        split=parts_of_rounds(tokens, rounds, by),
+    )
 
 
 def round_summary(  # noqa: PLR0913 all but the first are keywords

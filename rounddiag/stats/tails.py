@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,13 +10,13 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.stats.given import fair
-from rounddiag.stats.splits import split_by, split_rounds
+from rounddiag.stats.grouping import split_by, split_rounds
+from rounddiag.stats.inputs import fair
 
 if TYPE_CHECKING:
-    from rounddiag.stats.splits import Split
+    from rounddiag._typing import Array
+    from rounddiag.stats.grouping import Split
 
-    Array = np.ndarray[Any, Any]
 
 # The importance ratios that a tail is read at: their logs are always among the sizes.
 RATIOS = (2.0, 5.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,11 +10,12 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
 from rounddiag.errors import FrameError
-from rounddiag.stats.given import fair
-from rounddiag.stats.parts import each, parts_of_rounds
+from rounddiag.stats.grouping import each, parts_of_rounds
+from rounddiag.stats.inputs import fair
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from rounddiag._typing import Array
+
 
 _RULES = ("above", "outside", "product_above", "product_outside", "mean_outside")
 

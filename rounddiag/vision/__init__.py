@@ -10,8 +10,7 @@ from rounddiag.vision.actions import (
     register_parser,
 )
 from rounddiag.vision.patches import PatchScreenshot, patch_screenshots
-from rounddiag.vision.raw import RawScreenshot
-from rounddiag.vision.screenshots import EncodedScreenshot, Screenshot
+from rounddiag.vision.screenshots import EncodedScreenshot, RawScreenshot, Screenshot
 
 __all__ = [
     "Action",

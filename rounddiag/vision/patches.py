@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Grid = tuple[int, int, int]
 
+
 # Mean and standard deviation of the normalisation: `transformers` names them
 # OPENAI_CLIP_MEAN and OPENAI_CLIP_STD (Qwen2-VL and Qwen2.5-VL, patches of 14 pixels)
 # and IMAGENET_STANDARD_MEAN and IMAGENET_STANDARD_STD (Qwen3-VL, patches of 16). A

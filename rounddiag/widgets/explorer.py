@@ -2,27 +2,151 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakSet
 
-from rounddiag.widgets.answers import Answers
-from rounddiag.widgets.cells import replace_in_cell
-from rounddiag.widgets.code import code_of
-from rounddiag.widgets.opening import opened
-from rounddiag.widgets.overview import figure_of
-from rounddiag.widgets.preview import Preview
+from rounddiag.batch import Batch
+from rounddiag.errors import FrameError
+from rounddiag.loaders import load
+from rounddiag.widgets.figures import figure_of
+from rounddiag.widgets.requests import Answers, name_of
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import box_of
-from rounddiag.widgets.view import View, told_error
+from rounddiag.widgets.state import State, box_of
+from rounddiag.widgets.view import Preview, View, told_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import pandas as pd
     import plotly.graph_objects as go
     from typing_extensions import Self
 
-    from rounddiag.batch import Batch
-    from rounddiag.widgets.opening import Given
+
+# What each cell showed when it last ran, and in which run that was.
+_shown: dict[str, tuple[str, WeakSet[Explorer]]] = {}
+
+
+def replace_in_cell(explorer: Explorer) -> None:
+    """Close the explorers that the running cell showed the last time it ran."""
+    cell, run = _running()
+    if cell is None:
+        return
+    last_run, explorers = _shown.get(cell, (run, WeakSet()))
+    if last_run != run:
+        for last in explorers - {explorer}:
+            last.close()
+        explorers = WeakSet()
+    explorers.add(explorer)
+    _shown[cell] = (run, explorers)
+
+
+def _running() -> tuple[str | None, str]:
+    """Return the ids of the running cell and of this run of it."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
+    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
+    cell = parent.get("metadata", {}).get("cellId")
+    run = parent.get("header", {}).get("msg_id", "")
+    return (cell if isinstance(cell, str) else None), run
+
+
+_OF_TWO = ("batch", "heatmap")
+
+
+def code_of(batches: Mapping[str, Batch], state: State) -> str:
+    """Write the code that opens the files of one batch or two and shows the same.
+
+    A batch that was never a file is called `batch`, two of which one was not `batches`.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> print(code_of({"healthy": batch}, State(metric="k3")))
+    import rounddiag as rd
+    <BLANKLINE>
+    batch = rd.load('sample_data/healthy.parquet')
+    rd.explore(batch, metric='k3', current={'sample': 0, 'round': 0, 'token': 0})
+    """
+    name, value = _opening(batches)
+    usual, now = State().as_dict(), state.as_dict()
+    needed = ("current", *(_OF_TWO if len(batches) > 1 else ()))
+    chosen = {key: now[key] for key in now if now[key] != usual[key] or key in needed}
+    words = "".join(f", {key}={value!r}" for key, value in chosen.items())
+    opening = f"{name} = {value}\n" if value else ""
+    return f"import rounddiag as rd\n\n{opening}rd.explore({name}{words})"
+
+
+def _opening(batches: Mapping[str, Batch]) -> tuple[str, str]:
+    """Name what is explored, and write how it is opened; nothing if it is no file."""
+    name = "batch" if len(batches) == 1 else "batches"
+    sources = [batch.meta.get("source") for batch in batches.values()]
+    if not all(isinstance(source, str) for source in sources):
+        return name, ""
+    if len(sources) == 1:
+        return name, f"rd.load({sources[0]!r})"
+    files = zip(batches, sources, strict=True)
+    loaded = ", ".join(f"{key!r}: rd.load({source!r})" for key, source in files)
+    return name, f"{{{loaded}}}"
+
+
+One: TypeAlias = Batch | str | os.PathLike[str]
+Given: TypeAlias = One | Sequence[One] | Mapping[str, One]
+_PAIR = 2
+
+
+def opened(given: Given) -> dict[str, Batch]:
+    """Open what is a path, and name each batch.
+
+    Parameters
+    ----------
+    given : Batch, path-like, or a sequence or mapping of two of them
+
+    Returns
+    -------
+    dict of str to Batch
+        One or two. Without names of their own they are called by their files, or
+        "batch 0" and "batch 1" where that does not tell them apart.
+
+    Raises
+    ------
+    FrameError
+        If there are several, but not two.
+
+    Examples
+    --------
+    >>> [*opened(["sample_data/healthy.parquet", "sample_data/stale.parquet"])]
+    ['healthy.parquet', 'stale.parquet']
+    """
+    if isinstance(given, Mapping):
+        _check_two(len(given))
+        return {str(name): _batch(one) for name, one in given.items()}
+    if not isinstance(given, list | tuple):
+        batch = _batch(given)
+        return {name_of(batch): batch}
+    _check_two(len(given))
+    batches = [_batch(one) for one in given]
+    names = [name_of(batch) for batch in batches]
+    if names[0] == names[1]:
+        names = ["batch 0", "batch 1"]
+    return dict(zip(names, batches, strict=True))
+
+
+def _check_two(num: int) -> None:
+    if num != _PAIR:
+        raise FrameError.build(
+            key="batch",
+            expected="one batch or path, or two of them in a list or a dictionary",
+            found=f"{num} of them",
+            advice="`rounddiag.plot_compare` takes up to 8 batches.",
+        )
+
+
+def _batch(one: object) -> Batch:
+    return one if isinstance(one, Batch) else load(one)
 
 
 def explore(batch: Given, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types

@@ -2,27 +2,193 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from rounddiag.core.pairs import paired
+from rounddiag.core import round_frame, sample_frame, token_frame
+from rounddiag.core.columns import open_names
+from rounddiag.core.scores import paired
 from rounddiag.errors import FrameError
-from rounddiag.widgets.comparison import Comparison
-from rounddiag.widgets.fitting import check_fit
-from rounddiag.widgets.frames import Frames
-from rounddiag.widgets.head import options_of
-from rounddiag.widgets.state import Cells, Filter, Place, State, box_of
+from rounddiag.schema import ROUNDS
+from rounddiag.stats import cell_frame
+from rounddiag.widgets.filters import kept_tokens
+from rounddiag.widgets.pair import Compared, Comparison
+from rounddiag.widgets.requests import options_of, worst_of
+from rounddiag.widgets.state import Cells, Filter, Place, State, box_of, check_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pandas as pd
+    from collections.abc import Mapping, Sequence
 
     from rounddiag.batch import Batch
-    from rounddiag.widgets.compared import Compared
-    from rounddiag.widgets.shown import Shown
+
+
+_FACTS = ("sample_id", "group_id", "reward")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a filter keeps of a batch.
+
+    Attributes
+    ----------
+    batch : Batch
+        For the pair of scores that is looked at.
+    tokens : DataFrame
+        The token frame of what is kept.
+    is_all : bool
+        Whether that is everything.
+    """
+
+    batch: Batch
+    tokens: pd.DataFrame
+    is_all: bool
+
+    @property
+    def data(self) -> Batch | pd.DataFrame:
+        """What figures of tokens are drawn of."""
+        return self.batch if self.is_all else self.tokens
+
+    @property
+    def samples(self) -> Batch:
+        """The samples that have kept tokens, with all of their tokens."""
+        if self.is_all:
+            return self.batch
+        return self.batch[self.tokens["sample"].unique()]
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """The round frame of what is kept, with what is known of the samples."""
+        if self.is_all:
+            return round_frame(self.batch)
+        found = cell_frame(self.tokens)
+        samples = sample_frame(self.batch)
+        facts = samples[["sample", *(name for name in _FACTS if name in samples)]]
+        return found.merge(facts, on="sample", how="left")
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The same with all numbers of a cell, of everything too."""
+        return cell_frame(self.batch) if self.is_all else self.rounds
+
+    @cached_property
+    def worst(self) -> dict[str, pd.DataFrame]:
+        """The worst tokens, rounds and samples."""
+        return worst_of(self.batch, self.tokens)
+
+    def beyond(self, threshold: float) -> dict[str, Any]:
+        """Count the tokens and samples with a |diff| beyond so many nats."""
+        diff, sample = self.tokens["diff"].to_numpy(), self.tokens["sample"].to_numpy()
+        is_beyond = np.abs(diff) > threshold
+        return {
+            "num_tokens": len(diff),
+            "num_samples": len(np.unique(sample)),
+            "num_nonfinite": int((~np.isfinite(diff)).sum()),
+            "num_tokens_beyond": int(is_beyond.sum()),
+            "num_samples_beyond": len(np.unique(sample[is_beyond])),
+        }
+
+
+def nothing(batch: Batch) -> Shown:
+    """Return what a filter that does not fit keeps of a batch."""
+    return Shown(batch, token_frame(batch[:0], ["prob_diff"]), is_all=False)
+
+
+def shown(batch: Batch, state: State) -> Shown:
+    """Apply the filter of a state to a batch of its pair of scores."""
+    if state.filter.is_empty:
+        return Shown(batch, token_frame(batch), is_all=True)
+    more = [state.by] if state.by in open_names(batch) else []
+    kept = kept_tokens(batch, state.filter, columns=("prob_diff", *more))
+    if state.by is not None and state.by not in kept:
+        column = sample_frame(batch)[["sample", state.by]]
+        kept = kept.merge(column, on="sample", how="left")
+    return Shown(batch, kept, is_all=False)
+
+
+# Of each batch: all of it, what is kept of all rounds, and of some.
+_MOST_KEPT = 3
+
+
+class Frames:
+    """Frames that are worked out once for each filter and pair of scores.
+
+    Parameters
+    ----------
+    batches : sequence of Batch
+    comparison : Comparison, optional
+        Of two batches.
+    """
+
+    def __init__(self, batches: Sequence[Batch], comparison: Comparison | None) -> None:
+        self._batches = batches
+        self._comparison = comparison
+        self._shown: dict[tuple[object, ...], Shown] = {}
+        self._num_tokens: dict[int, pd.Series[int]] = {}
+
+    def forget(self) -> None:
+        """Free all frames; they are worked out again when they are asked for."""
+        self._shown.clear()
+
+    def shown(self, state: State) -> Shown:
+        """Return what the filter keeps of the batch looked at."""
+        key = (state.filter, state.a, state.b, state.by, state.batch)
+        found = self._shown.pop(key, None) or shown(self._paired(state), state)
+        self._shown[key] = found  # the one used last is thrown away last
+        if len(self._shown) > _MOST_KEPT * len(self._batches):
+            del self._shown[next(iter(self._shown))]
+        return found
+
+    def compared(self, state: State) -> Compared | None:
+        """Return what the filter keeps of two batches."""
+        if self._comparison is None:
+            return None
+        own, other = self.shown(state), self._other_side(self._comparison, state)
+        sides = (other, own) if state.batch else (own, other)
+        return Compared(self._comparison, sides, state.batch)
+
+    def worst(self, state: State) -> dict[str, pd.DataFrame]:
+        """Return the worst that is kept; of a difference, what differs most."""
+        both = self.compared(state) if state.heatmap == "difference" else None
+        return self.shown(state).worst if both is None else both.worst
+
+    def num_tokens(self, batch: int) -> pd.Series[int]:
+        """Return how many tokens each sample and round of a batch has."""
+        if batch not in self._num_tokens:
+            rounds = self._batches[batch].rounds
+            keys = [getattr(rounds, key).cpu().numpy() for key in ROUNDS.keys]
+            index = pd.MultiIndex.from_arrays(keys, names=ROUNDS.keys)
+            counts = rounds.num_tokens.cpu().numpy()
+            self._num_tokens[batch] = pd.Series(counts, index)
+        return self._num_tokens[batch]
+
+    def check_place(self, place: Place, batch: int) -> None:
+        """Raise for a token that a batch does not have, unless it is the very first."""
+        counts, key = self.num_tokens(batch), (place.sample, place.round)
+        is_there = key in counts.index and 0 <= place.token < counts[key]
+        if not is_there and place != Place():
+            raise FrameError.build(
+                key="current",
+                expected="a sample, a round and a token that the batch has",
+                found=f"sample {place.sample}, round {place.round},"
+                f" token {place.token}",
+                advice="`rounddiag.round_frame(batch)` has samples, rounds and counts.",
+            )
+
+    def _other_side(self, comparison: Comparison, state: State) -> Shown:
+        """Return what the filter keeps of the batch that is not looked at."""
+        keep = comparison.filter_of(state, missing=-1)
+        there = replace(state, batch=1 - state.batch, filter=keep)
+        try:
+            return self.shown(there)
+        except FrameError:  # it has no such sample, group or role: it fits the other
+            return nothing(self._paired(there))
+
+    def _paired(self, state: State) -> Batch:
+        return paired(self._batches[state.batch], state.a, state.b)
 
 
 class Session:

@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rounddiag.errors import FrameError
-from rounddiag.figures.coloring import UNDERLINED
+from rounddiag.figures._parts.data import layers_of
+from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.schema import MEAN_COLUMNS, ROUNDS, mean_column, metric_name
-from rounddiag.stats.ordering import Order
+from rounddiag.stats.heatmap_rows import Order
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
 # column of a round frame that holds its mean.
@@ -100,19 +102,23 @@ class State:
     def __post_init__(self) -> None:
         for key, known in _CHOICES.items():
             value = getattr(self, key)
-            _check(key, value, f"one of {[*known]}", is_right=value in known)
+            _check_state(key, value, f"one of {[*known]}", is_right=value in known)
         size = self.threshold
         is_size = _is_number(size) and 0 < size < math.inf
-        _check("threshold", size, "a number of nats above 0", is_right=is_size)
+        _check_state("threshold", size, "a number of nats above 0", is_right=is_size)
         other = f"another score than `a`, {self.a!r}"
-        _check("b", self.b, other, is_right=self.b != self.a)
+        _check_state("b", self.b, other, is_right=self.b != self.a)
         layers: Any = self.layers
         is_switches = isinstance(layers, Mapping) and all(
             isinstance(is_on, bool) for is_on in layers.values()
         )
-        _check("layers", layers, "names and whether they are on", is_right=is_switches)
+        _check_state(
+            "layers", layers, "names and whether they are on", is_right=is_switches
+        )
         is_place = type(self.batch) is int and self.batch in (0, 1)
-        _check("batch", self.batch, "0, or 1 for the second of two", is_right=is_place)
+        _check_state(
+            "batch", self.batch, "0, or 1 for the second of two", is_right=is_place
+        )
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> State:
@@ -171,7 +177,7 @@ def _replaced(key: str, now: Any, changes: Any) -> Any:  # noqa: ANN401 two clas
         return changes
     names = [one.name for one in fields(now)]
     is_known = isinstance(changes, dict) and set(changes) <= set(names)
-    _check(key, changes, f"a dictionary with some of {names}", is_right=is_known)
+    _check_state(key, changes, f"a dictionary with some of {names}", is_right=is_known)
     pairs = {
         name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()
     }
@@ -204,7 +210,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check(key: str, value: object, expected: str, *, is_right: bool) -> None:
+def _check_state(key: str, value: object, expected: str, *, is_right: bool) -> None:
     if not is_right:
         raise _unfit(key, value, expected)
 
@@ -216,3 +222,39 @@ def _unfit(key: str, value: object, expected: str) -> FrameError:
         found=f"{value!r:.80}",
         advice="Leave it out for the default.",
     )
+
+
+def check_fit(state: State, options: Mapping[str, Any], num_samples: int) -> None:
+    """Raise for what a batch does not offer; it could not be drawn.
+
+    Parameters
+    ----------
+    state : State
+    options : mapping
+        As `head.options_of`.
+    num_samples : int
+
+    Raises
+    ------
+    FrameError
+    """
+    for key in ("batch", "heatmap", "order", "axis", "by"):
+        known = [None, *options[key]] if key == "by" else options[key]
+        found = getattr(state, key)
+        _check_fitting(key, found, f"one of {known}", is_right=found in known)
+    layers_of(state.layers, *options["layers"])
+    if state.cells is not None:
+        samples = state.cells.samples
+        is_there = all(0 <= sample < num_samples for sample in samples)
+        expected = f"samples from 0 to {num_samples - 1}"
+        _check_fitting("cells", samples, expected, is_right=bool(samples) and is_there)
+
+
+def _check_fitting(key: str, value: object, expected: str, *, is_right: bool) -> None:
+    if not is_right:
+        raise FrameError.build(
+            key=key,
+            expected=expected,
+            found=f"{value!r:.80}",
+            advice="Leave it out, or choose what the batch has.",
+        )

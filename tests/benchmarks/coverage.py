@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from rounddiag.stats.clustered import ratio_interval
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling, ratio_interval
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.stats.contrast import difference_interval
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.difference_interval import difference_interval
+from rounddiag.stats.intervals import Resampling
 from tests.benchmarks.coverage import CASES, Round
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.loaders.pickles.machine import PickleMachine
+from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source
 from tests.loaders.slime_writer import columns, rollout, samples_of, saved
 

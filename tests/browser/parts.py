@@ -5,9 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.widgets.script import script, style
-from rounddiag.widgets.style import variables
-from rounddiag.widgets.wire import packed
+from rounddiag.widgets.view import packed, script, style, variables
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

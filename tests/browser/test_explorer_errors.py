@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from rounddiag.figures.theme import DARK, LIGHT
+from rounddiag.figures._parts.canvas import DARK, LIGHT
 from tests.browser.conftest import ROOT
 from tests.browser.contrast import pale_texts
 from tests.browser.explorers import (

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures.labels import number
+from rounddiag.figures._parts.labels import number
 from tests.browser.explored import worst
 from tests.browser.explorers import waits_for
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures.labels import number
+from rounddiag.figures._parts.labels import number
 from tests.browser.explored import at, traces, worst
 from tests.browser.explorers import waits_for, waits_until
 

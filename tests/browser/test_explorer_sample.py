@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures.coloring import token_classes
-from rounddiag.figures.labels import number
+from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.token_colors import token_classes
 from tests.browser.explored import at, worst
 from tests.browser.explorers import waits_for
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rounddiag as rd
-from rounddiag.widgets.head import head_of, options_of
+from rounddiag.widgets.requests import head_of, options_of
 from rounddiag.widgets.state import State
 from tests.browser.parts import PartsPage
 

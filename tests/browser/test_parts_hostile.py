@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rounddiag.figures.labels import number
+from rounddiag.figures._parts.labels import number
 from tests.browser.contrast import pale_texts
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage

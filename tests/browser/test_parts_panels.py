@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.figures.labels import number
-from rounddiag.widgets.pictures import thumbnails
-from rounddiag.widgets.trajectory import trajectory_of
+from rounddiag.figures._parts.labels import number
+from rounddiag.widgets.images import thumbnails
+from rounddiag.widgets.sample_view import trajectory_of
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage
 

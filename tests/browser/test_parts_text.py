@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.figures.coloring import SCALE, token_classes
-from rounddiag.figures.labels import number
-from rounddiag.widgets.trajectory import trajectory_of
+from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.token_colors import SCALE, token_classes
+from rounddiag.widgets.sample_view import trajectory_of
 from tests.browser.explorer_data import sample_of
 from tests.browser.parts import PartsPage
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.capture import Recorder
-from rounddiag.capture.fields import parts_of
-from rounddiag.capture.picking import Order, mean_abs_diffs, order_of
+from rounddiag.capture.sampling import Order, mean_abs_diffs, order_of
+from rounddiag.capture.trainer_batch import parts_of
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import IMAGE, inputs
 
@@ -137,7 +137,7 @@ def test_pictures_that_are_too_many_to_copy_are_counted(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     held = 32 * 3 * 14 * 14 * 2  # bytes of one picture: one frame, in bfloat16
-    monkeypatch.setattr("rounddiag.capture.snapshot._ROOM", 2 * held)
+    monkeypatch.setattr("rounddiag.capture.trainer_batch._ROOM", 2 * held)
     batch = saved(tmp_path, fields([0.0, 1.0, 2.0], pictures=True))
     assert batch.images is not None
     assert sum(len(row) for row in batch.images) == 2

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag.checks import Check
-    from rounddiag.checks.contract import Contract
+    from rounddiag.checks.contracts import Contract
 
 SPECIAL = (
     *("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag.checks.fills import FILLS
+from rounddiag.checks.log_probs import FILLS
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
 if TYPE_CHECKING:

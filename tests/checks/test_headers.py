@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rounddiag.checks.headers import STARTS
+from rounddiag.checks.rounds import STARTS
 from tests.checks.chats import (
     CLICK,
     DONE,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.checks.holes import find_holes
+from rounddiag.checks.rounds import find_holes
 
 NAN, INF = float("nan"), float("inf")
 

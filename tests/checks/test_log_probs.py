@@ -16,7 +16,7 @@ from rounddiag.checks.log_probs import (
 from tests.checks.chats import EMPTY, NO_TOKEN, PASSED, came_to, scored
 
 if TYPE_CHECKING:
-    from rounddiag.checks.contract import Contract
+    from rounddiag.checks.contracts import Contract
 
 NAN, INF = float("nan"), float("inf")
 ALL = [AT_MOST_ZERO, FINITE, MEASURABLE, ZERO_IN_BOTH]

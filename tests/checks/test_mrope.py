@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rounddiag.checks.mrope import INTEGERS, MROPE
-from rounddiag.checks.rope import rope_positions
+from rounddiag.checks.images import INTEGERS, MROPE, rope_positions
 from tests.checks.chats import (
     CLICK,
     PAD,

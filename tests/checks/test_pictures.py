@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rounddiag.checks.pictures import NOT_WRITTEN, NUMBERS, SIZES
+from rounddiag.checks.images import NOT_WRITTEN, NUMBERS, SIZES
 from rounddiag.vision import EncodedScreenshot
 from tests.checks.chats import (
     CLICK,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rounddiag.checks.prompts import NOT_REPEATED
+from rounddiag.checks.tokens import NOT_REPEATED
 from tests.checks.chats import EMPTY, PASSED, came_to, chat, prompts, untestable
 
 ONES = [[1, 1, 1]] * 3

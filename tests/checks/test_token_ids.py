@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rounddiag.checks.token_ids import IDS, IDS_AS_TEXT, INPUT_IDS, LENGTHS
+from rounddiag.checks.tokens import IDS, IDS_AS_TEXT, INPUT_IDS, LENGTHS
 from tests.checks.chats import (
     CLICK,
     DONE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rounddiag.checks.turns import ENDS, NOT_CUT
+from rounddiag.checks.rounds import ENDS, NOT_CUT
 from tests.checks.chats import (
     CLICK,
     DONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rounddiag.checks.versions import ONE_VERSION
+from rounddiag.checks.rows import ONE_VERSION
 from tests.checks.chats import PASSED, came_to, chat, untestable
 
 

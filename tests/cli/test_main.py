@@ -114,7 +114,7 @@ def test_lab_says_which_notebook_it_makes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rounddiag.lab.start_lab", lambda *_, **__: None)
+    monkeypatch.setattr("rounddiag.cli.lab.start_lab", lambda *_, **__: None)
     notebook = tmp_path / "rounddiag_notebooks" / "saved.ipynb"
     line = f"opens {notebook}: made at the first start, then kept\n"
     assert main(["lab", str(saved)]) == 0
@@ -126,7 +126,7 @@ def test_lab_says_which_notebook_it_makes(
 def test_lab_hands_the_rest_to_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(
-        "rounddiag.lab.start_lab", lambda *args, **more: calls.append((args, more))
+        "rounddiag.cli.lab.start_lab", lambda *args, **more: calls.append((args, more))
     )
     assert main(["lab", "--", "--port=1", "--", "x"]) == 0
     assert calls == [((None, ["--port=1", "--", "x"]), {"announce": None})]

@@ -12,13 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, sample_frame, schema, token_frame
-from rounddiag.core import (
-    on_cpu,
-    on_cuda,
-    round_and_token_frames,
-    rounds_of_tokens,
-    take_runs,
-)
+from rounddiag.core import round_and_token_frames, rounds_of_tokens, take_runs
+from rounddiag.core import sums_cpu as on_cpu
+from rounddiag.core import sums_cuda as on_cuda
 from rounddiag.errors import BatchError, FrameError
 from tests import oracle
 from tests.batches import AWKWARD, MASK, hand_batch, masks, padded, random_log_probs

@@ -12,7 +12,7 @@ import torch
 
 from rounddiag import token_frame
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
-from rounddiag.core.pairs import paired
+from rounddiag.core.scores import paired
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from tests.batches import hand_batch

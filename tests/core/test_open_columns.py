@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rounddiag import token_frame
 from rounddiag.core import round_frame
-from rounddiag.core.open_columns import spread
+from rounddiag.core.columns import spread
 from rounddiag.errors import FrameError
 from tests.batches import hand_batch
 

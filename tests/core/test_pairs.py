@@ -12,7 +12,7 @@ import torch
 
 from rounddiag import round_frame, round_summary, sample_frame, token_frame
 from rounddiag.core import rounds_of_tokens
-from rounddiag.core.pairs import check_pair, pair_of, paired
+from rounddiag.core.scores import check_pair, pair_of, paired
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import Pair
 from tests.batches import hand_batch

@@ -7,7 +7,7 @@ import re
 
 import plotly.graph_objects as go
 
-from rounddiag.export.embedding import embedded
+from rounddiag.export.html import embedded
 
 
 def plot(color: str, *, theme: str) -> go.Figure:

@@ -14,7 +14,7 @@ import torch
 
 from rounddiag import plot_conditional, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures._parts.labels import CROSS
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import PROB_EDGES
 from tests.batches import hand_batch, padded

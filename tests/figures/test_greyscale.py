@@ -12,7 +12,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag import figures
-from rounddiag.figures.theme import DARK, LIGHT, Theme
+from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from tests.batches import padded
 from tests.browser.conftest import NO_BROWSER, find_browser
 from tests.figures.pictures import Array, colors_of, ink, lightness, picture, without

@@ -10,8 +10,8 @@ import pytest
 
 import rounddiag as rd
 from rounddiag import figures
-from rounddiag.figures.round_lines import MAX_LINES
-from rounddiag.figures.theme import DARK, LIGHT, Theme
+from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
+from rounddiag.figures._parts.lines import MAX_LINES
 from tests.figures.pictures import (
     colors_of,
     laboratory,

@@ -15,7 +15,7 @@ from plotly.colors import unlabel_rgb
 
 from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.scale import LogScale
+from rounddiag.figures._parts.scales import LogScale
 from rounddiag.stats import cell_frame
 from tests.batches import hand_batch, padded
 

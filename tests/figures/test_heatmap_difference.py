@@ -12,8 +12,8 @@ import pytest
 
 from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.heat import range_of
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures._parts.heatmap_cells import range_of
+from rounddiag.figures._parts.labels import CROSS
 from rounddiag.stats import paired_cells, partners
 from tests.batches import hand_batch, padded
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.figures.log_axis import LogAxis, tick_text
+from rounddiag.figures._parts.axes import LogAxis, tick_text
 
 NAN = math.nan
 POSITIVE = st.floats(1e-12, 1e6)

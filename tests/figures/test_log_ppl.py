@@ -13,7 +13,7 @@ import torch
 
 from rounddiag import plot_log_ppl, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
 
 NAN = math.nan

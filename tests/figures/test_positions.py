@@ -12,14 +12,14 @@ import torch
 
 from rounddiag import plot_positions
 from rounddiag.errors import FrameError
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures._parts.labels import CROSS
 from rounddiag.schema import PLACES
 from rounddiag.stats import positions
 from tests.batches import hand_batch, padded
 from tests.figures.means import means_of
 
 if TYPE_CHECKING:
-    from rounddiag.stats.places import By
+    from rounddiag.stats.token_places import By
 
 NAN = math.nan
 

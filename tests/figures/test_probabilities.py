@@ -15,7 +15,7 @@ from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag import Batch, plot_probabilities, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.labels import CROSS
+from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rounddiag import plot_rounds, round_summary, token_frame
-from rounddiag.core.pairs import paired
+from rounddiag.core.scores import paired
 from rounddiag.errors import BatchError, FrameError
 from tests.batches import hand_batch, padded
 

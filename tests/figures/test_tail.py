@@ -14,8 +14,8 @@ import torch
 
 from rounddiag import plot_tail, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures.labels import CROSS
-from rounddiag.figures.tail_lines import spread
+from rounddiag.figures._parts.labels import CROSS
+from rounddiag.figures.tail import spread
 from rounddiag.stats.tails import tails
 from tests.batches import hand_batch, padded
 

@@ -11,8 +11,8 @@ import pytest
 
 from rounddiag import figures
 from rounddiag.errors import FrameError
-from rounddiag.figures.coloring import STRONGEST
-from rounddiag.figures.theme import DARK, LIGHT, Theme, theme_of
+from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, theme_of
+from rounddiag.figures._parts.token_colors import STRONGEST
 from tests.batches import hand_batch
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rounddiag.loaders import load
-from rounddiag.loaders.files.content import names_of, read_root
 from rounddiag.loaders.registry import FORMATS, find_format
+from rounddiag.loaders.sniff import names_of, read_root
 from rounddiag.loaders.source import Source
 from tests.fuzz.cases import case
 from tests.fuzz.corpus import corpus

@@ -13,7 +13,7 @@ import torch
 from transformers import Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 
-from rounddiag.checks.rope import rope_positions
+from rounddiag.checks.images import rope_positions
 
 PICTURE, TEXT = 1, 0  # token types of transformers
 # What tests/checks/test_mrope.py has as a literal.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.files.content import read_root
+from rounddiag.loaders.sniff import read_root
 from tests.loaders.verl_writer import pickled, small_batch
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
             file.truncate(int(len(WHOLE["proto"]) * share))
         return root
 
-    monkeypatch.setattr("rounddiag.loaders.files.single.read_root", cutting)
+    monkeypatch.setattr("rounddiag.loaders.file_reader.read_root", cutting)
     with pytest.raises(LoadError, match="found another size or time"):
         load(path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rounddiag.errors import FrameError
-from rounddiag.stats.by import values_of_batch
+from rounddiag.stats.grouping import values_of_batch
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch
 

@@ -7,7 +7,7 @@ import pytest
 
 from rounddiag.core.measures import measure_of
 from rounddiag.stats.cells import cell_means
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling
 
 SAMPLE = np.array([0, 0, 1, 1, 2])
 CELL = np.array([0, 3, 0, 0, 3])

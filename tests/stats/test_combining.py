@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rounddiag import round_frame, sample_frame
-from rounddiag.stats.combining import AGGREGATES, combined, extremes
+from rounddiag.stats.cells import AGGREGATES, combined, extremes
 from tests.batches import AWKWARD, padded, random_log_probs
 
 NAN = math.nan

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.stats.common_order import common_order
-from rounddiag.stats.partners import partners
+from rounddiag.stats.heatmap_rows import common_order
+from rounddiag.stats.pairing import partners
 
 
 def samples(mean: list[float], **columns: list[Any]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import PROB_EDGES, prob_bin
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
 

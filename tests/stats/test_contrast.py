@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri, stdtrit
 
-from rounddiag.stats.contrast import difference_interval
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.difference_interval import difference_interval
+from rounddiag.stats.intervals import Resampling
 
 TOTALS = np.array(
     [

@@ -14,7 +14,7 @@ import torch
 from rounddiag import sample_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import correlations
-from rounddiag.stats.resampling import NUM_DRAWS
+from rounddiag.stats.intervals import NUM_DRAWS
 from tests.batches import hand_batch, padded, random_log_probs
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.stats.densities import Bins, densities, num_beyond
+from rounddiag.stats.agreement import Bins, densities, num_beyond
 
 ENDS = Bins(low=0.0, high=1.0, num=4)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rounddiag.errors import FrameError
-from rounddiag.stats.ordering import ordered
+from rounddiag.stats.heatmap_rows import ordered
 
 NAN = math.nan
 SAMPLES = pd.DataFrame(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rounddiag.stats.overall import Overall, overall
+from rounddiag.stats.perplexity import Overall, overall
 
 
 @pytest.mark.parametrize("size", [1, 100_000])

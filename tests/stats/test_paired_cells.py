@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag import round_frame, token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats.paired_cells import paired_cells
-from rounddiag.stats.partners import partners
+from rounddiag.stats.pairing import paired_cells, partners
 from tests.batches import hand_batch, masks, padded, random_log_probs
 
 NAN = math.nan

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.stats.partners import partners
+from rounddiag.stats.pairing import partners
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from rounddiag import round_frame
-from rounddiag.stats import pools
-from rounddiag.stats.ordering import ordered
-from rounddiag.stats.pools import Rows, samples_of
+from rounddiag.stats import heatmap_rows as pools
+from rounddiag.stats.heatmap_rows import Rows, ordered, samples_of
 from tests.batches import hand_batch
 
 NAN = math.nan

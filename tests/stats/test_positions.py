@@ -12,7 +12,7 @@ import torch
 
 from rounddiag.errors import FrameError
 from rounddiag.stats import positions
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling
 from rounddiag.vision import EncodedScreenshot, Screenshot
 from tests.batches import hand_batch, padded
 

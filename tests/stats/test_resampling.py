@@ -7,8 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from rounddiag.stats.clustered import Scale, ratio_interval, standard_error
-from rounddiag.stats.resampling import NUM_DRAWS, Resampling
+from rounddiag.stats.intervals import (
+    NUM_DRAWS,
+    Resampling,
+    Scale,
+    ratio_interval,
+    standard_error,
+)
 
 
 def by_loops(

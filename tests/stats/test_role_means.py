@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.core.pairs import paired
+from rounddiag.core.scores import paired
 from rounddiag.errors import FrameError
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, schema, token_frame
-from rounddiag.core.pairs import pair_of
+from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.schema import Pair
 from rounddiag.stats import cell_frame
-from rounddiag.stats.run_cells import run_quantiles
+from rounddiag.stats.cells import run_quantiles
 from tests.batches import hand_batch, padded
 
 NAN, INF = math.nan, math.inf

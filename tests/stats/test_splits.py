@@ -10,7 +10,7 @@ import pytest
 
 from rounddiag import token_frame
 from rounddiag.errors import FrameError
-from rounddiag.stats.splits import Split, split_by, split_first, split_rounds
+from rounddiag.stats.grouping import Split, split_by, split_first, split_rounds
 from tests.batches import hand_batch
 
 TOKENS = pd.DataFrame({"round": [0, 1, 2, 3, 4], "diff": 0.5})

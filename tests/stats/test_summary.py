@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from rounddiag import round_frame, round_summary, schema, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
-from rounddiag.stats.clustered import ratio_interval
-from rounddiag.stats.quantiles import quantiles
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.inputs import quantiles
+from rounddiag.stats.intervals import Resampling, ratio_interval
 from tests.batches import hand_batch, padded, random_log_probs
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rounddiag import round_summary, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling
 from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
 

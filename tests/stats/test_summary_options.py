@@ -13,7 +13,7 @@ import torch
 
 from rounddiag import round_summary, token_frame
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.stats.resampling import Resampling
+from rounddiag.stats.intervals import Resampling
 from tests.batches import hand_batch, padded, random_log_probs
 
 COUNTS = ["round", "num_samples", "num_tokens"]

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rounddiag.stats.densities import Bins
-from rounddiag.stats.token_pairs import signed_log, token_bins, token_pairs
+from rounddiag.stats.agreement import Bins, signed_log, token_bins, token_pairs
 
 FRAME = pd.DataFrame(
     {

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from rounddiag.stats import worst_cells
-from rounddiag.stats.partners import partners
-from rounddiag.stats.worst_differences import worst_differences
+from rounddiag.stats.pairing import partners, worst_differences
 
 
 def tokens(*cells: tuple[int, int, list[float]]) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.text.actions import tag_actions
-from rounddiag.text.tagging import ROLES, roles
+from rounddiag.text.action_spans import tag_actions
+from rounddiag.text.roles import ROLES, roles
 
 
 def told(text: str) -> list[tuple[str, str]]:

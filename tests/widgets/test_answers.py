@@ -9,9 +9,9 @@ import pytest
 
 from rounddiag import explore
 from rounddiag.errors import FrameError
-from rounddiag.widgets.answers import Answers
+from rounddiag.widgets.requests import Answers
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.wire import packed
+from rounddiag.widgets.view import packed
 from tests.batches import hand_batch
 
 OVERVIEW = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rounddiag import explore
-from rounddiag.widgets import cells
+from rounddiag.widgets import explorer as cells
 from tests.batches import hand_batch
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 
 from rounddiag import Batch, explore, load
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.widgets.answers import Answers
+from rounddiag.widgets.requests import Answers
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch, padded
 

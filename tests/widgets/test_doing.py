@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rounddiag.vision import Action, EncodedScreenshot, PatchScreenshot
-from rounddiag.widgets.doing import actions_of, label_of
+from rounddiag.widgets.images import actions_of, label_of
 from tests.widgets.samples import HOSTILE, shot
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from rounddiag import Batch, token_frame
-from rounddiag.core.pairs import pair_of
+from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
-from rounddiag.widgets.filtering import kept_tokens
+from rounddiag.widgets.filters import kept_tokens
 from rounddiag.widgets.state import Filter
 from tests.batches import hand_batch
 from tests.widgets.samples import worded
@@ -205,7 +205,7 @@ def test_a_batch_without_what_is_asked_for_is_told(keep: Filter, message: str) -
 def test_an_expression_that_never_ends_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rounddiag.widgets.searching._SECONDS", 0.5)
+    monkeypatch.setattr("rounddiag.widgets.filters._SECONDS", 0.5)
     batch = worded([["a" * 40]])
     message = (
         "`text`: expected a regular expression that is done within 0.5 seconds; found"

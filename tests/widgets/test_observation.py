@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from rounddiag.errors import FrameError
-from rounddiag.widgets.facts import Facts
-from rounddiag.widgets.observation import observation
-from rounddiag.widgets.wire import packed
+from rounddiag.widgets.sample_view import Facts, observation
+from rounddiag.widgets.view import packed
 from tests.widgets.samples import HOSTILE, worded
 
 PAD = "<|image_pad|>"

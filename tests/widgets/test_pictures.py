@@ -15,7 +15,7 @@ from PIL import Image
 from rounddiag import load
 from rounddiag.errors import FrameError
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot, RawScreenshot
-from rounddiag.widgets.pictures import last_seen, picture, thumbnails
+from rounddiag.widgets.images import last_seen, picture, thumbnails
 from tests.widgets.samples import png, shot, worded
 
 if TYPE_CHECKING:

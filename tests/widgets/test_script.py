@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from rounddiag.figures import plot_trajectory
-from rounddiag.widgets import script as module
-from rounddiag.widgets.script import script, style
+from rounddiag.widgets import view as module
+from rounddiag.widgets.view import script, style
 from tests.batches import hand_batch
 
 PAGE = Path(module.__file__).with_name("page")

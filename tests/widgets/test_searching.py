@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.widgets.matching import matched
-from rounddiag.widgets.searching import tokens_with
+from rounddiag.widgets.filters import tokens_with
+from rounddiag.widgets.regex_worker import matched
 
 PIECES = st.lists(st.text("ab", max_size=3), min_size=1, max_size=5)
 

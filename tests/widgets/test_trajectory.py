@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.figures.coloring import levels, token_classes
-from rounddiag.widgets.facts import Facts, ranks_in_runs
-from rounddiag.widgets.trajectory import trajectory_of
-from rounddiag.widgets.wire import packed
+from rounddiag.figures._parts.token_colors import levels, token_classes
+from rounddiag.widgets.sample_view import Facts, ranks_in_runs, trajectory_of
+from rounddiag.widgets.view import packed
 from tests.batches import hand_batch, padded
 from tests.widgets.samples import HOSTILE, shot, worded
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from ipywidgets.widgets.widget import _instances
 
-from rounddiag.widgets.script import script
-from rounddiag.widgets.view import View
+from rounddiag.widgets.view import View, script
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from rounddiag.widgets.wire import packed
+from rounddiag.widgets.view import packed
 
 
 @pytest.mark.parametrize(

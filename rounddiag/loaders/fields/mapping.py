@@ -32,15 +32,101 @@ from rounddiag.batch import Batch
 from rounddiag.batch.layout import REQUIRED
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.columns import plain_columns
-from rounddiag.loaders.fields.field_reader import FieldReader
-from rounddiag.loaders.fields.input_ids import compared
-from rounddiag.loaders.fields.padding import unpadded
+from rounddiag.loaders.fields.padding import real_positions, unpadded
+from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
+
+
+def plain_columns(
+    columns: Mapping[str, Any], num_samples: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the columns that hold one plain value (text, number, flag) a sample.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence or array
+    num_samples : int
+
+    Returns
+    -------
+    dict of str to array
+        Columns of dictionaries, lists or objects are left out.
+
+    Examples
+    --------
+    >>> plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[], []]}, 2)
+    {'turns': array([2, 3]), 'text': array(['a', None], dtype=object)}
+    """
+    found = {name: _plain(values) for name, values in columns.items()}
+    return {
+        name: values
+        for name, values in found.items()
+        if values is not None and len(values) == num_samples
+    }
+
+
+def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values if values.ndim == 1 else None
+    items = [v.item() if isinstance(v, np.generic) else v for v in values]
+    if not all(v is None or isinstance(v, str | int | float) for v in items):
+        return None
+    kinds = {type(v) for v in items}
+    if kinds in ({bool}, {float}) or (kinds == {int} and _fit_int64(items)):
+        return np.array(items)
+    column = np.empty(len(items), dtype=object)
+    column[:] = items
+    return column
+
+
+def _fit_int64(values: list[int]) -> bool:
+    return all(-(1 << 63) <= value < 1 << 63 for value in values)
+
+
+def compared(reader: FieldReader) -> dict[str, str]:
+    """Say, for `meta`, whether `input_ids` are prompt and response end to end.
+
+    The model ran on `input_ids`: where they are something else, the responses are not
+    what the log-probabilities are of. Padding may differ.
+    """
+    whole, prompts = reader.rows("input_ids"), reader.prompts
+    if whole is None or prompts is None:
+        return {}
+    fields = (whole, prompts, reader.responses)
+    if len({len(field.lengths) for field in fields}) > 1:
+        return {"input_ids": "it has another number of rows"}
+    rows = zip(*(field.rows() for field in fields), strict=True)
+    found = {
+        sample: (ids, prompt, response)
+        for sample, (ids, prompt, response) in enumerate(rows)
+        if not torch.equal(ids, torch.cat([prompt, response]))
+    }
+    real = real_positions(reader) if found else None
+    told = [
+        f"sample {sample} {what}"
+        for sample, parts in found.items()
+        if (what := _difference(*parts, None if real is None else real[sample]))
+    ]
+    return {"input_ids": listed(told, len(told)) or "equal"}
+
+
+def _difference(
+    ids: Tensor, prompt: Tensor, response: Tensor, real: Tensor | None
+) -> str:
+    joined = torch.cat([prompt, response])
+    if ids.shape != joined.shape:
+        return f"has {len(ids)} of them for {len(joined)} tokens"
+    differ = ids != joined if real is None else (ids != joined) & real
+    if not differ.any():
+        return ""
+    at = int(differ.nonzero()[0])
+    return f"has {int(ids[at])}, not {int(joined[at])}, at position {at - len(prompt)}"
+
 
 _REWARDS = ("token_level_scores", "rm_scores")
 SCORE = re.compile(r"(.+)_log_?probs?")  # a field of more log-probabilities

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.fields.field_reader import shape_of
-from rounddiag.loaders.tensors.ragged import ragged
+from rounddiag.loaders.fields.reader import PLACES, RowReader, shape_of
+from rounddiag.loaders.lazy.arrays import ragged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
-    from rounddiag.loaders.fields.field_reader import FieldReader
+    from rounddiag.loaders.fields.reader import FieldReader
 
 
 def unpadded(reader: FieldReader) -> dict[str, Any]:
@@ -115,3 +117,63 @@ def _real_part(row: Tensor, real: Tensor) -> Tensor:
     first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
     whole = last - first + 1 == len(places)
     return row[..., first : last + 1] if whole else row[..., real]
+
+
+def divided(
+    held: Mapping[str, Any],
+    source: object,
+    *,
+    tokens: str,
+    written: str,
+    names: Mapping[str, str],
+) -> dict[str, list[Tensor]]:
+    """Return the fields of whole sequences under verl's names, unpadded.
+
+    The prompt is what stands before the first token that the model wrote, and the first
+    token in any case; the response goes on to the last that `attention_mask` marks.
+
+    Parameters
+    ----------
+    held : mapping of str to rows
+        Padded tensors or sequences of rows; it may read from a file when looked up.
+    source : path-like
+        Named in messages.
+    tokens, written : str
+        Which field holds the token ids, and which marks what the model wrote.
+    names : mapping of str to str
+        What else is per token, where it is there, and its name in verl.
+
+    Raises
+    ------
+    LoadError
+        If the fields are missing or do not fit.
+    """
+    sequences = RowReader(held, source, tokens, most_lacking=1)
+    mask, real = sequences.required(written), sequences.real()
+    spans = [_span(*rows) for rows in zip(mask, real, strict=True)]
+    before = [keep[:start] for keep, (start, _) in zip(real, spans, strict=True)]
+    found = {ours: sequences.field(theirs) for theirs, ours in names.items()}
+    parts = {"responses": sequences.tokens, "response_mask": mask, **found}
+    places = sequences.field(PLACES)
+    return {
+        "prompts": [
+            row[: len(keep)][keep]
+            for row, keep in zip(sequences.tokens, before, strict=True)
+        ],
+        **{
+            name: [row[slice(*span)] for row, span in zip(rows, spans, strict=True)]
+            for name, rows in parts.items()
+            if rows is not None
+        },
+        **({} if places is None else {PLACES: _real(places, real)}),
+    }
+
+
+def _real(rows: list[Tensor], real: list[Tensor]) -> list[Tensor]:
+    return [row[..., keep] for row, keep in zip(rows, real, strict=True)]
+
+
+def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
+    """Return where the response starts and ends."""
+    places, stop = mask.nonzero(), end_of(real)
+    return max(1, int(places[0]) if len(places) else stop), stop

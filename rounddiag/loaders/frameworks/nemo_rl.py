@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.records.other_fields import others
-from rounddiag.loaders.records.record import Record
-from rounddiag.loaders.records.sample_records import SampleRecords
-from rounddiag.loaders.words import shown
+from rounddiag.loaders.messages import shown
+from rounddiag.loaders.tabular.json_lines import Record, SampleRecords, others
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
-    from rounddiag.loaders.records.json_lines import JsonLines
     from rounddiag.loaders.source import Source
+    from rounddiag.loaders.tabular.json_lines import JsonLines
+
 
 _STEP = re.compile(r"train_data_step(\d{1,18})")
 _ROWS = {

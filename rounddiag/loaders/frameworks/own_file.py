@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
 
+
 _WRITTEN = "written by rounddiag"
 
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.records.other_fields import others
-from rounddiag.loaders.records.sample_records import SampleRecords
+from rounddiag.loaders.tabular.json_lines import SampleRecords, others
 
 if TYPE_CHECKING:
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.loaders.records.json_lines import JsonLines
-    from rounddiag.loaders.records.number_arrays import Array
-    from rounddiag.loaders.records.record import Record
     from rounddiag.loaders.source import Source
+    from rounddiag.loaders.tabular.json_lines import JsonLines, Record
+
 
 _VERSION = 1
 _ROWS = {

@@ -3,27 +3,269 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.skyrl_input import training_input
-from rounddiag.loaders.frameworks.skyrl_rows import RESPONSE, columns, divided, single
-from rounddiag.loaders.left_out import told_left_out
-from rounddiag.loaders.records.sample_records import SAME_PROMPT, prompt_group
-from rounddiag.loaders.screens.placing import with_screenshots
+from rounddiag.loaders.lazy.arrays import scalar_value
+from rounddiag.loaders.lazy.tensors import (
+    DTYPES,
+    StoredTensor,
+    as_span,
+    contiguous,
+    integers,
+    stored_tensor,
+)
+from rounddiag.loaders.lazy.torch_file import read_torch
+from rounddiag.loaders.messages import shown
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Span, told_left_out
+from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
 
     from rounddiag.batch import Batch
-    from rounddiag.loaders.frameworks.skyrl_input import TrainingInput
-    from rounddiag.loaders.pickles.inert import Node
     from rounddiag.loaders.source import Source
-    from rounddiag.loaders.tensors.stored import StoredTensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingInput:
+    """What one step trained on, without the rows that only pad it.
+
+    Attributes
+    ----------
+    tensors : dict of str to StoredTensor
+        Fields of one tensor.
+    lists : dict of str to list of StoredTensor
+        Fields of one tensor a row: pixel values and grids.
+    metadata : dict of str to object
+        What SkyRL notes of the batch; its metrics are on the same level.
+    source : Source
+    """
+
+    tensors: dict[str, StoredTensor]
+    lists: dict[str, list[StoredTensor]]
+    metadata: dict[str, object]
+    source: Source
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, padding included."""
+        return self.tensors["sequences"].shape[0]
+
+    @property
+    def num_padding(self) -> int:
+        """Number of rows at the end that pad the batch."""
+        found = self.metadata.get("pad_size", 0)
+        if isinstance(found, int) and 0 <= found <= self.num_rows:
+            return found
+        raise self.misfit(
+            key="pad_size",
+            expected=f"0 to {self.num_rows}, the rows that pad the batch",
+            found=f"{found!r:.40}",
+        )
+
+    def read(self, name: str) -> Tensor:
+        """Copy a field out of the file, without padding rows."""
+        return self.tensors[name].rows(0, self.num_rows - self.num_padding).read()
+
+    def misfit(
+        self,
+        *,
+        key: str,
+        expected: str,
+        found: str,
+        advice: str = "Dump it again: it is damaged, or was changed.",
+    ) -> LoadError:
+        """Build the LoadError of a field that is not as it must be."""
+        return LoadError.build(
+            file=self.source.path,
+            key=key,
+            expected=expected,
+            found=found,
+            advice=advice,
+        )
+
+    def require(self, name: str, advice: str) -> None:
+        """Raise a LoadError where a field is missing or None."""
+        if name not in self.tensors:
+            raise self.misfit(
+                key=name,
+                expected="a tensor",
+                found=f"only {shown(self.tensors)}",
+                advice=advice,
+            )
+
+
+def training_input(node: Node, source: Source) -> TrainingInput:
+    """Return the parts of a pickled TrainingInputBatch, in either of its layouts."""
+    match node:
+        case Node(args=(_, {"batch_dict": dict(held), **facts})):
+            pass
+        case Node(state={"batch_dict": dict(held), **facts}):
+            pass
+        case _:
+            raise source.damaged(found="a TrainingInputBatch without its tensors")
+    fields = {str(key): _field(v, source) for key, v in held.items() if v is not None}
+    return TrainingInput(
+        tensors={k: v for k, v in fields.items() if isinstance(v, StoredTensor)},
+        lists={k: v for k, v in fields.items() if isinstance(v, list)},
+        metadata=_metadata(facts.get("metadata")),
+        source=source,
+    )
+
+
+def _field(value: object, source: Source) -> StoredTensor | list[StoredTensor]:
+    match value:
+        case {"format": "tensor_list", "items": list(items)}:
+            return [_tensor(item, source) for item in items]
+    return _tensor(value, source)
+
+
+def _tensor(value: object, source: Source) -> StoredTensor:
+    """Return a tensor: its bytes, or a file of torch where numpy lacks the dtype."""
+    match value:
+        case {"format": "torch", "data": Span() | bytes() | TextBytes() as data}:
+            return stored_tensor(read_torch(as_span(data, source)), source)
+        case {
+            "data": Span() | bytes() | TextBytes() as data,
+            "shape": tuple(shape),
+            "dtype": str(dtype),
+        } if dtype in DTYPES:
+            sizes = integers(shape, source)
+            return contiguous(as_span(data, source), DTYPES[dtype], sizes)
+    raise source.damaged(found="a tensor in none of SkyRL's formats")
+
+
+def _metadata(noted: object) -> dict[str, object]:
+    metadata = noted if isinstance(noted, dict) else {}
+    metrics = metadata.get("metrics")
+    everything = {**metadata, **(metrics if isinstance(metrics, dict) else {})}
+    return {str(key): scalar_value(value) for key, value in everything.items()}
+
+
+# Fields of the response, and their names in verl.
+RESPONSE = {
+    "loss_mask": "loss_mask",
+    "rollout_logprobs": "rollout_log_probs",
+    "action_log_probs": "old_log_probs",
+    "base_action_log_probs": "ref_log_probs",
+    "advantages": "advantages",
+    "rewards": "rm_scores",
+}
+_BOUNDARIES = "_boundaries"
+
+
+def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
+    """Return the fields under verl's names, one row a sample.
+
+    Sequences are padded on the left; fields of the response are those of the last
+    columns, and `response_mask` says which of them are the response: the last ones, or
+    the first in SkyRL 0.1.
+
+    Raises
+    ------
+    LoadError
+        If shapes do not fit together, or the loss looks at a padding row.
+    """
+    named = {key: name for key, name in RESPONSE.items() if key in given.tensors}
+    before = _check_shapes(given, named)
+    _check_padding(given)
+    spans = [_span(row) for row in given.read("response_mask")]
+    tokens, real = given.read("sequences"), given.read("attention_mask") != 0
+    starts = [before + span.start for span in spans]
+    parts = {"responses": tokens[:, before:]}
+    parts |= {name: given.read(key) for key, name in named.items()}
+    return {
+        "prompts": [
+            row[:start][keep[:start]]
+            for row, keep, start in zip(tokens, real, starts, strict=True)
+        ],
+        **{
+            name: [row[span] for row, span in zip(rows, spans, strict=True)]
+            for name, rows in parts.items()
+        },
+    }
+
+
+def _check_shapes(given: TrainingInput, named: Iterable[str]) -> int:
+    """Return how many columns of a sequence stand before those of the response."""
+    whole, window = (
+        given.tensors[name].shape for name in ("sequences", "response_mask")
+    )
+    expected = {"attention_mask": whole, **dict.fromkeys(named, window)}
+    for name, shape in expected.items():
+        if given.tensors[name].shape != shape:
+            raise given.misfit(
+                key=name,
+                expected=f"shape {shape}",
+                found=f"shape {given.tensors[name].shape}",
+            )
+    match whole, window:
+        case (num_rows, width), (same, columns) if (
+            num_rows == same and columns <= width
+        ):
+            return width - columns
+    raise given.misfit(
+        key="response_mask",
+        expected=f"the last columns of shape {whole}",
+        found=f"shape {window}",
+    )
+
+
+def _check_padding(given: TrainingInput) -> None:
+    num_kept = given.num_rows - given.num_padding
+    if given.tensors["loss_mask"].rows(num_kept, given.num_rows).read().any():
+        raise given.misfit(
+            key="loss_mask",
+            expected="0 in the rows that pad the batch",
+            found="other values",
+        )
+
+
+def _span(marked: Tensor) -> slice:
+    """Return where the response is; at the end where it is empty."""
+    places = marked.nonzero()
+    if not len(places):
+        return slice(len(marked), len(marked))
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def columns(given: TrainingInput) -> dict[str, Sequence[object]]:
+    """Return what there is one value of a row, without padding rows."""
+    num_kept = given.num_rows - given.num_padding
+    found: dict[str, Sequence[object]] = {
+        name: given.read(name).tolist() for name in single(given)
+    }
+    for name, value in given.metadata.items():
+        if isinstance(value, list) and name.endswith(_BOUNDARIES):
+            found[name.removesuffix(_BOUNDARIES)] = _numbers(value, num_kept)
+        elif isinstance(value, list) and len(value) == given.num_rows:
+            found[name] = value[:num_kept]
+    return found
+
+
+def single(given: TrainingInput) -> list[str]:
+    """Return the names of the fields of one value a row."""
+    shape = (given.num_rows,)
+    return [name for name, tensor in given.tensors.items() if tensor.shape == shape]
+
+
+def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
+    """Return a number a row: boundaries of (0, 2) and (2, 3) give 0, 0, 1."""
+    numbers: list[int | None] = []
+    for index, pair in enumerate(boundaries):
+        match pair:
+            case (int(start), int(stop)) if len(numbers) <= start <= stop <= num_rows:
+                numbers += [None] * (start - len(numbers)) + [index] * (stop - start)
+    return numbers + [None] * (num_rows - len(numbers))
+
 
 _STEP = re.compile(r"global_step_(\d{1,18})_")
 _AGAIN = "Save the whole TrainingInputBatch, as `trainer.dump_data_batch=true` does."

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.loaders.fields.sequences import divided
+from rounddiag.loaders.assembly.trajectories import join_rows
+from rounddiag.loaders.fields.padding import divided
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.trainer_fields import roll_fields
-from rounddiag.loaders.pickles.inert import Node, TextBytes
+from rounddiag.loaders.frameworks.trl import roll_fields
+from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.tensors import (
+    DTYPES,
+    StoredTensor,
+    Value,
+    as_span,
+    contiguous,
+    integers,
+    read_tensordict,
+)
+from rounddiag.loaders.lazy.torch_file import read_torch
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
-from rounddiag.loaders.tables.stored_fields import plain_values, stored_table
-from rounddiag.loaders.tables.table import Table, Watched, batch_from_table
-from rounddiag.loaders.tensors.numpy_nodes import StoredArray, stored_array
-from rounddiag.loaders.tensors.stored import DTYPES, StoredTensor, contiguous
-from rounddiag.loaders.tensors.tensor_nodes import as_span, integers
-from rounddiag.loaders.tensors.tensordict import Value, read_tensordict
-from rounddiag.loaders.tensors.torch_file import read_torch
+from rounddiag.loaders.tabular.table import (
+    Table,
+    Watched,
+    as_list,
+    batch_from_table,
+    plain_values,
+    stored_table,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
+
 
 OWN_PASS = {"old_log_probs_source": "a pass of its own"}
 # Per token in files of whole sequences.
@@ -135,4 +152,79 @@ DATA_PROTO_OF_OTHERS = Format(
     files=("current_batch_after_step.pkl", "*.pkl"),
     keys=DATA_PROTO.keys,
     read=read_data_proto,
+)
+
+
+_PADDING = re.compile(r"pad[0-9a-f]+")
+
+
+def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
+    """Build a batch from the payload of verl's V1 trainer, without its padding rows.
+
+    One session can have several outputs, as where its context was reset: their rows
+    are joined in the order of their index, as `load(..., sample_by=...)` does.
+    """
+    fields = read_tensordict(payload["tensordict"], source)
+    if fields is None:
+        raise source.damaged(found="a V1 payload without a TensorDict")
+    tags = [
+        tag if isinstance(tag, dict) else {} for tag in as_list(payload.get("tags"))
+    ]
+    keys = [str(key) for key in as_list(payload.get("keys"))]
+    ids = {"sample_ids": keys} if keys else {}
+    columns = {**_tag_columns(tags), **_key_columns(keys), **ids}
+    info = {"global_steps": payload.get("global_steps"), **OWN_PASS}
+    batch = batch_from_table(stored_table(fields, columns, info, source), source)
+    return _by_session(_without_padding(batch))
+
+
+def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
+    names = [name for name in (tags[0] if tags else {}) if isinstance(name, str)]
+    return {name: [tag.get(name) for tag in tags] for name in names}
+
+
+def _key_columns(keys: list[str]) -> dict[str, list[object]]:
+    """Take the keys apart: `uid_session_index`, where a uid may have underscores."""
+    parts = [key.rsplit("_", 2) for key in keys]
+    if not parts or any(len(part) != 3 for part in parts):  # noqa: PLR2004 see above
+        return {}
+    uid, session, index = zip(*parts, strict=True)
+    return {"uid": list(uid), "session": list(session), "index": list(index)}
+
+
+def _by_session(batch: Batch) -> Batch:
+    """Join the outputs of a session, if any has more than one."""
+    if batch.group_ids is None or "session" not in batch.sample_columns:
+        return batch
+    sessions = zip(batch.group_ids, batch.sample_columns["session"], strict=True)
+    if len({*sessions}) == len(batch):
+        return batch
+    return join_rows(batch, ("uid", "session"), "index")
+
+
+def _without_padding(batch: Batch) -> Batch:
+    """Drop the rows that verl adds to fill a batch, and count them."""
+    keep = [not flag for flag in _is_padding(batch)]
+    kept = batch if all(keep) else batch.where(keep)
+    return replace(kept, meta={**kept.meta, "num_dropped_rows": keep.count(False)})
+
+
+def _is_padding(batch: Batch) -> list[bool]:
+    """Tell padding rows by their tag; without tags, by group id and an empty mask."""
+    flags = batch.sample_columns.get("is_padding")
+    if flags is not None:
+        return [bool(flag) for flag in flags]
+    groups = batch.group_ids or [""] * batch.num_samples
+    written = set(batch.rounds.sample.tolist())
+    named = [_PADDING.fullmatch(group) is not None for group in groups]
+    return [flag and index not in written for index, flag in enumerate(named)]
+
+
+PAYLOAD = Format(
+    name="V1 payload",
+    framework="verl",
+    files=("tq_batch.pt", "*.pt"),
+    keys=("tensordict",),
+    read=read_payload,
+    verified="written by verl 0.9.1 with tensordict 0.10.0 and 0.15.3",
 )

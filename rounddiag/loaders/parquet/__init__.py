@@ -9,7 +9,7 @@ stands as JSON in the file's metadata, under the key `rounddiag`, with the versi
 this layout; older versions open too.
 """
 
-from rounddiag.loaders.parquet.reading import load_parquet
-from rounddiag.loaders.parquet.writing import save
+from rounddiag.loaders.parquet.reader import load_parquet
+from rounddiag.loaders.parquet.writer import save
 
 __all__ = ["load_parquet", "save"]

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
-from rounddiag.errors import BatchError
+from rounddiag.errors import BatchError, LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
+
+    from rounddiag._typing import Array
+
+    Columns = Mapping[str, np.ndarray[Any, Any]]
+
 
 # What Arrow and numpy raise over a file that is broken, or made to break a reader.
 BROKEN = (
@@ -128,3 +134,247 @@ def _fits_int32(values: Tensor) -> bool:
         return True
     low, high = values.aminmax()
     return bool((low >= _INT32.min) & (high <= _INT32.max))
+
+
+KEY = b"rounddiag.dtype"
+_TORCH = (
+    *(torch.bool, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
+_BY_NAME = {str(dtype).removeprefix("torch.").encode(): dtype for dtype in _TORCH}
+_KINDS = "biufmMUS"
+_MOST_TEXT = 1 << 26  # bytes of an array in which each text has the longest one's room
+
+
+def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
+    """Return the mark of a tensor's dtype; none where it is to stay as stored.
+
+    Examples
+    --------
+    >>> tensor_mark(torch.bfloat16)
+    {b'rounddiag.dtype': b'bfloat16'}
+    """
+    name = str(dtype).removeprefix("torch.").encode()
+    return {KEY: name} if name in _BY_NAME else {}
+
+
+def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
+    """Return a tensor in the dtype that it had when it was saved.
+
+    Raises
+    ------
+    LoadError
+        If torch has no dtype of that name.
+    """
+    mark = (field.metadata or {}).get(KEY)
+    if mark is None:
+        return values
+    if mark not in _BY_NAME:
+        raise _unknown(field, mark)
+    return values.to(_BY_NAME[mark])
+
+
+def array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
+    """Return the mark of an array's dtype; none for objects.
+
+    Examples
+    --------
+    >>> array_mark(np.dtype("datetime64[s]"))
+    {b'rounddiag.dtype': b'<M8[s]'}
+    """
+    return {KEY: dtype.str.encode()} if dtype.kind in _KINDS else {}
+
+
+def marked_array(values: Array, field: pa.Field) -> Array:
+    """Return an array in the dtype that it had when it was saved.
+
+    Texts stay objects where fixed width would need far more room than they do.
+
+    Raises
+    ------
+    LoadError
+        If the mark is no dtype of numbers, times or texts.
+    """
+    mark = (field.metadata or {}).get(KEY)
+    if mark is None:
+        return values
+    try:
+        dtype = np.dtype(mark.decode())
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise _unknown(field, mark) from error
+    if dtype.kind not in _KINDS or dtype.subdtype is not None:
+        raise _unknown(field, mark)
+    is_text = dtype.kind in "US"
+    if is_text and len(values) * dtype.itemsize > _MOST_TEXT:
+        return values
+    return values.astype(dtype, copy=False)
+
+
+def _unknown(field: pa.Field, mark: bytes) -> LoadError:
+    return LoadError.build(
+        key=field.name,
+        expected="the name of a dtype in the column's metadata",
+        found=repr(mark[:40]),
+        advice="Save the batch with `rounddiag.save`.",
+    )
+
+
+# How a column that Arrow has no type for is marked in its field's metadata.
+_MARK = b"rounddiag"
+_OBJECTS, _JSON = b"objects", b"json"
+_PLAIN = {
+    str: pa.string(),
+    bytes: pa.binary(),
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+}
+_NUMBERS, _TIMES, _TEXTS = "biuf", "mM", "OUS"
+_UNITS = ("ms", "us", "ns")  # of times in Parquet
+
+
+def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
+    """Return a column of any kind without loss.
+
+    Numbers, times and texts of numpy keep their dtype, objects of one plain type become
+    a column of that type, and other objects become JSON.
+
+    Raises
+    ------
+    BatchError
+        If it holds what neither Parquet nor JSON has a form for.
+    """
+    try:
+        array, marks = _stored(name, values.reshape(-1))
+        for size in reversed(values.shape[1:]):
+            array = pa.FixedSizeListArray.from_arrays(array, size)
+    except pa.ArrowException as error:
+        raise _unfit(name, values) from error
+    marks = {**marks, **array_mark(values.dtype)}
+    return pa.field(name, array.type, metadata=marks), array
+
+
+def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
+    """Return what `open_column` was given."""
+    shape = [len(column)]
+    while pa.types.is_fixed_size_list(column.type):
+        shape.append(column.type.list_size)
+        column = pc.list_flatten(column)
+    values = _read(column, (field.metadata or {}).get(_MARK))
+    return marked_array(values, field).reshape(shape)
+
+
+def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
+    kind = flat.dtype.kind
+    if kind in _NUMBERS + _TIMES:
+        native = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+        return pa.array(_times(native) if kind in _TIMES else native), {}
+    if kind not in _TEXTS:
+        raise _unfit(name, flat)
+    items = flat.tolist()
+    array = _plain_array(items)
+    if array is not None:
+        return array, {_MARK: _OBJECTS}
+    texts = [to_json(name, item) for item in items]
+    return pa.array(texts, pa.string()), {_MARK: _JSON}
+
+
+def _times(flat: Array) -> Array:
+    """Return times in a unit that Parquet has, or as the integers that they are."""
+    unit, count = np.datetime_data(flat.dtype)
+    if unit in _UNITS and count == 1:
+        return flat
+    integers = flat.view(np.int64)
+    try:
+        in_ms = flat.astype(f"{flat.dtype.kind}8[ms]")
+        is_kept = np.array_equal(in_ms.astype(flat.dtype).view(np.int64), integers)
+    except (OverflowError, TypeError):
+        return integers
+    return in_ms if is_kept else integers
+
+
+def _read(column: pa.ChunkedArray, mark: bytes | None) -> Array:
+    if mark == _JSON:
+        return _objects([json.loads(text) for text in column.to_pylist()])
+    if mark == _OBJECTS or not pa.types.is_primitive(column.type):
+        return _objects(column.to_pylist())
+    return np.array(column.to_numpy())
+
+
+def _objects(items: list[Any]) -> Array:
+    return np.fromiter(items, dtype=object, count=len(items))
+
+
+def _plain_array(items: list[Any]) -> pa.Array | None:
+    types = {type(item) for item in items} - {type(None)}
+    if len(types) != 1 or not types <= _PLAIN.keys():
+        return None
+    try:
+        return pa.array(items, _PLAIN[types.pop()])
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None  # an integer beyond 64 bits, or text that is no Unicode
+
+
+def _unfit(name: str, values: Array) -> BatchError:
+    return BatchError.build(
+        key=name,
+        expected="a dtype that Parquet has",
+        found=f"{values.dtype} of shape {values.shape}",
+        advice="Convert the column, or leave it out.",
+    )
+
+
+def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
+    """Return the columns as a list of structs a sample, in the order they have there.
+
+    Raises
+    ------
+    BatchError
+        If a row is of no sample of the batch.
+    """
+    sample = columns["sample"]
+    sizes = _rows_a_sample(sample, num_samples)
+    order = np.argsort(sample, kind="stable")
+    found = [
+        open_column(name, values[order])
+        for name, values in columns.items()
+        if name != "sample"
+    ]
+    structs = pa.StructArray.from_arrays(
+        [array for _, array in found], fields=[field for field, _ in found]
+    )
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+    # The lists stand for `sample`; what is left of that column is its dtype.
+    mark = array_mark(sample.dtype)
+    return pa.field("round_columns", array.type, metadata=mark), array
+
+
+def rounds_of(
+    values: pa.ChunkedArray, sizes: np.ndarray[Any, Any], field: pa.Field
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the columns of structs that stand end to end, with `sample` first."""
+    columns = [
+        pa.chunked_array([column]) for column in values.combine_chunks().flatten()
+    ]
+    return {
+        "sample": marked_array(np.repeat(np.arange(len(sizes)), sizes), field),
+        **{
+            part.name: array_of(part, column)
+            for part, column in zip(values.type, columns, strict=True)
+        },
+    }
+
+
+def _rows_a_sample(
+    sample: np.ndarray[Any, Any], num_samples: int
+) -> np.ndarray[Any, Any]:
+    if ((sample < 0) | (sample >= num_samples)).any():
+        raise BatchError.build(
+            key="round_columns",
+            expected=f"a `sample` from 0 to {num_samples - 1} in each row",
+            found=f"values from {sample.min()} to {sample.max()}",
+            advice="Number the samples as the batch does.",
+        )
+    return np.bincount(sample.astype(np.int64), minlength=num_samples)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN
+from rounddiag.loaders.parquet.size_guard import PICTURE, check_weights
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from PIL.Image import Image
+
 
 COLUMN = "screenshots"
 BYTES = f"{COLUMN}.list.element.bytes"
@@ -97,3 +102,118 @@ def _changed(file: Path, found: str) -> LoadError:
         found=found,
         advice="Load the batch again.",
     )
+
+
+_FACTS = "screenshot_facts"
+_PATH, _ROUND = f"{COLUMN}.list.element.path", f"{COLUMN}.list.element.round"
+_PICTURE = [("bytes", pa.binary()), ("path", pa.string())]
+_TYPE = pa.list_(pa.struct(_PICTURE))
+_FIRST_TYPE = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
+_NAMES = ("round", "position", "seen_width", "seen_height")
+_FACTS_TYPE = pa.list_(pa.struct([(name, pa.int32()) for name in _NAMES]))
+# What tells `datasets` to show the column as pictures, in a form that all its versions
+# understand.
+FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
+
+
+def screenshots_of(
+    source: pq.ParquetFile, file: Path
+) -> tuple[tuple[Screenshot, ...], ...]:
+    """Return the screenshots of every sample, without reading their bytes.
+
+    Raises
+    ------
+    LoadError
+        If the columns hold anything else.
+    """
+    stamp = stamp_of(file)
+    rows = zip(_places(source), _known(source, file), strict=True)
+    return tuple(
+        tuple(
+            StoredScreenshot(
+                **_of_picture(facts),
+                file=file,
+                stamp=stamp,
+                row_group=group,
+                row=row,
+                index=index,
+            )
+            for index, facts in enumerate(pictures)
+        )
+        for (group, row), pictures in rows
+    )
+
+
+def screenshot_columns(
+    images: tuple[tuple[Screenshot, ...], ...],
+) -> Iterator[tuple[pa.Field, pa.Array]]:
+    """Yield screenshots as columns, as they are stored already or else as PNG."""
+    encoded = [
+        [{"bytes": _encoded_bytes(shot), "path": None} for shot in shots]
+        for shots in images
+    ]
+    facts = [[_facts(shot) for shot in shots] for shots in images]
+    yield pa.field(COLUMN, _TYPE), pa.array(encoded, _TYPE)
+    yield pa.field(_FACTS, _FACTS_TYPE), pa.array(facts, _FACTS_TYPE)
+
+
+def _facts(screenshot: Screenshot) -> dict[str, int | None]:
+    width, height = screenshot.seen_size or (None, None)
+    values = (screenshot.round, screenshot.position, width, height)
+    return dict(zip(_NAMES, values, strict=True))
+
+
+def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
+    width, height = facts.get("seen_width"), facts.get("seen_height")
+    return {
+        "round": facts["round"],
+        "position": facts.get("position"),
+        "seen_size": (width, height) if width and height else None,
+    }
+
+
+def _known(source: pq.ParquetFile, file: Path) -> list[list[dict[str, int | None]]]:
+    """Return what is known of every picture, a list a sample."""
+    is_first = _is_first(source.schema_arrow)
+    names = [_ROUND] if is_first else [_PATH, _FACTS]
+    table = source.read(names, use_threads=False)
+    sizes = pc.list_value_length(table[COLUMN])
+    check_weights(file, (PICTURE * size for size in sizes.to_pylist()))
+    known = table[COLUMN if is_first else _FACTS]
+    if not pc.list_value_length(known).equals(sizes):
+        raise LoadError.build(
+            key=_FACTS,
+            expected=f"as many entries a row as `{COLUMN}` has",
+            found="other numbers of them",
+            advice="Save the batch with `rounddiag.save`.",
+        )
+    facts: list[list[dict[str, int | None]]] = known.to_pylist()
+    return facts
+
+
+def _is_first(schema: pa.Schema) -> bool:
+    """Whether screenshots are stored as in the first layout; in neither is an error."""
+    types = {field.name: field.type for field in schema}
+    found = [types.get(name) for name in (COLUMN, _FACTS)]
+    if found[0] != _FIRST_TYPE and found != [_TYPE, _FACTS_TYPE]:
+        raise LoadError.build(
+            key=COLUMN,
+            expected=f"{_TYPE}, and `{_FACTS}` beside it",
+            found=", ".join(map(str, found)),
+            advice="Save the batch with `rounddiag.save`.",
+        )
+    return bool(found[0] == _FIRST_TYPE)
+
+
+def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:
+    for group in range(source.num_row_groups):
+        for row in range(source.metadata.row_group(group).num_rows):
+            yield group, row
+
+
+def _encoded_bytes(screenshot: Screenshot) -> bytes:
+    if isinstance(screenshot, StoredScreenshot):
+        screenshot = screenshot.encoded()
+    if isinstance(screenshot, EncodedScreenshot):
+        return screenshot.data
+    return screenshot.png()

@@ -1,7 +1,7 @@
 """Actions: what a round's text says that the agent does, and where."""
 
 from rounddiag.vision.actions.action import Action
-from rounddiag.vision.actions.registry import (
+from rounddiag.vision.actions.grammars import (
     parse_action,
     parse_actions,
     register_parser,

@@ -1,19 +1,27 @@
-"""The grammars that GUI agents write their actions in."""
+"""Which grammars are tried, and a place for one's own."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from rounddiag.vision.actions.action import Action
-from rounddiag.vision.actions.arguments import POINTS
-from rounddiag.vision.actions.calls import Call, find_calls
-from rounddiag.vision.actions.reading import NAMES, read_call
-from rounddiag.vision.actions.tagged_calls import json_calls, xml_calls
+from rounddiag.errors import FrameError
+from rounddiag.vision.actions.action import Action, Coordinates
+from rounddiag.vision.actions.calls import (
+    NAMES,
+    POINTS,
+    Call,
+    find_calls,
+    json_calls,
+    read_call,
+    xml_calls,
+)
 
 if TYPE_CHECKING:
-    from rounddiag.vision.actions.action import Coordinates, Kind
+    from rounddiag.vision.actions.action import Kind
+
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
@@ -101,3 +109,162 @@ def _counted_in(call: Call) -> Coordinates:
     if "<point>" in call.source_text:
         return "thousand"
     return "resized" if call.kwargs.keys() & set(POINTS) else "original"
+
+
+Parser: TypeAlias = Callable[[str], Sequence[Action]]
+
+_OURS: dict[str, Parser] = {
+    "qwen": tool_calls,
+    "pyautogui": pyautogui_calls,
+    "ui_tars": named_calls,
+}
+_REGISTERED: dict[str, Parser] = {}
+# Characters, from the end: far more than a round has, so that no text takes long.
+_MAX_TEXT = 100_000
+_THINK = "<think>"
+
+
+def register_parser(name: str, parser: Parser | None) -> None:
+    """Let `parse_action` read a grammar of one's own, before all others.
+
+    Parameters
+    ----------
+    name : str
+        A parser that has this name already is replaced.
+    parser : callable, or None
+        Gets the text of a round and returns its actions, an empty list where the text
+        is not in its grammar. The text is untrusted: do not evaluate it. None removes
+        the parser of this name.
+
+    Examples
+    --------
+    >>> def taps(text):
+    ...     verb, _, where = text.partition(" ")
+    ...     return [Action(kind="click", text=where)] if verb == "TAP" else []
+    >>> register_parser("taps", taps)
+    >>> parse_action("TAP Save").text
+    'Save'
+    >>> register_parser("taps", None)
+    """
+    if parser is None:
+        _REGISTERED.pop(name, None)
+    else:
+        _REGISTERED[name] = parser
+
+
+def parse_actions(
+    text: str,
+    *,
+    parsers: Sequence[str] | None = None,
+    coordinates: Coordinates | None = None,
+) -> list[Action]:
+    """Return all complete actions of a text, by the first grammar that finds any.
+
+    Parameters
+    ----------
+    text : str
+        What the model wrote in a round. Nothing of it is evaluated; of more than
+        100,000 characters the last ones are read. What follows a `<think>` that is not
+        closed is a thought, and no action.
+    parsers : sequence of str, optional
+        Which grammars to try, in this order. When left out: the registered ones, then
+        `qwen` (tool calls in JSON or XML), `pyautogui` and `ui_tars` (also plain calls
+        such as `click(3, 4)`).
+    coordinates : str, optional
+        What pixel coordinates count in, where the grammar's own answer is wrong for the
+        model: `original`, `resized`, `unit` or `thousand`.
+
+    Returns
+    -------
+    list of Action
+        Empty where no grammar finds one.
+
+    Raises
+    ------
+    FrameError
+        If the text is none, there is no parser of a name, or no such coordinates.
+
+    Examples
+    --------
+    >>> [action.kind for action in parse_actions("click(3, 4) then wait()")]
+    ['click', 'wait']
+    """
+    _check(text, coordinates)
+    spoken = _without_open_thought(text[-_MAX_TEXT:])
+    # The registered ones come first, and take the place of ours of the same name.
+    known = _REGISTERED | _OURS | _REGISTERED
+    for name in known if parsers is None else parsers:
+        if name not in known:
+            raise FrameError.build(
+                key="parsers",
+                expected=f"names out of {list(known)}",
+                found=repr(name),
+                advice="Register it with `register_parser`.",
+            )
+        found = list(known[name](spoken))
+        if found:
+            return [_recounted(action, coordinates) for action in found]
+    return []
+
+
+def parse_action(
+    text: str,
+    *,
+    parsers: Sequence[str] | None = None,
+    coordinates: Coordinates | None = None,
+) -> Action:
+    """Return the action of a round: the last complete one of its text.
+
+    What comes before the last is mostly the thought, which may name actions too. Text
+    without an action is one of kind `unknown`, with all of the text.
+
+    Parameters
+    ----------
+    text, parsers, coordinates
+        As in `parse_actions`.
+
+    Returns
+    -------
+    Action
+
+    Raises
+    ------
+    FrameError
+        If the text is none, there is no parser of a name, or no such coordinates.
+
+    Examples
+    --------
+    >>> parse_action("<think>Not click(1, 2).</think> click(3, 4)").point
+    (3, 4)
+    >>> parse_action("I give up").kind
+    'unknown'
+    """
+    found = parse_actions(text, parsers=parsers, coordinates=coordinates)
+    return found[-1] if found else Action(kind="unknown", source_text=text)
+
+
+def _recounted(action: Action, coordinates: Coordinates | None) -> Action:
+    is_other = coordinates is not None and action.coordinates is not None
+    return replace(action, coordinates=coordinates) if is_other else action
+
+
+def _check(text: object, coordinates: object) -> None:
+    if not isinstance(text, str):
+        raise FrameError.build(
+            key="text",
+            expected="the text of a round",
+            found=f"{text!r:.80}",
+            advice="Join its pieces, the column `text` of `rounddiag.token_frame`.",
+        )
+    if coordinates not in (None, *get_args(Coordinates)):
+        raise FrameError.build(
+            key="coordinates",
+            expected=f"one of {[*get_args(Coordinates)]}",
+            found=repr(coordinates),
+            advice="Leave it out for what the grammar says.",
+        )
+
+
+def _without_open_thought(text: str) -> str:
+    before, _, thought = text.rpartition(_THINK)
+    return text if "</think>" in thought or _THINK not in text else before

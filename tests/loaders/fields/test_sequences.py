@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.loaders.fields.sequences import divided
+from rounddiag.loaders.fields.padding import divided
 from tests.loaders.table_cases import says
 
 NAMES = {"lp": "old_log_probs", "absent": "ref_log_probs"}

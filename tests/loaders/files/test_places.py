@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.files import places
-from rounddiag.loaders.files.places import files_of
+from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.paths import files_of
 
 if TYPE_CHECKING:
     from pathlib import Path

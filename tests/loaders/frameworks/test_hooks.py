@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rounddiag.loaders import load
-from rounddiag.loaders.frameworks.trainer_fields import roll_fields
+from rounddiag.loaders.frameworks.trl import roll_fields
 from tests.loaders.table_cases import says
 
 DATA = Path(__file__).parents[2] / "data"

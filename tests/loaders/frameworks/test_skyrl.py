@@ -9,8 +9,8 @@ import torch
 
 from rounddiag.core import token_frame
 from rounddiag.loaders import load
-from rounddiag.loaders.files.content import read_root
-from rounddiag.loaders.pickles.inert import Name, Node
+from rounddiag.loaders.pickle.placeholders import Name, Node
+from rounddiag.loaders.sniff import read_root
 from rounddiag.loaders.source import Source
 from tests.loaders.skyrl_writer import small_batch, stored, write, write_state
 

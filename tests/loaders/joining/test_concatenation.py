@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag import token_frame
 from rounddiag.errors import LoadError
-from rounddiag.loaders.joining.concatenation import concatenate
+from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, masks, padded, random_log_probs
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rounddiag import token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.joining.dividing import divide_after, with_holes
+from rounddiag.loaders.assembly.round_splitting import divide_after, with_holes
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import masks, padded
 from tests.loaders.verl_writer import small_batch, write

@@ -16,8 +16,8 @@ from rounddiag import Batch, round_frame, token_frame
 from rounddiag.core import sample_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save
-from rounddiag.loaders.joining.concatenation import concatenate
-from rounddiag.loaders.joining.rows import join_rows
+from rounddiag.loaders.assembly.concatenation import concatenate
+from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import padded
 

@@ -17,10 +17,12 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
-from rounddiag.loaders.parquet.budget import check_size
-from rounddiag.loaders.parquet.chunks import chunks_of
-from rounddiag.loaders.parquet.pages import pages_of
-from rounddiag.loaders.parquet.thrift import Compact
+from rounddiag.loaders.parquet.size_guard import (
+    Compact,
+    check_size,
+    chunks_of,
+    pages_of,
+)
 from tests.loaders.parquet.tables import COLUMNS, FOOTER, write
 
 if TYPE_CHECKING:

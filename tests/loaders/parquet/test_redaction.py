@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
-from rounddiag.core.pairs import paired
+from rounddiag.core.scores import paired
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import objects, png
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.pickles.number_runs import WINDOW, take_numbers
+from rounddiag.loaders.pickle.opcodes import WINDOW, take_numbers
 from tests.loaders.pickles.test_pickle_machine import read, whole
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def test_equal_token_ids_are_one_object() -> None:
 def test_more_numbers_than_any_batch_has_are_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rounddiag.loaders.pickles.machine.MAX_NUMBERS", 1999)
+    monkeypatch.setattr("rounddiag.loaders.pickle.unpickler.MAX_NUMBERS", 1999)
 
     assert read(pickle.dumps([1] * 1999, protocol=2)) == [1] * 1999
     with pytest.raises(LoadError) as caught:

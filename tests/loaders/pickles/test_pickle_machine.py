@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.pickles.inert import Name, Node, TextBytes
-from rounddiag.loaders.pickles.machine import PickleMachine
-from rounddiag.loaders.pickles.opcodes import SHORT
+from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.pickle.opcodes import SHORT
+from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
+from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source, Span
-from rounddiag.loaders.tensors.numpy_nodes import StoredArray, stored_array
 
 KEYS = st.one_of(st.none(), st.booleans(), st.text(), st.integers(-(1 << 40), 1 << 40))
 VALUES = st.recursive(

@@ -15,11 +15,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from rounddiag.loaders.scores import attach
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
-from rounddiag.loaders.scores import attach
-from rounddiag.loaders.scores.rescore import export_rescore
+from rounddiag.loaders.rescoring.rescore_request import export_rescore
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.loaders.parquet.conftest import png

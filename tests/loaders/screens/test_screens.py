@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rounddiag import Batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.screens.image_tokens import Place, image_places, image_token
+from rounddiag.loaders.assembly.images import Place, image_places, image_token
 from rounddiag.loaders.source import Span
 from tests.loaders.verl_writer import small_batch, write
 

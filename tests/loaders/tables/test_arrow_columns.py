@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.tables.arrow_columns import plain_column, rows_of
-from rounddiag.loaders.tensors.ragged import Ragged
+from rounddiag.loaders.lazy.arrays import Ragged
+from rounddiag.loaders.tabular.arrow import plain_column, rows_of
 from tests.loaders.table_cases import COLUMNS, check, says
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rounddiag.vision import (
     parse_actions,
     register_parser,
 )
-from rounddiag.vision.actions import registry
+from rounddiag.vision.actions import grammars as registry
 
 
 @pytest.fixture(autouse=True)

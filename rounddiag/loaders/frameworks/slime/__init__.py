@@ -5,7 +5,7 @@ log-probabilities; `rollout_data/{rollout_id}.pt`, where it lies beside, adds te
 status, weight versions and screenshots.
 """
 
-from rounddiag.loaders.frameworks.slime.reading import (
+from rounddiag.loaders.frameworks.slime.train_files import (
     RANK_COLUMNS,
     ROLLOUTS,
     SAMPLES,

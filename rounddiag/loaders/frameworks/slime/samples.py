@@ -13,22 +13,305 @@ in the file                            in the samples
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.frameworks.slime.micro_batches import micro_batches
-from rounddiag.loaders.frameworks.slime.token_fields import USED
-from rounddiag.loaders.frameworks.slime.values import MAX_VALUES, whole
-from rounddiag.loaders.tables.stored_fields import as_list, plain_values
-from rounddiag.loaders.tensors.stored import StoredTensor
-from rounddiag.loaders.tensors.tensor_nodes import stored
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.arrays import StoredArray, scalar_value, stored_array
+from rounddiag.loaders.lazy.tensors import StoredTensor, stored
+from rounddiag.loaders.tabular.table import as_list, plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from torch import Tensor
 
     from rounddiag.loaders.source import Source
 
-    Sample = dict[str, Any]
     Column = Sequence[object] | StoredTensor
+    Sample = dict[str, Any]
+
+
+MAX_VALUES = 1 << 20  # of all columns together
+_MAX_ENTRIES = 32  # of a dictionary, such as `metadata`
+
+
+def plain_table(
+    samples: Sequence[Mapping[str, Any]], used: Collection[str], source: Source
+) -> tuple[dict[str, list[Any]], set[str]]:
+    """Return a column of each field that is plain, and the names of the others.
+
+    The entries of a dictionary are columns of their own, such as `metadata.task`. A
+    field that is None in every sample is in neither.
+
+    Parameters
+    ----------
+    samples : sequence of mapping
+    used : collection of str
+        Fields that have another place in the Batch.
+    source : Source
+
+    Returns
+    -------
+    columns : dict of str to list
+    left_out : set of str
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from rounddiag.loaders.source import Source
+    >>> samples = [{"status": "completed", "metadata": {"task": 1}}, {"kl": [0.5]}]
+    >>> plain_table(samples, (), Source(path=Path("3.pt"), size=0))
+    ({'status': ['completed', None], 'metadata.task': [1, None]}, {'kl'})
+    """
+    places = dict.fromkeys(
+        place for sample in samples for place in _places(sample, used)
+    )
+    names = {".".join(map(str, place)): place for place in places}
+    most = MAX_VALUES // max(len(samples), 1)
+    columns, left_out = dict[str, list[Any]](), {*list(names)[most:]}
+    for name, place in list(names.items())[:most]:
+        values = [_plain(_at(sample, place), source) for sample in samples]
+        if all(isinstance(value, str | int | float | None) for value in values):
+            columns[name] = values
+        else:
+            left_out.add(name)
+    return columns, left_out
+
+
+def _places(
+    sample: Mapping[str, Any], used: Collection[str]
+) -> Iterator[tuple[object, ...]]:
+    """Give where the values of a sample stand: a key, or a key and one below it."""
+    for key, value in sample.items():
+        if key in used or value is None:
+            continue
+        if isinstance(value, dict) and len(value) <= _MAX_ENTRIES:
+            yield from ((key, entry) for entry in value)
+        else:
+            yield (key,)
+
+
+def _at(sample: Mapping[str, Any], place: tuple[object, ...]) -> object:
+    value: object = sample
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _plain(value: object, source: Source) -> object:
+    """Return a number that a tensor or numpy wraps as it is; others unchanged."""
+    tensor = stored(value, source)
+    if isinstance(tensor, StoredTensor) and not tensor.shape:
+        return tensor.read().item()
+    return scalar_value(value)
+
+
+def whole(value: object) -> int | None:
+    """Return an integer, also of a tensor of one; None for anything else."""
+    if isinstance(value, StoredTensor) and not value.shape:
+        value = value.read().item()
+    return value if isinstance(value, int) else None
+
+
+def micro_batches(shards: Sequence[object], count: int) -> Iterator[tuple[int, int]]:
+    """Give positions of samples, and which micro batch of its shard each was in.
+
+    Parameters
+    ----------
+    shards : sequence of dict
+        `partition`, the positions of its samples, and `micro_batch_indices`, a list of
+        indices in it for each micro batch.
+    count : int
+        How many samples there are: no more is given, whatever the lists repeat.
+
+    Examples
+    --------
+    >>> shard = {"partition": [4, 7], "micro_batch_indices": [[1], [0]]}
+    >>> list(micro_batches([shard], 2))
+    [(7, 0), (4, 1)]
+    """
+    batches = islice(_batches(shards[:count]), count)
+    indices = (
+        (partition, index, number)
+        for partition, number, batch in batches
+        for index in as_list(batch)
+    )
+    for partition, index, number in islice(indices, count):
+        if isinstance(index, int) and 0 <= index < len(partition):
+            position = whole(partition[index])
+            if position is not None:
+                yield position, number
+
+
+def _batches(
+    shards: Sequence[object],
+) -> Iterator[tuple[Sequence[object], int, object]]:
+    for shard in shards:
+        match shard:
+            case {"partition": [*_] as partition, "micro_batch_indices": list(batches)}:
+                yield from ((partition, n, batch) for n, batch in enumerate(batches))
+
+
+# A file can name the same numbers again and again, which costs it nothing.
+SPARE_BYTES = 1 << 26
+_ADVICE = {
+    "rollout_log_probs": "Let the rollout keep the engine's log-probabilities"
+    " (`Sample.rollout_log_probs`), and dump the step again.",
+    "log_probs": "The trainer computed none: run without `--use-rollout-logprobs`, or"
+    " with `--get-mismatch-metrics`, and dump the step again.",
+}
+_AGAIN = (
+    "Dump the step again; older versions that trained with context parallelism wrote"
+    " a slice of each sample, which cannot be read."
+)
+
+
+class RowReader:
+    """Reads what samples have one value a token of.
+
+    Parameters
+    ----------
+    samples : sequence of mapping
+    source : Source
+    """
+
+    def __init__(self, samples: Sequence[Mapping[str, Any]], source: Source) -> None:
+        self._samples, self._source = samples, source
+        self._bytes_left = 2 * source.size + SPARE_BYTES
+
+    def row(self, number: int, key: str) -> Tensor:
+        """Return the numbers that a sample has under a key.
+
+        Raises
+        ------
+        LoadError
+            If it has none, or all samples together more than the file can hold.
+        """
+        value = self._samples[number].get(key)
+        found = vector(value, self._source)
+        if found is None:
+            raise self._misfit(
+                number,
+                key,
+                expected="a row of numbers",
+                found="nothing" if value is None else "something else",
+            )
+        self._bytes_left -= found.nbytes
+        if self._bytes_left < 0:
+            raise self._source.damaged(found="samples that repeat each other's numbers")
+        return found
+
+    def per_token(self, number: int, key: str, count: int) -> Tensor:
+        """Return the numbers under a key, which must be `count`."""
+        row = self.row(number, key)
+        if len(row) != count:
+            expected = f"{count} values, one a token of the response"
+            raise self._misfit(number, key, expected=expected, found=str(len(row)))
+        return row
+
+    def divided(self, number: int, length_key: str) -> tuple[Tensor, Tensor]:
+        """Return the tokens of the prompt, and of the response, which has a length."""
+        row = self.row(number, "tokens")
+        size = whole(self._samples[number].get(length_key))
+        if size is None or not 0 <= size <= len(row):
+            expected = f"0 to {len(row)}, as there are tokens"
+            found = "nothing" if size is None else str(size)
+            raise self._misfit(number, length_key, expected=expected, found=found)
+        start = len(row) - size
+        return row[:start], row[start:]
+
+    def _misfit(self, number: int, key: str, *, expected: str, found: str) -> LoadError:
+        return LoadError.build(
+            file=self._source.path,
+            key=f"samples[{number}].{key}",
+            expected=expected,
+            found=found,
+            advice=_ADVICE.get(key, _AGAIN) if found == "nothing" else _AGAIN,
+        )
+
+
+def vector(value: object, source: Source) -> Tensor | None:
+    """Return a row of numbers: a tensor, an array or a list; None for anything else.
+
+    Numbers of a list are int64 or, as slime stores them, float32.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from rounddiag.loaders.source import Source
+    >>> vector([1, 2], Source(path=Path("3.pt"), size=0))
+    tensor([1, 2])
+    """
+    if isinstance(value, list):
+        return _of_list(value)
+    array = stored_array(value, source)
+    if isinstance(array, StoredArray) and array.dtype.kind in "biuf":
+        found = torch.from_numpy(array.read())
+        return found if found.dim() == 1 else None
+    tensor = stored(value, source)
+    if isinstance(tensor, StoredTensor) and len(tensor.shape) == 1:
+        return tensor.read()
+    return None
+
+
+def _of_list(values: list[Any]) -> Tensor | None:
+    kinds = set(map(type, values))
+    if not kinds <= {int, float, bool}:
+        return None
+    dtype = torch.float32 if float in kinds else torch.int64
+    try:
+        return torch.tensor(values, dtype=dtype)
+    except (RuntimeError, ValueError):  # an integer of more than 64 bits
+        return None
+
+
+_REQUIRED = {
+    "loss_masks": "response_mask",
+    "rollout_log_probs": "rollout_log_probs",
+    "log_probs": "old_log_probs",
+}
+_OPTIONAL = {
+    "ref_log_probs": "ref_log_probs",
+    "teacher_log_probs": "teacher_log_probs",
+    "entropy": "entropy",
+    "advantages": "advantages",
+}
+USED = {"tokens", "response_lengths", *_REQUIRED, *_OPTIONAL}
+
+
+def token_fields(
+    samples: Sequence[Mapping[str, Any]], source: Source
+) -> dict[str, list[Tensor]]:
+    """Return prompts, responses, mask and log-probabilities, a row a sample.
+
+    Parameters
+    ----------
+    samples : sequence of mapping
+        `tokens` are prompt and response; all else is of the response.
+    source : Source
+
+    Raises
+    ------
+    LoadError
+        If a sample lacks one of them, or has more or fewer values than tokens.
+    """
+    reader = RowReader(samples, source)
+    pairs = [reader.divided(i, "response_lengths") for i in range(len(samples))]
+    fields = {
+        "prompts": [row for row, _ in pairs],
+        "responses": [row for _, row in pairs],
+    }
+    sizes = [len(row) for row in fields["responses"]]
+    for key, name in {**_REQUIRED, **_OPTIONAL}.items():
+        if key in _REQUIRED or any(sample.get(key) is not None for sample in samples):
+            fields[name] = [
+                reader.per_token(number, key, size) for number, size in enumerate(sizes)
+            ]
+    return fields
+
 
 MAX_SAMPLES = 1 << 15
 _RENAMED = {"sample_indices": "sample_index", "partition": "rollout_position"}

@@ -1,0 +1,317 @@
+"""A contract of a batch, and what a check of it can come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as entry
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
+
+import torch
+
+from rounddiag.batch.html import table
+from rounddiag.wording import count, listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pandas as pd
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+
+
+Status: TypeAlias = Literal["passed", "failed", "not testable"]
+# The order in which they are shown, and a sign that needs no colour.
+_SIGNS: dict[Status, str] = {
+    "failed": "\N{BALLOT X}",
+    "passed": "\N{CHECK MARK}",
+    "not testable": "\N{EN DASH}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What came of one contract.
+
+    Attributes
+    ----------
+    name : str
+        What must hold, in words.
+    status : {"passed", "failed", "not testable"}
+    detail : str
+        How many places break it and where the first are; or what is missing. Empty
+        where it holds. One line, and safe to print; not to show as HTML.
+    field : str
+        The field that was looked at; of a contract that is not testable, the one that
+        would be needed.
+    samples : tuple of int
+        The samples that break it; empty where it is about the whole batch.
+    """
+
+    name: str
+    status: Status
+    detail: str = ""
+    field: str
+    samples: tuple[int, ...] = entry(default=(), repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class Checks(Sequence[Check]):
+    """The checks of one batch, in a fixed order.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+
+    Examples
+    --------
+    >>> Checks((Check(name="no row is there twice", status="passed", field="rows"),))
+    Checks(failed=0, passed=1, not_testable=0)
+    passed: no row is there twice
+    """
+
+    checks: tuple[Check, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Check: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Check, ...]: ...
+    def __getitem__(self, index: int | slice) -> Check | tuple[Check, ...]:
+        return self.checks[index]
+
+    def __len__(self) -> int:
+        return len(self.checks)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The contracts that the batch breaks."""
+        return self._with("failed")
+
+    @property
+    def passed(self) -> tuple[Check, ...]:
+        """The contracts that hold."""
+        return self._with("passed")
+
+    @property
+    def not_testable(self) -> tuple[Check, ...]:
+        """The contracts for which the batch lacks a field."""
+        return self._with("not testable")
+
+    def as_frame(self) -> pd.DataFrame:
+        """Return one row a contract: `name, status, detail, field, samples`."""
+        import pandas as pd
+
+        names = list(Check.__dataclass_fields__)
+        columns = {name: [getattr(one, name) for one in self] for name in names}
+        return pd.DataFrame(columns)
+
+    def as_plain(self) -> list[dict[str, str]]:
+        """Return `name`, `status` and `detail` of each, for `Batch.meta["checks"]`."""
+        return [
+            {"name": one.name, "status": one.status, "detail": one.detail}
+            for one in self
+        ]
+
+    def _with(self, status: Status) -> tuple[Check, ...]:
+        return tuple(one for one in self if one.status == status)
+
+    def _failed_first(self) -> list[Check]:
+        return [one for status in _SIGNS for one in self._with(status)]
+
+    def __repr__(self) -> str:
+        num = Counter(one.status for one in self)
+        counts = [f"{status.replace(' ', '_')}={num[status]}" for status in _SIGNS]
+        lines = [f"Checks({', '.join(counts)})"]
+        for one in self._failed_first():
+            detail = f": {one.detail}" if one.detail else ""
+            lines.append(f"{one.status}: {one.name}{detail}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return table(
+            (f"{_SIGNS[one.status]} {one.status}", one.name, one.detail)
+            for one in self._failed_first()
+        )
+
+
+# A file that is odd in a new way, with numbers of a kind that torch cannot compare say,
+# has to open all the same.
+_UNFORESEEN = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class UntestableError(Exception):
+    """A batch lacks what a contract is about.
+
+    Parameters
+    ----------
+    field : str
+        The field that would be needed.
+    why : str, optional
+        Where more is to be said than that it is missing.
+    """
+
+    def __init__(self, *, field: str, why: str = "") -> None:
+        super().__init__(why or f"needs `{field}`")
+        self.field = field
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a batch breaks a contract: in words, and in which samples."""
+
+    detail: str
+    samples: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Something that holds for every sound batch.
+
+    Attributes
+    ----------
+    name : str
+        What must hold, in words.
+    field : str
+        The field that is looked at.
+    find : callable
+        Gives what breaks it, or None; raises UntestableError.
+    """
+
+    name: str
+    field: str
+    find: Callable[[Batch], Fault | None]
+
+    def check(self, batch: Batch) -> Check:
+        """Say whether it holds for a batch."""
+        try:
+            fault = self.find(batch)
+        except UntestableError as why:
+            return self._untestable(str(why), why.field)
+        except _UNFORESEEN as error:
+            what = f"{type(error).__name__}: {error!s:.80}"
+            return self._untestable(f"the check itself fails: {what}", self.field)
+        return Check(
+            name=self.name,
+            status="failed" if fault else "passed",
+            detail=printable(fault.detail) if fault else "",
+            field=self.field,
+            samples=fault.samples if fault else (),
+        )
+
+    def _untestable(self, why: str, field: str) -> Check:
+        detail = printable(why)
+        return Check(name=self.name, status="not testable", detail=detail, field=field)
+
+
+def joined(faults: Iterable[Fault | None]) -> Fault | None:
+    """Make one fault of those that there are, if any."""
+    found = [fault for fault in faults if fault is not None]
+    if not found:
+        return None
+    samples = sorted({sample for fault in found for sample in fault.samples})
+    return Fault("; ".join(fault.detail for fault in found), tuple(samples))
+
+
+_SHOWN = 3  # places and samples in a sentence
+# Positions a block: what is computed of it stays in the cache, and torch takes one
+# thread; where other work has the cores, several wait for each other.
+_BLOCK = 1 << 15
+
+
+class Place(NamedTuple):
+    """One token: its round is the one it is in, or the last before it."""
+
+    sample: int
+    round: int
+    position: int
+
+    def __str__(self) -> str:
+        return f"sample {self.sample} round {self.round} position {self.position}"
+
+
+def place_of(batch: Batch, index: int) -> Place:
+    """Return where the token with this index in the flat tensors is."""
+    sample = int(torch.searchsorted(batch.offsets, index, right=True)) - 1
+    mine = batch.rounds.start[batch.rounds.sample == sample]
+    number = max(int((mine <= index).sum()) - 1, 0)
+    return Place(sample, number, index - int(batch.offsets[sample]))
+
+
+def samples_of(batch: Batch, indices: Tensor) -> Tensor:
+    """Return the sample of each index in the flat tensors."""
+    return torch.searchsorted(batch.offsets, indices, right=True) - 1
+
+
+def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
+    """Name the tokens that break a contract; None where there is none."""
+    if len(indices) == 0:
+        return None
+    samples = samples_of(batch, indices).unique().tolist()
+    first = [str(place_of(batch, index)) for index in indices[:_SHOWN].tolist()]
+    detail = (
+        f"{count(len(indices), 'token')} {what}, in"
+        f" {count(len(samples), 'sample')}: {listed(first, len(indices), most=_SHOWN)}"
+    )
+    return Fault(detail, tuple(samples))
+
+
+def fault_in(samples: Sequence[int], what: str) -> Fault | None:
+    """Name the samples that break a contract; None where there is none."""
+    if not samples:
+        return None
+    first = listed(samples, len(samples), most=_SHOWN)
+    word = "sample" if len(samples) == 1 else "samples"
+    return Fault(
+        f"{count(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)
+    )
+
+
+def need_tokens(batch: Batch) -> None:
+    """Raise UntestableError where the model wrote nothing."""
+    if len(batch.rounds) == 0:
+        why = "the batch has no generated token"
+        raise UntestableError(field="response_mask", why=why)
+
+
+def need_ids(batch: Batch) -> None:
+    """Raise UntestableError where the token ids were left out of a file."""
+    if batch.is_redacted:
+        why = "the token ids were left out of the file (redacted)"
+        raise UntestableError(field="response_ids", why=why)
+
+
+def generated_where(
+    batch: Batch, condition: Callable[..., Tensor], *fields: Tensor
+) -> Tensor:
+    """Return the indices of the generated tokens for which a condition holds.
+
+    Parameters
+    ----------
+    batch : Batch
+    condition : callable
+        Gets a part of each of the fields and gives flags.
+    *fields : Tensor
+        Per-token fields of the batch.
+
+    Raises
+    ------
+    UntestableError
+        If the model wrote nothing.
+    """
+    need_tokens(batch)
+    found = list(blocks_where(batch.response_mask, condition, *fields))
+    return torch.cat(found) if found else batch.offsets.new_empty(0)
+
+
+def blocks_where(
+    mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor
+) -> Iterator[Tensor]:
+    """Give the indices where the mask is 1 and a condition holds, a block at a time."""
+    size = _BLOCK if mask.device.type == "cpu" else max(len(mask), 1)
+    for begin in range(0, len(mask), size):
+        part = slice(begin, begin + size)
+        flags = condition(*(values[part] for values in fields))
+        if flags.any() and (flags := flags & (mask[part] != 0)).any():
+            yield flags.nonzero()[:, 0] + begin

@@ -1,0 +1,295 @@
+"""Image tokens: as many as the screenshots ask for, and none that the model wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+
+from rounddiag.checks.contracts import (
+    Contract,
+    Fault,
+    UntestableError,
+    fault_at,
+    generated_where,
+    need_ids,
+)
+from rounddiag.checks.tokens import prompt_lengths, runs_of, sequence, special_ids
+from rounddiag.vision import PatchScreenshot
+from rounddiag.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+    Block = tuple[int, int]
+
+
+IMAGE_PAD = "<|image_pad|>"
+_VISION = (IMAGE_PAD, "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+
+
+def image_token(batch: Batch) -> int:
+    """Return the token id that stands for pictures.
+
+    The tokenizer names it; without one, it is the token at the position that most
+    screenshots have.
+
+    Raises
+    ------
+    UntestableError
+        If nothing tells.
+    """
+    try:
+        return special_ids(batch.tokenizer, [IMAGE_PAD])[IMAGE_PAD]
+    except UntestableError:
+        votes = Counter(_tokens_at_screenshots(batch))
+        if not votes:
+            raise
+        return votes.most_common(1)[0][0]
+
+
+def _tokens_at_screenshots(batch: Batch) -> Iterator[int]:
+    if batch.images is None or batch.prompt_ids is None:
+        return
+    for sample, (shots, before) in enumerate(
+        zip(batch.images, prompt_lengths(batch), strict=True)
+    ):
+        ids = sequence(batch, sample)
+        places = [shot.position + before for shot in shots if shot.position is not None]
+        yield from (int(ids[at]) for at in places if 0 <= at < len(ids))
+
+
+def image_blocks(batch: Batch) -> list[list[Block]]:
+    """Return start, in prompt and response, and length of each sample's image blocks.
+
+    Raises
+    ------
+    UntestableError
+        If there are no prompts, or nothing tells which token stands for pictures.
+    """
+    token = image_token(batch)
+    return [runs_of(sequence(batch, i), token) for i in range(batch.num_samples)]
+
+
+def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
+    """Return the screenshots of each sample.
+
+    Raises
+    ------
+    UntestableError
+        If the batch has none.
+    """
+    if batch.images is None or not any(batch.images):
+        raise UntestableError(field="images")
+    return batch.images
+
+
+def _other_sizes(batch: Batch) -> Fault | None:
+    pairs = list(zip(screenshots(batch), image_blocks(batch), strict=True))
+    if not any(
+        isinstance(shot, PatchScreenshot) for shots, _ in pairs for shot in shots
+    ):
+        raise UntestableError(
+            field="images", why="needs `images` with their `image_grid_thw`"
+        )
+    found = [
+        (sample, number, length, shot)
+        for sample, (shots, blocks) in enumerate(pairs)
+        for number, (shot, (_, length)) in enumerate(zip(shots, blocks, strict=False))
+        if isinstance(shot, PatchScreenshot) and shot.num_image_tokens != length
+    ]
+    if not found:
+        return None
+    sample, number, length, shot = found[0]
+    return Fault(
+        f"{count(len(found), 'screenshot')} with more or fewer: sample {sample}"
+        f" screenshot {number} has {count(length, 'image token')}, its grid"
+        f" {shot.grid_thw} asks for {shot.num_image_tokens:,}",
+        tuple(sorted({sample for sample, *_ in found})),
+    )
+
+
+def _other_numbers(batch: Batch) -> Fault | None:
+    pairs = zip(screenshots(batch), image_blocks(batch), strict=True)
+    sizes = [(len(shots), len(blocks)) for shots, blocks in pairs]
+    found = [row for row, (shots, blocks) in enumerate(sizes) if shots != blocks]
+    if not found:
+        return None
+    shots, blocks = sizes[found[0]]
+    return Fault(
+        f"{count(len(found), 'sample')} with more or fewer: sample {found[0]} has"
+        f" {count(blocks, 'image block')} and {count(shots, 'screenshot')}",
+        tuple(found),
+    )
+
+
+def _written(batch: Batch) -> Fault | None:
+    need_ids(batch)
+    try:
+        ids = list(special_ids(batch.tokenizer, _VISION).values())
+    except UntestableError:
+        ids = [image_token(batch)]
+    wanted = torch.tensor(ids, device=batch.response_ids.device)
+    found = generated_where(
+        batch, lambda part: torch.isin(part, wanted), batch.response_ids
+    )
+    return fault_at(batch, found, "of the vision template")
+
+
+SIZES = Contract(
+    "image tokens are as many as the grids ask for", "images", _other_sizes
+)
+NUMBERS = Contract("every screenshot has one image block", "images", _other_numbers)
+NOT_WRITTEN = Contract("the model wrote no vision token", "response_ids", _written)
+
+
+Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
+
+_MERGE = 2  # patches a side that share one image token
+
+
+def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
+    """Return the position ids of a text with pictures, by the rule of Qwen2.5-VL.
+
+    Text counts on alike in all three rows. An image block has its frame, row and column
+    in the grid of merged patches, after the largest position before it; text goes on
+    after the largest of the block.
+
+    Parameters
+    ----------
+    length : int
+        How many tokens the text has, image tokens included.
+    pictures : sequence of (int, (int, int, int))
+        Where each block starts, in order, and the picture's `image_grid_thw`.
+
+    Returns
+    -------
+    Tensor of int64, shape (3, length)
+
+    References
+    ----------
+    `Qwen2_5_VLModel.get_rope_index` of transformers 5.23.0, without videos.
+
+    Examples
+    --------
+    >>> rope_positions(7, [(1, (1, 2, 6))]).tolist()
+    [[0, 1, 1, 1, 4, 5, 6], [0, 1, 1, 1, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]]
+    """
+    # numpy: a torch operation costs more than so few numbers.
+    parts, at, following = [np.empty((3, 0), dtype=np.int64)], 0, 0
+    for start, (t, height, width) in pictures:
+        parts.append(_text(start - at, following))
+        following += start - at
+        sides = (t, height // _MERGE, width // _MERGE)
+        grid = np.indices(sides).reshape(3, -1)
+        parts.append(grid + following)
+        at = start + grid.shape[1]
+        following += max(sides)
+    parts.append(_text(length - at, following))
+    return torch.from_numpy(np.concatenate(parts, axis=1))
+
+
+def _text(length: int, first: int) -> Array:
+    return np.broadcast_to(np.arange(first, first + length), (3, length))
+
+
+def _position_ids(batch: Batch) -> tuple[Tensor, ...]:
+    if not batch.position_ids:
+        raise UntestableError(field="position_ids")
+    return batch.position_ids
+
+
+def _not_integers(batch: Batch) -> Fault | None:
+    kinds = {ids.dtype for ids in _position_ids(batch) if ids.dtype.is_floating_point}
+    if not kinds:
+        return None
+    kind = max(kinds, key=lambda kind: torch.finfo(kind).eps)
+    largest = int(2 / torch.finfo(kind).eps)
+    return Fault(f"they are {kind}, which rounds positions above {largest:,}")
+
+
+def _others(batch: Batch) -> Fault | None:
+    found = dict(_differences(batch))
+    if not found:
+        raise UntestableError(
+            field="images", why="the image tokens are not those of the grids"
+        )
+    wrong = {sample: why for sample, why in found.items() if why}
+    if not wrong:
+        return None
+    if batch.images is None:
+        raise UntestableError(field="images")
+    sample, why = next(iter(wrong.items()))
+    return Fault(
+        f"{count(len(wrong), 'sample')} with other positions: sample {sample} {why}",
+        tuple(wrong),
+    )
+
+
+def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
+    """Give what is different in each sample of which the positions can be told."""
+    rows = zip(
+        _position_ids(batch),
+        prompt_lengths(batch),
+        batch.lengths.tolist(),
+        _pictures(batch),
+        strict=True,
+    )
+    for sample, (ids, before, length, pictures) in enumerate(rows):
+        if pictures is not None:
+            expected = rope_positions(before + length, pictures)
+            yield sample, _difference(ids.cpu(), expected, before)
+
+
+def _pictures(batch: Batch) -> list[list[Picture] | None]:
+    """Return the pictures of each sample; None where tokens and grids do not fit."""
+    if batch.images is None or not any(batch.images):
+        return [[]] * batch.num_samples
+    return [
+        _fitted(shots, blocks)
+        for shots, blocks in zip(batch.images, image_blocks(batch), strict=True)
+    ]
+
+
+def _fitted(
+    shots: Sequence[Screenshot], blocks: Sequence[Block]
+) -> list[Picture] | None:
+    patches = [shot for shot in shots if isinstance(shot, PatchScreenshot)]
+    sizes = [shot.num_image_tokens for shot in patches]
+    if len(patches) < len(shots) or sizes != [length for _, length in blocks]:
+        return None
+    pairs = zip(blocks, patches, strict=True)
+    return [(start, shot.grid_thw) for (start, _), shot in pairs]
+
+
+def _difference(ids: Tensor, expected: Tensor, before: int) -> str:
+    """Say what is the first position that differs; nothing where all are the same."""
+    length = expected.shape[1]
+    text = torch.arange(length)[None]
+    by_rows = {1: text, 3: expected, 4: torch.cat([text, expected])}
+    rows = torch.atleast_2d(ids)
+    wanted = by_rows.get(len(rows))
+    if wanted is None or rows.shape != wanted.shape:
+        return f"has position ids of shape {tuple(ids.shape)} for {length:,} tokens"
+    differ = (rows.double() != wanted.double()).nonzero()
+    if len(differ) == 0:
+        return ""
+    row, column = differ[0].tolist()
+    rounded = torch.equal(rows.double(), wanted.bfloat16().double())
+    return (
+        f"has {rows[row, column].item():g} in row {row} at position {column - before},"
+        f" not {int(wanted[row, column])}"
+        + (", as bfloat16 rounds it" if rounded else "")
+    )
+
+
+INTEGERS = Contract("position ids are integers", "position_ids", _not_integers)
+MROPE = Contract("position ids are those of M-RoPE", "position_ids", _others)

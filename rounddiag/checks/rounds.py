@@ -1,0 +1,195 @@
+"""Holes that a rejection of single tokens leaves in the response mask."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.checks.contracts import (
+    Contract,
+    Fault,
+    UntestableError,
+    fault_at,
+    fault_in,
+    need_ids,
+    need_tokens,
+    samples_of,
+)
+from rounddiag.checks.tokens import decoded, mask_runs, special_ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.segmentation import Rounds
+
+
+def find_holes(batch: Batch) -> Tensor:
+    """Find single masked tokens between two rounds that the sampler wrote all the same.
+
+    A trainer that rejects tokens may write 0 into the mask it saves (verl does so to
+    `response_mask`): a round falls apart there, and the worst tokens are gone. Such a
+    token has 1s on both sides and a log-probability by the sampling engine, finite and
+    below 0; an observation has none, or the 0 that fills it.
+
+    Parameters
+    ----------
+    batch : Batch
+
+    Returns
+    -------
+    Tensor of int64, shape (num_holes,)
+        Indices into the flat per-token tensors, rising. Where `round_ids` tell two
+        rounds apart, what stands between them is no hole.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rounddiag import Batch
+    >>> batch = Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 6, 7, 8, 9]]),
+    ...     response_mask=torch.tensor([[1, 0, 1, 0, 1]]),
+    ...     rollout_log_probs=torch.tensor([[-1.0, -9.0, -1.0, 0.0, -1.0]]),
+    ...     old_log_probs=torch.tensor([[-1.0, -1.0, -1.0, -1.0, -1.0]]),
+    ... )
+    >>> find_holes(batch)
+    tensor([1])
+    """
+    rounds = batch.rounds
+    after = rounds.start + rounds.num_tokens
+    same_sample = rounds.sample[1:] == rounds.sample[:-1]
+    between = after[:-1][same_sample & (rounds.start[1:] == after[:-1] + 1)]
+    if batch.round_ids is not None:
+        same_round = batch.round_ids[between - 1] == batch.round_ids[between + 1]
+        between = between[same_round]
+    log_probs = batch.rollout_log_probs[between]
+    return between[(log_probs < 0) & log_probs.isfinite()]
+
+
+def _holes(batch: Batch) -> Fault | None:
+    return fault_at(batch, find_holes(batch), "masked between two of a round")
+
+
+NO_HOLES = Contract("the mask has no holes", "response_mask", _holes)
+
+
+# Of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
+_HEADER = re.compile(
+    r"<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>"
+    r"|<\|start\|>assistant|<\|assistant\|>|<\uff5cAssistant\uff5c>"
+    r"|<start_of_turn>model|\[/INST\]"
+)
+# Line ends, as they are shown, and thoughts that the template opens or leaves out.
+_REST = re.compile(r"[·↵]*(<think>[·↵]*(</think>[·↵]*)?)?")
+_WIDTH = 12  # tokens that a header and the rest may have
+_INSIDE = 8  # tokens of a run in which a header is looked for
+
+
+def _wrong_starts(batch: Batch) -> Fault | None:
+    need_ids(batch)
+    need_tokens(batch)
+    if batch.tokenizer is None:
+        raise UntestableError(field="tokenizer")
+    runs = mask_runs(batch)
+    befores = _ids_before(batch, runs)
+    if not any(map(len, befores)):
+        raise UntestableError(field="prompt_ids")
+    texts = _texts(befores, batch.tokenizer)
+    if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
+        why = "no assistant header that is known stands before a round"
+        raise UntestableError(field="tokenizer", why=why)
+    # Where nothing is known to stand before a round, nothing is wrong.
+    wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
+    what = "at the start of a run of the mask, without a header before it"
+    fault = fault_at(batch, runs.start[wrong], what)
+    return fault and Fault(
+        f"{fault.detail}; the first follows {texts[wrong[0]]}", fault.samples
+    )
+
+
+def _is_header(text: str) -> bool:
+    """Whether a text ends with a header and perhaps what may follow it."""
+    found = list(_HEADER.finditer(text))
+    return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
+
+
+def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
+    """Return the few tokens of prompt and response before each run of the mask."""
+    ids, begins = batch.response_ids.cpu().numpy(), batch.offsets.tolist()
+    ends, found = _prompt_ends(batch), []
+    for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True):
+        own = ids[max(begins[sample], start - _WIDTH) : start]
+        room = _WIDTH - len(own)
+        found.append(np.concatenate([ends[sample][-room:], own]) if room else own)
+    return found
+
+
+def _prompt_ends(batch: Batch) -> list[Array]:
+    """Return the last few tokens of each prompt; none where there are no prompts."""
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return [np.empty(0, dtype=np.int64)] * batch.num_samples
+    ids, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
+    return [ids[max(begin, stop - _WIDTH) : stop] for begin, stop in pairwise(limits)]
+
+
+def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
+    """Return what runs begin with: a mask that begins too early has headers there."""
+    ids = batch.response_ids.cpu().numpy()
+    stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
+    pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
+    return _texts([ids[begin:stop] for begin, stop in pairs], batch.tokenizer)
+
+
+def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
+    """Decode many short texts at once."""
+    limits = np.cumsum([0, *map(len, rows)]).tolist()
+    found = decoded(np.concatenate(rows).tolist(), tokenizer, starts=limits)
+    return ["".join(found[begin:stop]) for begin, stop in pairwise(limits)]
+
+
+STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)
+
+
+# What a model writes last, or a template, when it is the other's turn: Qwen, Llama,
+# Mistral, Gemma, Phi, gpt-oss, DeepSeek, GLM.
+_ENDS = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+    *("</s>", "<end_of_turn>", "<eos>", "<|end|>", "<|return|>", "<|call|>"),
+    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "<|user|>", "<|observation|>"),
+)
+
+
+def _wrong_ends(batch: Batch) -> Fault | None:
+    last, ends_turn, ends_response = _ends(batch)
+    what = "at the end of a run of the mask, and not of a turn"
+    return fault_at(batch, last[~ends_turn & ~ends_response], what)
+
+
+def _cut(batch: Batch) -> Fault | None:
+    last, ends_turn, ends_response = _ends(batch)
+    cut = samples_of(batch, last[~ends_turn & ends_response]).tolist()
+    return fault_in(cut, "whose last round has no end of turn")
+
+
+def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the last tokens of runs, which end a turn, and which end a response."""
+    need_ids(batch)
+    need_tokens(batch)
+    ids = list(special_ids(batch.tokenizer, _ENDS).values())
+    wanted = torch.tensor(ids, device=batch.response_ids.device)
+    if not torch.isin(batch.response_ids, wanted).any():
+        why = "no end-of-turn token that is known stands in a response"
+        raise UntestableError(field="tokenizer", why=why)
+    runs = mask_runs(batch)
+    last = runs.start + runs.num_tokens - 1
+    final = (batch.offsets[:-1] + batch.lengths)[runs.sample] - 1
+    return last, torch.isin(batch.response_ids[last], wanted), last == final
+
+
+ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)
+NOT_CUT = Contract("no last round is cut off", "response_ids", _cut)

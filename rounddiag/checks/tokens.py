@@ -1,0 +1,254 @@
+"""Token ids: what the trainer holds, the batch's file says and the sampler wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.checks.contracts import (
+    Contract,
+    Fault,
+    UntestableError,
+    fault_in,
+    need_ids,
+    place_of,
+)
+from rounddiag.segmentation import find_rounds
+from rounddiag.text import pieces, special_tokens
+from rounddiag.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.checks.contracts import Place
+    from rounddiag.segmentation import Rounds
+
+
+def decoded(
+    token_ids: Sequence[int], tokenizer: object | None, *, starts: Sequence[int] = ()
+) -> list[str]:
+    """Return one visible piece of text a token; see `rounddiag.text.pieces`.
+
+    Raises
+    ------
+    UntestableError
+        If the tokenizer fails.
+    """
+    try:
+        return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
+    except Exception as error:  # it is somebody's own code
+        raise _failed(error) from error
+
+
+def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, int]:
+    """Return the ids of those of its special tokens that read like this.
+
+    Raises
+    ------
+    UntestableError
+        If there is no tokenizer, or it fails, or it names none of them.
+    """
+    if tokenizer is None:
+        raise UntestableError(field="tokenizer")
+    try:
+        known = special_tokens(tokenizer)
+    except Exception as error:  # it is somebody's own code
+        raise _failed(error) from error
+    found = {text: token_id for token_id, text in known.items() if text in texts}
+    if not found:
+        why = f"its special tokens are none of {', '.join(texts)}"
+        raise UntestableError(
+            field="tokenizer", why=f"needs another `tokenizer`: {why}"
+        )
+    return found
+
+
+def _failed(error: Exception) -> UntestableError:
+    what = f"{type(error).__name__}: {error!s:.80}"
+    return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {what}")
+
+
+# Tokens that are shown on each side of a difference.
+_AROUND = 5
+
+
+def _as_input_ids(batch: Batch) -> Fault | None:
+    """Tell what the loader saw: a Batch does not keep `input_ids`."""
+    told = batch.meta.get("input_ids")
+    if told is None:
+        raise UntestableError(field="input_ids")
+    return None if told == "equal" else Fault(str(told))
+
+
+def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give, of each sample, the trainer's and the sampler's ids of the response."""
+    if batch.rollout_ids is None:
+        raise UntestableError(field="rollout_ids")
+    begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
+    for begin, length, rollout in zip(begins, lengths, batch.rollout_ids, strict=False):
+        yield batch.response_ids[begin : begin + length].cpu(), rollout.cpu()
+
+
+def _lengths(batch: Batch) -> Fault | None:
+    sizes = [(len(own), len(rollout)) for own, rollout in _pairs(batch)]
+    found = [row for row, (own, rollout) in enumerate(sizes) if own != rollout]
+    if not found:
+        return None
+    own, rollout = sizes[found[0]]
+    return Fault(
+        f"{count(len(found), 'sample')} with another length: sample {found[0]} has"
+        f" {count(own, 'token')} by the trainer and {rollout:,} by the sampler",
+        tuple(found),
+    )
+
+
+def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
+    found = {
+        sample: at
+        for sample, (own, rollout) in enumerate(_pairs(batch))
+        if (at := _first_difference(own, rollout)) is not None
+    }
+    if not found:
+        return None
+    sample, position = next(iter(found.items()))
+    place = place_of(batch, int(batch.offsets[sample]) + position)
+    words = _around(batch, place, batch.tokenizer if as_text else None)
+    return Fault(
+        f"{count(len(found), 'sample')} with other ids: {place}, {words}",
+        tuple(found),
+    )
+
+
+def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
+    """Compare as far as both reach; that one is longer is told by itself."""
+    common = min(len(own), len(rollout))
+    if torch.equal(own[:common], rollout[:common]):
+        return None
+    return int((own[:common] != rollout[:common]).nonzero()[0])
+
+
+def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
+    """Show the tokens at a difference, divided by |: those of one text may differ."""
+    own, rollout = next(islice(_pairs(batch), place.sample, None))
+    first, stop = max(place.position - _AROUND, 0), place.position + _AROUND
+    parts = (own[first : place.position], own[place.position : stop])
+    shown = [*parts, rollout[place.position : stop]]
+    before, here, there = (_text(ids.tolist(), tokenizer) for ids in shown)
+    return f"after {before} the trainer has {here} and the sampler {there}"
+
+
+def _text(ids: list[int], tokenizer: object | None) -> str:
+    try:
+        texts = decoded(ids, tokenizer)
+    except UntestableError:  # then the ids themselves have to do
+        texts = decoded(ids, None)
+    return "|".join(texts) or "nothing"
+
+
+INPUT_IDS = Contract("prompt and response are `input_ids`", "input_ids", _as_input_ids)
+LENGTHS = Contract("both engines' responses have one length", "rollout_ids", _lengths)
+IDS = Contract(
+    "both engines have the same token ids", "rollout_ids", partial(_ids, as_text=False)
+)
+IDS_AS_TEXT = replace(IDS, find=partial(_ids, as_text=True))
+
+
+def mask_runs(batch: Batch) -> Rounds:
+    """Return the runs of the mask, which `round_ids` may divide into several rounds."""
+    if batch.round_ids is None:
+        return batch.rounds
+    return find_rounds(batch.response_mask, batch.offsets)
+
+
+def prompt_lengths(batch: Batch) -> list[int]:
+    """Return how many tokens stand before each response.
+
+    Raises
+    ------
+    UntestableError
+        If the batch has no prompts.
+    """
+    if batch.prompt_offsets is None:
+        raise UntestableError(field="prompt_ids")
+    lengths: list[int] = batch.prompt_offsets.diff().tolist()
+    return lengths
+
+
+def sequence(batch: Batch, sample: int) -> Array:
+    """Return the token ids of a sample's prompt and response.
+
+    Raises
+    ------
+    UntestableError
+        If the batch has no prompts.
+    """
+    if batch.prompt_ids is None:
+        raise UntestableError(field="prompt_ids")
+    return known_sequence(batch, sample)[1]
+
+
+def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
+    """Return the length of a sample's prompt, and the ids of prompt and response.
+
+    Without prompts the length is 0, and the ids are those of the response alone.
+    """
+    begin = int(batch.offsets[sample])
+    ids = batch.response_ids[begin : begin + int(batch.lengths[sample])]
+    first, stop = 0, 0
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        ids = torch.cat([batch.prompt_ids[first:stop], ids])
+    return stop - first, ids.cpu().numpy()
+
+
+def runs_of(ids: Array, token: int) -> list[tuple[int, int]]:
+    """Return start and length of each maximal run of one token.
+
+    Examples
+    --------
+    >>> runs_of(np.array([9, 9, 1, 9]), 9)
+    [(0, 2), (3, 1)]
+    """
+    edges = np.flatnonzero(np.diff(ids == token, prepend=False, append=False))
+    return [(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+# A response may begin with the one token that its prompt is.
+_TOKENS = 2
+
+
+def _begins_with_prompt(batch: Batch) -> Fault | None:
+    need_ids(batch)
+    lengths = prompt_lengths(batch)
+    long = [sample for sample, size in enumerate(lengths) if size >= _TOKENS]
+    if not long:
+        why = f"no prompt has {_TOKENS} tokens"
+        raise UntestableError(field="prompt_ids", why=why)
+    found = [sample for sample in long if _is_repeated(batch, sample, lengths[sample])]
+    if len(found) <= len(long) / 2:
+        return None
+    return fault_in(found, f"of {len(long):,} whose response begins with its prompt")
+
+
+def _is_repeated(batch: Batch, sample: int, size: int) -> bool:
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return False
+    if size > int(batch.lengths[sample]):
+        return False
+    first, begin = int(batch.prompt_offsets[sample]), int(batch.offsets[sample])
+    prompt = batch.prompt_ids[first : first + size]
+    return torch.equal(prompt, batch.response_ids[begin : begin + size])
+
+
+NOT_REPEATED = Contract(
+    "responses do not begin with their prompt", "prompt_ids", _begins_with_prompt
+)

@@ -1,0 +1,253 @@
+"""Per-round totals and packed values on the CPU, with numpy views of the tensors.
+
+One block of rounds at a time, so that what is computed from it stays in the cache.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.core.divergence import SERIES_LIMIT, k3_near_zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.segmentation import Rounds
+
+
+# Below this mean length one index for all runs is faster than a slice for each.
+_SHORT = 32
+
+
+def is_short(counts: Array) -> bool:
+    """Tell whether runs of these lengths are short on average."""
+    return bool(counts.sum() < _SHORT * len(counts))
+
+
+def repeated(values: Array, counts: Array) -> Array:
+    """Repeat each value `counts` times, as int32.
+
+    Examples
+    --------
+    >>> repeated(np.array([4, 7]), np.array([2, 1])).tolist()
+    [4, 4, 7]
+    """
+    narrow = values.astype(np.int32)
+    if is_short(counts):
+        return np.repeat(narrow, counts)
+    out = np.empty(int(counts.sum()), dtype=np.int32)
+    at = 0
+    for value, count in zip(narrow.tolist(), counts.tolist(), strict=True):
+        out[at : at + count] = value
+        at += count
+    return out
+
+
+def counted(counts: Array) -> Array:
+    """Count from 0 within each run, as int32.
+
+    Examples
+    --------
+    >>> counted(np.array([2, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    total = int(counts.sum())
+    if is_short(counts):
+        begins = np.cumsum(counts) - counts
+        return np.arange(total, dtype=np.int32) - np.repeat(
+            begins.astype(np.int32), counts
+        )
+    steps = np.arange(counts.max(initial=0), dtype=np.int32)
+    out = np.empty(total, dtype=np.int32)
+    at = 0
+    for count in counts.tolist():
+        out[at : at + count] = steps[:count]
+        at += count
+    return out
+
+
+# Tokens a block.
+_BLOCK = 1 << 16
+# What is not finite is counted and left out, not warned about.
+_quiet = np.errstate(invalid="ignore", over="ignore")
+_SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
+
+
+@_quiet
+def totals(
+    rounds: Rounds, a: Tensor, b: Tensor, out: Array | None = None
+) -> dict[str, Array]:
+    """Compute the fields of `Totals`, and fill `out` with each token's diff."""
+    start, num, first = _pieces(rounds.start.numpy(), rounds.num_tokens.numpy())
+    blocks = _diffs(as_numpy(a), as_numpy(b), start, num, out)
+    return _added_up(blocks, len(start), first)
+
+
+@_quiet
+def totals_of(values: Array, counts: Array) -> dict[str, Array]:
+    """Compute the fields of `Totals` from diffs that stand end to end."""
+    start, num, first = _pieces(np.cumsum(counts) - counts, counts)
+    blocks = (
+        (values[low:high].copy(), np.cumsum(nums) - nums)
+        for low, high, _, nums in _blocks(start, num)
+    )
+    return _added_up(blocks, len(start), first)
+
+
+def _added_up(
+    blocks: Iterable[tuple[Array, Array]], num_pieces: int, first: Array
+) -> dict[str, Array]:
+    """Add up each block, and the pieces that begin at `first`, in float64."""
+    columns = {name: np.empty(num_pieces) for name in _SUMS}
+    columns["num_nonfinite"] = np.zeros(num_pieces, dtype=np.int64)
+    low = 0
+    for values, begins in blocks:
+        high = low + len(begins)
+        for name, sums in _block_totals(values, begins).items():
+            columns[name][low:high] = sums
+        low = high
+    if len(first) == num_pieces:
+        return columns
+    added = {name: np.add.reduceat(part, first) for name, part in columns.items()}
+    largest = np.maximum.reduceat(columns["max_abs_diff"], first)
+    return {**added, "max_abs_diff": largest}
+
+
+@_quiet
+def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
+    """Fill `out` with the diff of every generated token, in order."""
+    start, num = rounds.start.numpy(), rounds.num_tokens.numpy()
+    for _ in _diffs(as_numpy(a), as_numpy(b), start, num, out):
+        pass
+
+
+def packed(rounds: Rounds, values: Tensor) -> Array:
+    """Copy the values of the generated tokens, in order, end to end."""
+    return take_runs(as_numpy(values), rounds.start.numpy(), rounds.num_tokens.numpy())
+
+
+def take_runs(values: Array, start: Array, num: Array) -> Array:
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, end to end.
+
+    Examples
+    --------
+    >>> take_runs(np.array([5, 6, 7, 8]), np.array([0, 3]), np.array([2, 1])).tolist()
+    [5, 6, 8]
+    """
+    out = np.empty(int(num.sum()), dtype=values.dtype)
+    for low, high, starts, nums in _blocks(start, num):
+        if is_short(nums):
+            out[low:high] = values[_index(starts, nums)]
+            continue
+        for at, begin, count in _runs(low, starts, nums):
+            out[at : at + count] = values[begin : begin + count]
+    return out
+
+
+def as_numpy(values: Tensor) -> Array:
+    """View a tensor as an array; half precision becomes float32."""
+    if values.dtype in (torch.bfloat16, torch.float16):
+        values = values.float()
+    array: Array = values.detach().numpy()
+    return array
+
+
+def _pieces(start: Array, num: Array) -> tuple[Array, Array, Array]:
+    """Divide rounds longer than a block; also return each round's first piece."""
+    if len(num) == 0 or num.max() <= _BLOCK:
+        return start, num, np.arange(len(start))
+    counts = -(-num // _BLOCK)
+    first = np.cumsum(counts) - counts
+    skipped = (np.arange(counts.sum()) - np.repeat(first, counts)) * _BLOCK
+    left = np.repeat(num, counts) - skipped
+    return np.repeat(start, counts) + skipped, np.minimum(left, _BLOCK), first
+
+
+def _blocks(start: Array, num: Array) -> Iterator[tuple[int, int, Array, Array]]:
+    """Give runs in blocks, with the block's place among the packed tokens."""
+    ends = np.cumsum(num)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
+    limits = np.unique([0, *cuts.tolist(), len(num)]).tolist()
+    for low, high in pairwise(limits):
+        begin = int(ends[low] - num[low])
+        yield begin, int(ends[high - 1]), start[low:high], num[low:high]
+
+
+def _diffs(
+    a: Array, b: Array, start: Array, num: Array, out: Array | None
+) -> Iterator[tuple[Array, Array]]:
+    """Give the diffs of each block of runs, and where in it each run begins."""
+    for low, high, starts, nums in _blocks(start, num):
+        values = np.empty(high - low, np.result_type(a, b))
+        if is_short(nums):
+            index = _index(starts, nums)
+            np.subtract(a[index], b[index], out=values)
+        else:
+            for at, begin, count in _runs(0, starts, nums):
+                stop = begin + count
+                np.subtract(a[begin:stop], b[begin:stop], out=values[at : at + count])
+        if out is not None:
+            out[low:high] = values
+        yield values, np.cumsum(nums) - nums
+
+
+def _index(start: Array, num: Array) -> Array:
+    begins = np.cumsum(num) - num
+    index: Array = np.repeat(start - begins, num)
+    index += np.arange(len(index))
+    return index
+
+
+def _runs(low: int, start: Array, num: Array) -> Iterator[tuple[int, int, int]]:
+    at = low
+    for begin, count in zip(start.tolist(), num.tolist(), strict=True):
+        yield at, begin, count
+        at += count
+
+
+def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
+    size = np.abs(values)
+    abs_diff = _added(size, begins)
+    found = {}
+    if not np.isfinite(abs_diff).all():
+        bad = ~np.isfinite(values)
+        found["num_nonfinite"] = _added(bad.astype(np.int64), begins)
+        # float64: the sum of values near the largest float32 is no float32.
+        values = np.where(bad, 0, values).astype(np.float64)
+        size = np.abs(values)
+        abs_diff = _added(size, begins)
+    return {
+        **found,
+        "abs_diff": abs_diff,
+        "diff": _added(values, begins),
+        "max_abs_diff": np.maximum.reduceat(size, begins),
+        "k3": _k3_sums(values, size, begins),
+    }
+
+
+def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
+    """Add up k3: the series near zero, and the few large values exactly."""
+    large = np.flatnonzero(size >= SERIES_LIMIT)
+    exact = values[large].astype(np.float64)
+    exact = np.expm1(exact) - exact
+    k3 = k3_near_zero(values)
+    k3[large] = 0
+    run = np.searchsorted(begins, large, side="right") - 1
+    sums: Array = np.bincount(run, weights=exact, minlength=len(begins))
+    return sums + _added(k3, begins)
+
+
+def _added(values: Array, begins: Array) -> Array:
+    """Add up the runs that begin at `begins`; of one token each they are their sums."""
+    if len(values) == len(begins):
+        return values
+    sums: Array = np.add.reduceat(values, begins)
+    return sums

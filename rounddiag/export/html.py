@@ -1,0 +1,183 @@
+"""The page itself: head, contents, sections, and the scripts that it allows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import json
+import re
+from dataclasses import dataclass, fields
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plotly.offline import get_plotlyjs
+
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import plotly.graph_objects as go
+
+    from rounddiag.figures._parts.canvas import Theme
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page, or a part of such a part.
+
+    Attributes
+    ----------
+    key : str
+        What links to it name.
+    title : str
+        Plain text.
+    body : str
+        HTML.
+    parts : tuple of Section
+    """
+
+    key: str
+    title: str
+    body: str
+    parts: tuple[Section, ...] = ()
+
+    def html(self, level: int = 2) -> str:
+        """Return the section with its heading."""
+        parts = "".join(part.html(level + 1) for part in self.parts)
+        heading = f"<h{level}>{escape(self.title)}</h{level}>"
+        return f'<section id="{self.key}">{heading}{self.body}{parts}</section>\n'
+
+    def link(self) -> str:
+        """Return its entry in the table of contents."""
+        parts = f"<ol>{''.join(part.link() for part in self.parts)}</ol>"
+        link = f'<a href="#{self.key}">{escape(self.title)}</a>'
+        return f"<li>{link}{parts if self.parts else ''}</li>"
+
+
+def document(title: str, sections: Sequence[Section]) -> str:
+    """Return the whole page.
+
+    Only the two scripts of this package run in it, whatever a file managed to bring in,
+    and nothing in it may reach a network.
+    """
+    scripts = (get_plotlyjs(), _beside("page.js"))
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    links = "".join(section.link() for section in sections)
+    body = "".join(section.html() for section in sections)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)} - rounddiag</title>
+<style>
+{_colors()}
+{_beside("page.css")}</style>
+</head>
+<body>
+<header>
+<h1>{escape(title)}</h1>
+<p>Where the engine that samples and the engine that trains disagree about the same
+tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
+</header>
+<nav aria-label="Contents"><ol>{links}</ol></nav>
+<main>
+<noscript><p>The figures need JavaScript; everything else is here.</p></noscript>
+{body}</main>
+{"".join(f"<script>{script}</script>" for script in scripts)}
+</body>
+</html>
+"""
+
+
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _colors() -> str:
+    """Give the page the colours of its figures; paper is light."""
+    dark = f"@media screen and (prefers-color-scheme: dark) {{{_variables(DARK)}}}"
+    return f":root {{--font: {FONT}}}\n{_variables(LIGHT)}\n{dark}"
+
+
+def _variables(theme: Theme) -> str:
+    names = (one.name for one in fields(theme) if one.name != "name")
+    colors = (f"--{name}: {getattr(theme, name)}" for name in names)
+    return f":root {{{'; '.join(colors)}}}"
+
+
+_TAG = re.compile("<[^>]+>")
+_NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
+
+
+def embedded(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> str:  # noqa: ANN401 handed on
+    """Return a figure as HTML, for the script of the page to draw.
+
+    Parameters
+    ----------
+    plot : callable
+        A `plot_*` function; how to read its figure is taken from its docstring.
+    *data, **options
+        Its arguments but for the theme.
+    """
+    figure = plot(*data, **options, theme="light")
+    light = json.loads(figure.to_json())
+    dark = json.loads(plot(*data, **options, theme="dark").to_json())
+    stored = json.dumps(
+        {"figure": light, "dark": list(_differences(light, dark))},
+        separators=(",", ":"),
+    )
+    alternative = escape(_plain(figure.layout.title.text))
+    return (
+        f'<figure><div class="plot" role="img" aria-label="{alternative}"'
+        f' style="min-height:{figure.layout.height}px"></div>'
+        f'<script type="application/json">{_inert(stored)}</script>'
+        f"{_caption(plot)}</figure>"
+    )
+
+
+def _plain(title: str) -> str:
+    return ". ".join(_TAG.sub("", line).strip() for line in title.split("<br>"))
+
+
+def _inert(text: str) -> str:
+    """Take from JSON what could end the script that it stands in."""
+    return text.replace("<", r"\u003c")
+
+
+def _caption(plot: Callable[..., go.Figure]) -> str:
+    found = _NOTES.search(inspect.getdoc(plot) or "")
+    if found is None:  # Python without docstrings
+        return ""
+    text = escape(" ".join(found[1].split())).replace("`", "")
+    summary = "<summary>How to read it</summary>"
+    return f"<figcaption><details>{summary}<p>{text}</p></details></figcaption>"
+
+
+def _differences(
+    one: Any,  # noqa: ANN401 any JSON
+    other: Any,  # noqa: ANN401 any JSON
+    path: tuple[str | int, ...] = (),
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Give the places where two figures of one shape differ, and the other's values."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key, value in one.items():
+            yield from _differences(value, other[key], (*path, key))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, value in enumerate(one):
+            yield from _differences(value, other[index], (*path, index))
+    elif one != other:
+        yield path, other

@@ -1,0 +1,154 @@
+"""Many points as an image of their density, with the few that stand out on top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.figures._parts import scales as color_bar
+from rounddiag.figures._parts.canvas import TOP, new_figure
+from rounddiag.figures._parts.scales import LogScale
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag._typing import Array
+    from rounddiag.figures._parts.canvas import Theme
+    from rounddiag.figures._parts.panels import Axes, Panels
+    from rounddiag.stats.agreement import Bins
+
+
+LAYERS = ("density", "points", "diagonal")
+# Room under a figure without a colour bar, in pixels.
+_BOTTOM = 52
+# What tells the sign of a difference in grey; in text they are ▲ and ▼.
+_UP, _DOWN = "triangle-up", "triangle-down"
+# Points that stand out, of each panel.
+NUM_WORST = 30
+# Where the colours begin: the darkest cannot be told from dark paper.
+_START = {"light": 0.0, "dark": 0.35}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clouds:
+    """What the panels show.
+
+    Attributes
+    ----------
+    panels : Panels
+    cells : DataFrame
+        As `stats.densities` gives them; none where all points are drawn.
+    marks : DataFrame
+        Points to be drawn one by one: `panel`, `x`, `y`, `difference`, `color`, and
+        `text` if there is any.
+    ends : (Bins, Bins)
+        Of x and y; marks beyond are drawn at the edge.
+    guide : (float, float)
+        Where the line on which both engines agree is on y, left and right.
+    noun : str
+        What a point stands for.
+    numbers : list of str
+        Columns of `marks` that a click gives, in this order.
+    hover : str
+        What a mark says, in plotly's words.
+    layers : mapping of str to bool
+        Which of `LAYERS` are drawn.
+    """
+
+    panels: Panels
+    cells: pd.DataFrame
+    marks: pd.DataFrame
+    ends: tuple[Bins, Bins]
+    guide: tuple[float, float]
+    noun: str
+    numbers: list[str]
+    hover: str
+    layers: Mapping[str, bool]
+
+    def figure(
+        self, title: str, lines: Sequence[str], labels: tuple[str, str], look: Theme
+    ) -> go.Figure:
+        """Draw all panels, and the scale of the density if there is one."""
+        counts = self.cells["num"].to_numpy()
+        has_bar = len(counts) > 0 and self.layers["density"]
+        bottom = color_bar.BOTTOM if has_bar else _BOTTOM
+        height = TOP + self.panels.room + self.panels.height + bottom
+        figure = new_figure(title, lines, look, height=height, bottom=bottom)
+        figure.layout.margin.t += self.panels.room
+        self.panels.add_to(figure, self.ends, labels)
+        if self.layers["diagonal"]:
+            self.panels.add_guide(figure, self.ends[0], self.guide, look)
+        scale = _scale(counts, look)
+        for index, axes in enumerate(self.panels.axes):
+            self._add_panel(figure, index, axes, scale, look)
+        if has_bar:
+            what = f"{self.noun}s in a bin, logarithmic"
+            color_bar.add_color_bar(figure, scale, counts, what)
+        return figure
+
+    def _add_panel(
+        self, figure: go.Figure, index: int, axes: Axes, scale: LogScale, look: Theme
+    ) -> None:
+        cells = self.cells[self.cells["panel"] == index]
+        marks = self.marks[self.marks["panel"] == index]
+        has_image = len(cells) > 0 and self.layers["density"]
+        if has_image:
+            self._add_image(figure, cells, axes, scale)
+        if self.layers["points"]:
+            self._add_marks(figure, marks, axes, look)
+        if len(cells) == len(marks) == 0:
+            self.panels.add_empty(figure, axes, self.panels.whys[index], look)
+        elif not has_image and not self.layers["points"]:
+            self.panels.add_empty(figure, axes, "left out", look)
+
+    def _add_image(
+        self, figure: go.Figure, cells: pd.DataFrame, axes: Axes, scale: LogScale
+    ) -> None:
+        x, y = self.ends
+        counts = np.full((y.num, x.num), np.nan, dtype=np.float32)
+        counts[cells["y_bin"], cells["x_bin"]] = cells["num"]
+        figure.add_heatmap(
+            z=counts,
+            x=x.centres.astype(np.float32),
+            y=y.centres.astype(np.float32),
+            zmin=scale.low,
+            zmax=scale.high,
+            colorscale=scale.linear_colors(),
+            showscale=False,
+            hoverongaps=False,
+            hovertemplate=f"%{{z:,}} {self.noun}s in this bin<extra></extra>",
+            **axes,
+        )
+
+    def _add_marks(
+        self, figure: go.Figure, marks: pd.DataFrame, axes: Axes, look: Theme
+    ) -> None:
+        x, y = self.ends
+        has_text = "text" in marks
+        figure.add_scatter(
+            x=marks["x"].clip(x.low, x.high).to_numpy(np.float32),
+            y=marks["y"].clip(y.low, y.high).to_numpy(np.float32),
+            mode="markers",
+            marker={
+                "symbol": np.where(marks["difference"] > 0, _UP, _DOWN),
+                "size": 8,
+                "color": marks["color"],
+                "line": {"color": look.paper, "width": 1},
+            },
+            text=marks["text"] if has_text else None,
+            customdata=marks[self.numbers].to_numpy(np.float32),
+            hovertemplate=("<b>%{text}</b><br>" if has_text else "") + self.hover,
+            cliponaxis=False,
+            **axes,
+        )
+
+
+def _scale(counts: Array, look: Theme) -> LogScale:
+    """Reach from one point in a bin, so that a lone one never looks like many."""
+    high = max(10.0, LogScale.around(counts).high)
+    return LogScale(low=1.0, high=high, start=_START[look.name])

@@ -1,0 +1,278 @@
+"""Panels with the same axes beside each other: the first round and later ones, say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rounddiag.figures._parts.labels import CROSS, number
+from rounddiag.figures._parts.lines import check_few_lines, shortened
+from rounddiag.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from rounddiag.figures._parts.canvas import Theme
+    from rounddiag.stats.agreement import Bins
+
+
+# The parts of the width that the panels of a row take: one alone, or two.
+_ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
+# Height of a panel, in pixels: that of one row, and of each where there are more.
+_HEIGHT, _HEIGHT_OF_MANY = 340, 240
+# Bins that both axes of a panel are divided into: as many have the room to be seen.
+_BINS, _BINS_OF_MANY = 100, 60
+# Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
+_HEAD_SIZE, _HEAD_LINE = 11, 15
+# Heads stand clear of points at the upper edge, and of the ticks of the row above.
+_HEAD_ABOVE, _TICKS = 5, 26
+# The title that the x axes share begins this far under the plot.
+_TITLE_BELOW = 26
+
+# The names of a panel's axes, as a trace has them.
+Axes: TypeAlias = "dict[str, str]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Panels, in rows of two.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Safe in plotly's pseudo HTML.
+    heads : sequence of sequence of str
+        Lines that are written over each, under its name.
+    whys : sequence of str
+        What is said in each that has nothing to show.
+    """
+
+    names: Sequence[str]
+    heads: Sequence[Sequence[str]]
+    whys: Sequence[str]
+
+    @property
+    def height(self) -> int:
+        """Of all rows with what is between them, in pixels."""
+        return self._num_rows * (self._row + self._gap) - self._gap
+
+    @property
+    def room(self) -> int:
+        """What the heads of a row take over it, in pixels."""
+        return _HEAD_LINE * (1 + max(map(len, self.heads)))
+
+    @property
+    def num_bins(self) -> int:
+        """How finely densities are worth to be counted."""
+        return _BINS if self._num_rows == 1 else _BINS_OF_MANY
+
+    @property
+    def axes(self) -> Iterator[Axes]:
+        """Those of each panel: all have an x axis, and a row has one y axis."""
+        for index in range(len(self.names)):
+            row = index // len(self._columns)
+            yield {"xaxis": _numbered("x", index), "yaxis": _numbered("y", row)}
+
+    def add_to(
+        self, figure: go.Figure, ends: tuple[Bins, Bins], labels: tuple[str, str]
+    ) -> None:
+        """Lay out the axes of all panels, which share their ends, and name them."""
+        x_range, y_range = ([bins.low, bins.high] for bins in ends)
+        for index, axes in enumerate(self.axes):
+            row, column = divmod(index, len(self._columns))
+            top = self.height - row * (self._row + self._gap)
+            figure.layout[_layout_name(axes["xaxis"])] = {
+                "domain": self._columns[column],
+                "range": x_range,
+                "nticks": 5,
+                "anchor": axes["yaxis"],
+            }
+            figure.layout[_layout_name(axes["yaxis"])] = {
+                "domain": [(top - self._row) / self.height, top / self.height],
+                "range": y_range,
+                "title": {"text": labels[1]},
+            }
+            self._add_head(figure, index, axes)
+        self._add_title(figure, labels[0])
+
+    def add_guide(
+        self, figure: go.Figure, x: Bins, y: tuple[float, float], look: Theme
+    ) -> None:
+        """Draw the line on which both engines agree, under what is drawn."""
+        for axes in self.axes:
+            figure.add_shape(
+                type="line",
+                layer="below",
+                xref=axes["xaxis"],
+                yref=axes["yaxis"],
+                x0=x.low,
+                y0=y[0],
+                x1=x.high,
+                y1=y[1],
+                line={"color": look.muted, "width": 1, "dash": "dot"},
+            )
+
+    def add_empty(self, figure: go.Figure, axes: Axes, why: str, look: Theme) -> None:
+        """Say in a panel why it is empty."""
+        # An axis without a trace would not be drawn.
+        figure.add_scatter(x=[None], y=[None], **axes)
+        figure.add_annotation(
+            text=why,
+            x=0.5,
+            y=0.5,
+            showarrow=False,
+            font={"color": look.muted},
+            bgcolor=look.paper,
+            **_domains(axes),
+        )
+
+    @property
+    def _columns(self) -> tuple[tuple[float, float], ...]:
+        return _ALONE if len(self.names) == 1 else _BESIDE
+
+    @property
+    def _num_rows(self) -> int:
+        return -(-len(self.names) // len(self._columns))
+
+    @property
+    def _row(self) -> int:
+        return _HEIGHT if self._num_rows == 1 else _HEIGHT_OF_MANY
+
+    @property
+    def _gap(self) -> int:
+        return self.room + _HEAD_ABOVE + _TICKS
+
+    def _add_head(self, figure: go.Figure, index: int, axes: Axes) -> None:
+        figure.add_annotation(
+            text="<br>".join([f"<b>{self.names[index]}</b>", *self.heads[index]]),
+            x=0,
+            y=1,
+            xanchor="left",
+            yanchor="top",
+            yshift=self.room + _HEAD_ABOVE,
+            align="left",
+            showarrow=False,
+            font={"size": _HEAD_SIZE},
+            **_domains(axes),
+        )
+
+    def _add_title(self, figure: go.Figure, text: str) -> None:
+        figure.add_annotation(
+            text=text,
+            x=0.5,
+            y=0,
+            xref="paper",
+            yref="paper",
+            yanchor="top",
+            yshift=-_TITLE_BELOW,
+            showarrow=False,
+        )
+
+
+def _numbered(axis: str, index: int) -> str:
+    """Return what traces call an axis: the first has no number."""
+    return f"{axis}{index + 1}" if index else axis
+
+
+def _layout_name(axis: str) -> str:
+    """Return what the layout calls an axis.
+
+    Examples
+    --------
+    >>> _layout_name("x"), _layout_name("y2")
+    ('xaxis', 'yaxis2')
+    """
+    return f"{axis[0]}axis{axis[1:]}"
+
+
+def _domains(axes: Axes) -> dict[str, str]:
+    """Refer to shares of a panel, in place of values on its axes."""
+    return {
+        "xref": f"{axes['xaxis']} domain",
+        "yref": f"{axes['yaxis']} domain",
+    }
+
+
+_FIRST_AND_LATER = ("first round", "later rounds")
+# Characters of a name, which is bold, in half a figure of 400 pixels.
+_NAME = 20
+
+
+def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
+    """Name the panel of each value of a column, or those of rounds.
+
+    Raises
+    ------
+    FrameError
+        If there are more than 8 values.
+    """
+    if by is None:
+        return [*_FIRST_AND_LATER]
+    names = [shortened(f"{by} {value}", _NAME) for value in values]
+    check_few_lines(by, len(names))
+    return names
+
+
+def panels_of(
+    agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
+) -> Panels:
+    """Say over each panel how well both engines agree, and in it why it is empty.
+
+    Parameters
+    ----------
+    agreed : DataFrame
+        As `stats.agreement` gives it.
+    names : sequence of str
+        Of the panels.
+    noun : str
+        What was counted.
+    signed : bool
+        Give the signed mean instead of Pearson's r, where x and y are no pair.
+    """
+    rows = [row for _, row in agreed.iterrows()]
+    return Panels(
+        names=names,
+        heads=[_head(row, noun, signed=signed) for row in rows],
+        whys=[_why(row, name) for row, name in zip(rows, names, strict=True)],
+    )
+
+
+def _why(row: pd.Series[Any], name: str) -> str:
+    return f"{CROSS} none finite" if row["num_nonfinite"] else f"no {name}"
+
+
+def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
+    if not row["num"]:
+        return [count(0, noun)]
+    size = f"mean |difference| {number(row['mean_abs_diff'])}"
+    if signed:
+        last = f"mean difference {number(row['mean_diff'])}"
+    elif math.isnan(row["pearson"]):
+        last = "Pearson r undefined"
+    else:
+        last = f"Pearson r {row['pearson']:.4f}"
+    return [count(row["num"], noun), size, last]
+
+
+def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
+    """Say how much is not drawn, and which samples are there for being the worst."""
+    lines = []
+    num = int(agreed["num_nonfinite"].sum())
+    if num:
+        lines.append(f"left out: {count(num, noun)} without two finite values")
+    if num_picked:
+        size = count(num_picked, "sample")
+        lines.append(f"{size} picked as the worst: means are too high")
+    return lines
+
+
+def why_empty(agreed: pd.DataFrame, noun: str) -> str:
+    """Say why there is nothing to draw."""
+    num = int(agreed["num_nonfinite"].sum())
+    if num:
+        return f"{CROSS} {count(num, noun)}, none with two finite values"
+    return "no generated tokens: the response mask is 0"

@@ -1,0 +1,306 @@
+"""The text of a sample, its tokens coloured by their diff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.errors import FrameError
+from rounddiag.figures._parts.data import is_index, of_pair, trajectory_of
+from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.token_colors import (
+    LEVELS,
+    SCALE,
+    UNDERLINED,
+    style_name,
+    style_sheet,
+    token_classes,
+)
+from rounddiag.schema import DIFF
+from rounddiag.text import visible
+from rounddiag.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.figures._parts.canvas import ThemeName
+    from rounddiag.schema import Pair
+
+
+def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
+    """Choose the rounds with the largest mean |diff| that hold up to so many tokens.
+
+    Parameters
+    ----------
+    tokens : DataFrame
+        Of one sample, with the columns round and diff, in order of position.
+    max_tokens : int
+
+    Returns
+    -------
+    DataFrame
+        All of them where they are not more; else those of whole rounds, in order. Of a
+        worst round that is longer by itself, its first tokens.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> tokens = pd.DataFrame({"round": [0, 0, 1, 2], "diff": [0.5, 0.0, -1.0, 0.3]})
+    >>> excerpt(tokens, 3)["round"].tolist()
+    [1, 2]
+    """
+    if len(tokens) <= max_tokens:
+        return tokens
+    rounds = tokens["round"].to_numpy()
+    worst = _worst_first(tokens)
+    sizes = np.bincount(rounds)[worst]
+    num = max(1, int((np.cumsum(sizes) <= max_tokens).sum()))
+    return tokens[np.isin(rounds, worst[:num])].iloc[:max_tokens]
+
+
+def _worst_first(tokens: pd.DataFrame) -> Array:
+    """Return the rounds; those without a finite diff, and the later of equals, last."""
+    size = tokens["diff"].abs()
+    means = size[np.isfinite(size)].groupby(tokens["round"]).mean()
+    every = means.reindex(tokens["round"].unique())
+    order = every.sort_values(ascending=False, kind="stable", na_position="last")
+    rounds: Array = order.index.to_numpy()
+    return rounds
+
+
+def chip(num_tokens: int) -> str:
+    """Stand for a stretch of observation, if there is one."""
+    if num_tokens <= 0:
+        return ""
+    size = count(num_tokens, "observation token")
+    return f'<div><span class="o">{size}</span></div>'
+
+
+def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
+    """Give a span per token; tokens that share a character share a span.
+
+    Parameters
+    ----------
+    part : DataFrame
+    pair : Pair
+        The scores, named safely.
+
+    Yields
+    ------
+    str
+    """
+    texts = part["text"].tolist()
+    columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
+    values = list(columns.itertuples(index=False, name=None))
+    starts = [i for i, text in enumerate(texts) if text or i == 0]
+    parts = [
+        values[start:stop]
+        for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True)
+    ]
+    strongest = [max((diff for diff, _, _ in one), key=_strength) for one in parts]
+    names = token_classes(np.array(strongest))
+    for start, one, name in zip(starts, parts, names, strict=True):
+        yield _span(texts[start], name, one, pair)
+
+
+def _span(
+    text: str, name: str, values: list[tuple[float, float, float]], pair: Pair
+) -> str:
+    shown = f' class="{name}"' if name else ""
+    # Safe as text, but an attribute ends at a quote.
+    a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))
+    title = "\n".join(
+        f"diff {number(diff)}, {a} {number(old)}, {b} {number(rollout)}"
+        for diff, rollout, old in values
+    )
+    return f'<span{shown} title="{title}">{_shown(text)}</span>'
+
+
+def _strength(diff: float) -> float:
+    return abs(diff) if np.isfinite(diff) else np.inf
+
+
+def _shown(text: str) -> str:
+    """Escape a token; signs for what is white or cannot be printed."""
+    if not text.strip(" "):
+        return f"<i>{'·' * len(text)}</i>"
+    lines = text.split("\n")
+    return "<i>↵</i>\n".join(escape(_printable(line)) for line in lines)
+
+
+def _printable(line: str) -> str:
+    return " ".join(visible(word) for word in line.split(" "))
+
+
+def rounds_html(
+    tokens: pd.DataFrame, shown: pd.DataFrame, end: int | None, pair: Pair
+) -> Iterator[str]:
+    """Give the text of the rounds that are shown, and say what is between them.
+
+    Observations are told up to the end of the sample; none of a single round, which
+    has no `end`.
+    """
+    if tokens.empty:
+        yield '<div class="k">The response mask is 0 everywhere.</div>'
+    parts = dict(iter(shown.groupby("round")))
+    left_out: list[pd.DataFrame] = []
+    reached = 0
+    for index, whole in tokens.groupby("round"):
+        start = int(whole["position"].iloc[0])
+        if index in parts:
+            yield _left_out(left_out)
+            left_out = []
+            yield chip(start - reached) if end is not None else ""
+            yield _round(index, len(whole), parts[index], pair)
+        else:
+            left_out.append(whole)
+        reached = start + len(whole)
+    yield _left_out(left_out)
+    yield chip(end - reached) if end is not None else ""
+
+
+def _left_out(rounds: Sequence[pd.DataFrame]) -> str:
+    if not rounds:
+        return ""
+    first, last = (int(rounds[place]["round"].iloc[0]) for place in (0, -1))
+    names = f"round {first}" if first == last else f"rounds {first} to {last}"
+    size = count(sum(map(len, rounds)), "token")
+    return f'<div class="k">Left out: {names}, {size}.</div>'
+
+
+def _round(index: object, size: int, part: pd.DataFrame, pair: Pair) -> str:
+    first = f", the first {len(part):,} of them" if len(part) < size else ""
+    head = f'<div class="k"><b>round {index}</b>, {count(size, "token")}{first}</div>'
+    return f'{head}<pre class="t">{"".join(spans(part, pair))}</pre>'
+
+
+_OF_LONG = (
+    "<br>{:,} of {:,} tokens are shown, of the rounds with the largest mean |diff|: ask"
+    " for another one with <code>round=</code>"
+)
+NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """Coloured text that a notebook shows.
+
+    Attributes
+    ----------
+    html : str
+        Self-contained, without a script; all text of the batch in it is escaped.
+    """
+
+    html: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def token_text(
+    batch: Batch,
+    *,
+    sample: int,
+    round: int | None = None,  # noqa: A002 the word of the project
+    a: str = "old",
+    b: str = "rollout",
+    max_tokens: int = 20_000,
+    theme: ThemeName | None = None,
+) -> TokenText:
+    """Show what the model wrote in one sample or round, tokens coloured by diff.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+        Which sample, from 0.
+    round : int, optional
+        Which round of it, from 0; all when left out.
+    a, b : str
+        The scores to compare.
+    max_tokens : int
+        How many are shown at most: where there are more, those of the rounds with the
+        largest mean |diff|, and it says what is left out.
+    theme : {"light", "dark"}, optional
+        The page's own colours when left out.
+
+    Returns
+    -------
+    TokenText
+        An object that a notebook shows as text.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample or round.
+    BatchError
+        If the batch has no such score.
+
+    Notes
+    -----
+    How to read it: blue tokens are liked more by `a` (training), orange ones less; the
+    strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts can
+    be compared. In a healthy batch most text is plain, some tokens are pale, and none
+    has a line: one under a token says that `a` gives it less than half of the
+    probability, one over it, more than twice. A dashed frame marks a diff that is not
+    finite. Colour that is dense from one round on points to its context; a coloured
+    first token of every round, to the template; coloured numbers in actions, to the
+    screenshots. Hover a token for its numbers. Without a tokenizer, token ids stand for
+    the text, and squares where a file was redacted.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
+    True
+    """
+    data, pair = of_pair(batch, a, b)
+    tokens = trajectory_of(data, sample)
+    if "text" not in tokens:
+        tokens = tokens.assign(text=NO_TEXT)
+    num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
+    if round is not None and not is_index(round, num_rounds):
+        raise FrameError.build(
+            key="round",
+            expected=f"a round from 0 to {num_rounds - 1}"
+            if num_rounds
+            else f"no round, as sample {sample} has no generated tokens",
+            found=repr(round),
+            advice="Leave it out for all rounds of the sample.",
+        )
+    asked = tokens if round is None else tokens[tokens["round"] == round]
+    shown = excerpt(asked, max_tokens)
+    is_cut = len(shown) < len(asked)
+    end = int(batch.lengths[sample]) if round is None else None
+    head = f"<b>Sample {sample}</b>, {count(num_rounds, 'round')}, "
+    head += count(len(tokens), "generated token")
+    head += _OF_LONG.format(len(shown), len(asked)) if is_cut else ""
+    body = "".join(rounds_html(asked, shown, end, pair))
+    return TokenText(
+        f'<div class="rd-text {style_name(theme)}"><style>{style_sheet(theme)}</style>'
+        f'<div class="k">{head}<br>{_key(pair)}</div>{body}</div>'
+    )
+
+
+def _key(pair: Pair) -> str:
+    def ramp(sign: str) -> str:
+        names = (f"{sign}{level}" for level in range(1, LEVELS + 1))
+        return "".join(f'<span class="{name}">&nbsp;</span>' for name in names)
+
+    low, high = number(SCALE.low), number(SCALE.high)
+    return (
+        f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
+        f" {pair.named('training likes the token more')};"
+        f" {ramp('n')} -{low} to -{high}, less;"
+        f' beyond {number(UNDERLINED)} (factor 2) <span class="p0 u">overlined</span>,'
+        f' <span class="n0 u">underlined</span>;'
+        f' <span class="x">framed</span> not finite'
+    )

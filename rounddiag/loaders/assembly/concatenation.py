@@ -1,0 +1,287 @@
+"""Batches of one step as one batch, end to end: the files of its ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.batch import Batch
+from rounddiag.batch.layout import PER_SAMPLE, offsets_of
+from rounddiag.core.columns import spread
+from rounddiag.errors import LoadError
+from rounddiag.loaders.fields.mapping import not_measurable
+from rounddiag.loaders.source import left_out_of, told_left_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+
+
+def without_copies(parts: Sequence[Batch]) -> list[Batch]:
+    """Leave out samples that an earlier batch has too, bit for bit."""
+    times = Counter(name for part in parts for name in {*(part.sample_ids or ())})
+    owner: dict[tuple[str, bytes], int] = {}
+    kept = []
+    for number, part in enumerate(parts):
+        keep = [
+            times[name] == 1
+            or owner.setdefault((name, _digest(part, sample)), number) == number
+            for sample, name in enumerate(part.sample_ids or ())
+        ]
+        kept.append(part if all(keep) else part.where(keep))
+    return kept
+
+
+def _digest(part: Batch, sample: int) -> bytes:
+    """Return a number that is another one where any token or log-prob is."""
+    start = int(part.offsets[sample])
+    stop = start + int(part.lengths[sample])
+    tokens = {**part.per_token, **part.scores}
+    digest = hashlib.sha256(repr([*tokens]).encode())
+    for values in tokens.values():
+        digest.update(
+            values[start:stop].contiguous().view(torch.uint8).numpy().tobytes()
+        )
+    if part.prompt_ids is not None and part.prompt_offsets is not None:
+        prompt = part.prompt_ids[slice(*part.prompt_offsets[sample : sample + 2])]
+        digest.update(prompt.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.digest()
+
+
+def per_token(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Join the fields per token that all of them have."""
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: torch.cat([part[name] for part in parts]) for name in names}
+
+
+def prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
+    """Join the prompts, where all have them."""
+    ids, sizes = [], []
+    for part in parts:
+        if part.prompt_ids is None or part.prompt_offsets is None:
+            return {}
+        ids.append(part.prompt_ids[part.prompt_offsets[0] :])
+        sizes.append(part.prompt_offsets.diff())
+    return {
+        "prompt_ids": torch.cat(ids),
+        "prompt_offsets": offsets_of(torch.cat(sizes)),
+    }
+
+
+def per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
+    """Join what is there once a sample: all have it, or the others have none."""
+    found: dict[str, Any] = {"rewards": _rewards(parts)}
+    for name in PER_SAMPLE:
+        values = [getattr(part, name) for part in parts]
+        if name == "images" and any(value is not None for value in values):
+            none = [((),) * len(part) for part in parts]
+            values = [v or n for v, n in zip(values, none, strict=True)]
+        if all(value is not None for value in values):
+            found[name] = tuple(entry for value in values for entry in value)
+    return found
+
+
+def _rewards(parts: Sequence[Batch]) -> Tensor | None:
+    if all(part.rewards is None for part in parts):
+        return None
+    rows = [
+        torch.full((len(part),), torch.nan) if part.rewards is None else part.rewards
+        for part in parts
+    ]
+    return torch.cat(rows)
+
+
+def sample_columns(parts: Sequence[Batch]) -> dict[str, Array]:
+    """Join the columns of samples; those that lack one get NaN or None."""
+    sizes = [len(part) for part in parts]
+    return _columns([part.sample_columns for part in parts], sizes)
+
+
+def round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
+    """Join the rows of those that have any; the samples count on."""
+    starts = np.cumsum([0, *map(len, parts[:-1])])
+    counted = [
+        {**part.round_columns, "sample": part.round_columns["sample"] + start}
+        for part, start in zip(parts, starts, strict=True)
+        if part.round_columns
+    ]
+    return _columns(counted, [len(columns["sample"]) for columns in counted])
+
+
+def _columns(
+    parts: Sequence[Mapping[str, Array]], sizes: list[int]
+) -> dict[str, Array]:
+    ends = np.cumsum(sizes)
+    names = dict.fromkeys(name for part in parts for name in part)
+    joined = {}
+    for name in names:
+        here = [index for index, part in enumerate(parts) if name in part]
+        places = [np.arange(ends[i] - sizes[i], ends[i]) for i in here]
+        values = _end_to_end([parts[i][name] for i in here])
+        joined[name] = spread(values, np.concatenate(places), sum(sizes))
+    return joined
+
+
+def _end_to_end(arrays: list[Array]) -> Array:
+    """Join arrays; numpy would turn numbers beside texts into texts."""
+    kinds = {array.dtype.kind for array in arrays}
+    if len(kinds) > 1 and not kinds <= {"i", "f"}:
+        arrays = [array.astype(object) for array in arrays]
+    return np.concatenate(arrays)
+
+
+# Entries of `meta` that are not told file by file.
+_COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
+
+
+def sources(parts: Sequence[Batch]) -> list[str]:
+    """Return where each came from, or a number."""
+    return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
+
+
+def merged_meta(
+    parts: Sequence[Batch], num_copies: int, lost: Sequence[str]
+) -> dict[str, Any]:
+    """Merge what the batches say.
+
+    Parameters
+    ----------
+    parts : sequence of Batch
+    num_copies : int
+        Rows dropped in joining them, to be counted with those of their own.
+    lost : sequence of str
+        Names left out in joining them.
+    """
+    names = dict.fromkeys(name for part in parts for name in part.meta)
+    told = {name: _told(parts, name) for name in names if name not in _COUNTED}
+    dropped = [part.meta.get("num_dropped_rows") for part in parts]
+    counts = {"num_dropped_rows": sum(n for n in dropped if isinstance(n, int))}
+    counts["num_dropped_rows"] += num_copies
+    left_out = {*lost, *(name for part in parts for name in left_out_of(part))}
+    return {
+        "source": ", ".join(sources(parts)),
+        **told,
+        **(counts if any(counts.values()) else {}),
+        **told_left_out(left_out),
+    }
+
+
+def _told(parts: Sequence[Batch], name: str) -> object:
+    """Return what all say alike, or what each says, by its source."""
+    named = zip(sources(parts), parts, strict=True)
+    here = [(source, part.meta[name]) for source, part in named if name in part.meta]
+    first = here[0][1]
+    is_one = len(here) == len(parts) and all(value == first for _, value in here)
+    return first if is_one else dict(here)
+
+
+def concatenate(batches: Iterable[Batch]) -> Batch:
+    """Join batches of one step end to end.
+
+    What only some of them have is left out and named in `meta["left_out"]`; but where
+    it is one value a sample, the others get NaN or None, and where it is images, none.
+    A sample that an earlier batch has too, under the same name and with the very same
+    numbers, is left out and counted in `meta["num_dropped_rows"]`: tensor-parallel
+    ranks write copies. Where `meta` differs, it is a mapping from source to value.
+
+    Parameters
+    ----------
+    batches : iterable of Batch
+        At least one. They are taken one by one, up to the first of another step.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        If they are not all of the same step.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> concatenate([batch[:2], batch[2:3]])
+    Batch(num_samples=3, num_rounds=6, num_tokens=82)
+    """
+    every = _of_one_step(batches)
+    parts = without_copies(every)
+    num_copies = sum(map(len, every)) - sum(map(len, parts))
+    # A rank without samples lacks nothing; its file only has no field to show.
+    parts = _divided_alike([part for part in parts if len(part)] or parts[:1])
+    tokens = per_token([part.per_token for part in parts])
+    fields = {**tokens, **prompts(parts), **per_sample(parts)}
+    scores = per_token([part.scores for part in parts])
+    kept = {name for name, value in fields.items() if value is not None} | scores.keys()
+    lost = [name for part in parts for name in _fields(part) if name not in kept]
+    return Batch(
+        **fields,
+        offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
+        lengths=torch.cat([part.lengths for part in parts]),
+        scores=scores,
+        step=_step(every),
+        tokenizer=_tokenizer(parts),
+        sample_columns=sample_columns(parts),
+        round_columns=round_columns(parts),
+        meta={
+            **merged_meta(every, num_copies, lost),
+            **not_measurable(tokens),
+        },
+    )
+
+
+def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
+    parts: list[Batch] = []
+    steps: dict[int, Batch] = {}
+    for batch in batches:
+        parts.append(batch)
+        if batch.step is not None:
+            steps.setdefault(batch.step, batch)
+        if len(steps) > 1:
+            named = zip(steps, sources(list(steps.values())), strict=True)
+            told = [f"step {step} in {name}" for step, name in named]
+            raise LoadError.build(
+                expected="the files of one step",
+                found=" and ".join(told),
+                advice="Pass the folder or the glob of one step.",
+            )
+    return parts
+
+
+def _divided_alike(parts: list[Batch]) -> list[Batch]:
+    """Give `round_ids` that divide nothing to those that have none, if others do."""
+    if all(part.round_ids is None for part in parts):
+        return parts
+    return [
+        replace(part, round_ids=torch.zeros_like(part.response_ids))
+        if part.round_ids is None
+        else part
+        for part in parts
+    ]
+
+
+def _step(parts: Sequence[Batch]) -> int | None:
+    return next((part.step for part in parts if part.step is not None), None)
+
+
+def _tokenizer(parts: Sequence[Batch]) -> object | None:
+    """Return the one that all of them have, where they have any."""
+    found = [part.tokenizer for part in parts if part.tokenizer is not None]
+    is_one = all(tokenizer == found[0] for tokenizer in found)
+    return found[0] if found and is_one else None
+
+
+def _fields(part: Batch) -> list[str]:
+    """Return the optional fields that a batch has."""
+    optional = ("prompt_ids", "rewards", *PER_SAMPLE)
+    here = [name for name in optional if getattr(part, name) is not None]
+    return [*part.per_token, *part.scores, *here]

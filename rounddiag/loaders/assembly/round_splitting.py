@@ -1,0 +1,194 @@
+"""Rounds that the mask alone does not tell: adjacent turns, holes of a rejection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.checks.rounds import find_holes
+from rounddiag.errors import LoadError
+from rounddiag.loaders.source import left_out_of, told_left_out
+from rounddiag.wording import count
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+
+def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fields have many types
+    """Return the batch with another mask or other `round_ids`.
+
+    Screenshots and the rows of `round_columns` go to the round that now has the first
+    token of theirs. Where two rounds become one, the rows of the first are kept and the
+    others counted in `meta["left_out"]`.
+
+    Parameters
+    ----------
+    batch : Batch
+    **changes
+        `response_mask`, `round_ids` or other fields.
+    """
+    done = replace(batch, **changes)
+    if done.num_rounds == batch.num_rounds:
+        return done
+    new_rounds = _NewRounds(batch, done)
+    images = batch.images and tuple(
+        tuple(new_rounds.shown(sample, shot) for shot in shots)
+        for sample, shots in enumerate(batch.images)
+    )
+    columns, num_lost = _merged(batch.round_columns, new_rounds)
+    lost = [f"{count(num_lost, 'row')} of `round_columns`"] if num_lost else []
+    told = told_left_out([*left_out_of(batch), *lost])
+    return replace(
+        done, images=images, round_columns=columns, meta={**batch.meta, **told}
+    )
+
+
+class _NewRounds:
+    """Tells which round a round of the old batch has become."""
+
+    def __init__(self, old: Batch, new: Batch) -> None:
+        start = new.rounds.start.cpu().numpy()
+        before = old.rounds.start.cpu().numpy()
+        sample = old.rounds.sample.cpu().numpy()
+        place = np.searchsorted(start, before, side="right") - 1
+        self._became = new.rounds.round.cpu().numpy()[place]
+        self._counts = np.bincount(sample, minlength=len(old))
+        self._first = np.cumsum(self._counts) - self._counts
+
+    def of(self, sample: Array, index: Array) -> Array:
+        """Return the new indices; a round that is not there keeps its own."""
+        sample, moved = sample.astype(np.int64), index.astype(np.int64)
+        inside = (sample >= 0) & (sample < len(self._counts)) & (moved >= 0)
+        inside[inside] = moved[inside] < self._counts[sample[inside]]
+        moved[inside] = self._became[self._first[sample[inside]] + moved[inside]]
+        return moved
+
+    def shown(self, sample: int, shot: Screenshot) -> Screenshot:
+        if shot.round is None:
+            return shot
+        moved = self.of(np.array([sample]), np.array([shot.round]))
+        return replace(shot, round=int(moved[0]))
+
+
+def _merged(
+    columns: Mapping[str, Array], new_rounds: _NewRounds
+) -> tuple[Mapping[str, Array], int]:
+    """Return the columns with their new rounds, the first row of each, and the rest."""
+    if not columns:
+        return columns, 0
+    sample = columns["sample"]
+    moved = new_rounds.of(sample, columns["round"])
+    _, first = np.unique(np.stack([sample, moved]), axis=1, return_index=True)
+    keep = np.sort(first)
+    kept = {name: values[keep] for name, values in {**columns, "round": moved}.items()}
+    return kept, len(moved) - len(keep)
+
+
+_MOST = 1 << 31  # of token ids
+
+
+def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
+    """Divide runs of generated tokens after each of these tokens, through `round_ids`.
+
+    Two turns without an observation between them are one run of the mask; a stop token
+    inside the run says where the first one ended.
+
+    Parameters
+    ----------
+    batch : Batch
+    stop_tokens : collection of int
+        Token ids that end a turn.
+
+    Returns
+    -------
+    Batch
+        `meta["stop_tokens"]` counts the divisions. Where the file has `round_ids`, they
+        go on dividing too.
+
+    Raises
+    ------
+    LoadError
+        If a stop token is no token id.
+
+    Examples
+    --------
+    >>> from rounddiag import Batch
+    >>> zeros = torch.zeros(1, 4)
+    >>> batch = Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 2, 6, 2]]),
+    ...     response_mask=torch.ones(1, 4),
+    ...     rollout_log_probs=zeros,
+    ...     old_log_probs=zeros,
+    ... )
+    >>> divide_after(batch, [2]).rounds.num_tokens.tolist()
+    [2, 2]
+    """
+    ids = _listed(stop_tokens)
+    if not ids:
+        return batch
+    if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
+        raise LoadError.build(
+            key="stop_tokens",
+            expected="a list of token ids",
+            found=f"{stop_tokens}"[:80],
+            advice="Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`.",
+        )
+    is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))
+    after = is_stop.nonzero()[:, 0] + 1
+    done = with_rounds(batch, round_ids=division_ids(batch, after))
+    more = done.num_rounds - batch.num_rounds
+    told = f"{more} runs divided after {', '.join(map(str, ids))}"
+    return replace(done, meta={**done.meta, "stop_tokens": told})
+
+
+def _listed(given: Any) -> list[int]:  # noqa: ANN401 what should be a list
+    """Return what may be token ids; -1, which is none, where it is no list."""
+    return [*given] if isinstance(given, Iterable) else [-1]
+
+
+def with_holes(batch: Batch, *, fill: bool) -> Batch:
+    """Report the holes that a rejection left in the mask; fill them where asked to.
+
+    Parameters
+    ----------
+    batch : Batch
+    fill : bool
+        Whether to put 1 into the holes. The mask of the file is then the `loss_mask`,
+        where it had none of its own.
+
+    Returns
+    -------
+    Batch
+        `meta["holes"]` says how many there are, if any.
+    """
+    holes = find_holes(batch)
+    if not len(holes):
+        return batch
+    told = f"{len(holes)} found; load(..., fill_holes=True) fills them"
+    if fill:
+        told = f"{len(holes)} filled"
+        mask = batch.response_mask.clone()
+        mask[holes] = 1
+        loss_mask = batch.response_mask if batch.loss_mask is None else batch.loss_mask
+        batch = with_rounds(batch, response_mask=mask, loss_mask=loss_mask)
+    return replace(batch, meta={**batch.meta, "holes": told})
+
+
+def division_ids(batch: Batch, breaks: Tensor) -> Tensor:
+    """Return `round_ids` that change where those of the batch do, and at `breaks`."""
+    changes = torch.zeros(len(batch.response_ids) + 1, dtype=torch.int32)
+    changes[breaks] = 1
+    if batch.round_ids is not None:
+        changes[1:-1] |= batch.round_ids[1:] != batch.round_ids[:-1]
+    return changes[:-1].cumsum(0, dtype=torch.int32)

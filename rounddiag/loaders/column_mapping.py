@@ -1,0 +1,236 @@
+"""`columns=`: fields that a file has under names of its own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.messages import shown
+from rounddiag.loaders.sniff import looks_like, names_of
+from rounddiag.loaders.tabular.in_memory import table_of_lines
+from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.table import Renamed, Table
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+
+FIELDS = (
+    *("response_ids", "response_mask", "rollout_log_probs", "old_log_probs"),
+    *("prompt_ids", "attention_mask", "loss_mask", "round_ids", "position_ids"),
+    *("entropy", "advantages", "rewards", "group_ids", "sample_ids", "images"),
+)
+# What verl calls some of them: a column of that name must not hide what is meant.
+_VERL = {
+    "response_ids": "responses",
+    "prompt_ids": "prompts",
+    "group_ids": "uid",
+    "entropy": "entropys",
+}
+_OURS = {theirs: ours for ours, theirs in _VERL.items()}
+_KNOWN = {*FIELDS, *_OURS, "token_level_scores", "rm_scores"}
+_SCORE = re.compile(r"\w+_log_probs?")
+
+
+def our_name(name: str) -> str:
+    """Return our name of a field, of which `columns` may use verl's.
+
+    Examples
+    --------
+    >>> our_name("uid"), our_name("ref_log_prob"), our_name("rewards")
+    ('group_ids', 'ref_log_probs', 'rewards')
+    """
+    plural = f"{name}s" if name.endswith("_log_prob") else name
+    return _OURS.get(name, plural)
+
+
+def key_of(name: str) -> str:
+    """Return the key that a field is looked up by, before any other."""
+    ours = our_name(name)
+    return _VERL.get(ours, ours)
+
+
+def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
+    """Return what a file holds, with its columns under the names that we know.
+
+    Parameters
+    ----------
+    root : object
+        What the file holds, in any form that is a table.
+    columns : mapping of str to str
+        Our name of a field or verl's, and the name that the file has for it.
+    source : Source
+
+    Raises
+    ------
+    LoadError
+        If there is no such field or no such column, if a column is to be two fields,
+        or if the file is no table.
+    """
+    root = table_of_lines(root) if isinstance(root, JsonLines) else root
+    is_own = "rounddiag" in names_of(root)
+    if is_own or not isinstance(root, Table | Mapping):
+        own = "a file of rounddiag's own, whose columns are known"
+        raise _misnamed(
+            source,
+            "columns",
+            expected="a table with names of your own",
+            found=own if is_own else looks_like(root),
+            advice="Leave `columns` out. To compare other scores of a batch, name them"
+            " where it is shown: `a=...`, `b=...`."
+            if is_own
+            else "Leave `columns` out: only a table has columns to name.",
+        )
+    held = root.names if isinstance(root, Table) else [str(key) for key in root]
+    _check_fields(columns, source)
+    for ours, theirs in columns.items():
+        if theirs not in held:
+            raise _misnamed(
+                source,
+                ours,
+                expected="the name of a column",
+                found=f"{theirs!r}, where the columns are {shown(held)}",
+                advice="Name a column that the file has.",
+            )
+    names = {key_of(ours): theirs for ours, theirs in columns.items()}
+    return root.renamed(names) if isinstance(root, Table) else Renamed(root, names)
+
+
+def _check_fields(columns: Mapping[str, str], source: Source) -> None:
+    for ours in columns:
+        if ours not in _KNOWN and not _SCORE.fullmatch(ours):
+            raise _misnamed(
+                source,
+                "columns",
+                expected=f"names of fields: {', '.join(FIELDS)}, a score's as"
+                " `ref_log_probs`, or verl's for one of them",
+                found=repr(ours),
+                advice="Write `columns={our_name: name_in_the_file}`.",
+            )
+    field, count = Counter(map(our_name, columns)).most_common(1)[0]
+    if count > 1:
+        raise _misnamed(
+            source,
+            "columns",
+            expected="one name of each field",
+            found=f"`{field}` under {count} names",
+            advice="Use our name or verl's.",
+        )
+    theirs, count = Counter(columns.values()).most_common(1)[0]
+    if count > 1:
+        raise _misnamed(
+            source,
+            "columns",
+            expected="a column of its own for each field",
+            found=f"{theirs!r} {count} times",
+            advice="A copy of one column would compare it with itself.",
+        )
+
+
+def _misnamed(
+    source: Source, key: str, *, expected: str, found: str, advice: str
+) -> LoadError:
+    return LoadError.build(
+        file=source.path, key=key, expected=expected, found=found, advice=advice
+    )
+
+
+_SUMMED = ("token_level_scores", "rm_scores")  # verl's rewards, one a token
+_EXPECTED = {
+    "rewards": "one number a sample",
+    "group_ids": "one name or number a sample",
+    "sample_ids": "one name or number a sample",
+    "images": "a list of encoded pictures a sample",
+}
+_ADVICE = {
+    "rewards": "Rewards per token go by verl's name `token_level_scores`: their sum"
+    " over a row is the reward.",
+    "response_ids": "Save the ids that the engines had: text cannot be turned back"
+    " into the same ones.",
+}
+_SHOWN = 100  # values of a column that tell what it holds
+
+
+def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> None:
+    """Check that what is to be per token is so, and what is to be per sample.
+
+    Parameters
+    ----------
+    table : Table
+        Under the names that we know.
+    columns : mapping of str to str
+        Names of fields, and the names that the file had for them.
+    source : Source
+
+    Raises
+    ------
+    LoadError
+        If a column is of another kind.
+    """
+    for ours, theirs in columns.items():
+        key = key_of(ours) if key_of(ours) in table.names else ours
+        held = table.columns if our_name(ours) in _EXPECTED else table.fields
+        if key not in [*held]:  # `in` on what reads when looked up would read it
+            raise _misused(source, ours, theirs, found=_kind(table, key))
+
+
+def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
+    """Check that a batch has what was asked for.
+
+    Raises
+    ------
+    LoadError
+        If a column has values that the field cannot have, or another number of them.
+    """
+    for ours, theirs in columns.items():
+        if not _is_used(batch, our_name(ours)):
+            found = _values(batch, ours)
+            raise _misused(source, ours, theirs, found=found)
+
+
+def _is_used(batch: Batch, name: str) -> bool:
+    if name == "attention_mask":
+        return name not in batch.meta.get("left_out", ())
+    if name in {"rewards", *_SUMMED}:
+        return batch.rewards is not None and "rewards" not in batch.sample_columns
+    score = name.removesuffix("_log_probs")
+    return score in batch.scores or getattr(batch, name, None) is not None
+
+
+def _values(batch: Batch, ours: str) -> str:
+    """Say what a column holds that is of the right kind, and was not taken."""
+    if ours in batch.sample_columns:
+        return _kind_of(batch.sample_columns[ours])
+    if ours == "attention_mask":
+        return "a mask of rows that have no padding"
+    return f"other values, or not {len(batch)} of them"
+
+
+def _misused(source: Source, ours: str, theirs: str, *, found: str) -> LoadError:
+    name = our_name(ours)
+    return LoadError.build(
+        file=source.path,
+        key=ours,
+        expected=_EXPECTED.get(name, "a list of numbers a sample, one a token"),
+        found=f"`{theirs}`, which holds {found}",
+        advice=_ADVICE.get(name, "Name another column, or leave this one out."),
+    )
+
+
+def _kind(table: Table, key: str) -> str:
+    if key in [*table.fields]:
+        return "several values a sample"
+    if key in [*table.columns]:
+        return _kind_of(table.columns[key])
+    return "one value for all" if key in table.info else "other values"
+
+
+def _kind_of(values: Any) -> str:  # noqa: ANN401 an array, or a list of anything
+    first = [*values[:_SHOWN]]
+    if any(isinstance(value, str) for value in first):
+        return "text"
+    return "one value a sample"

@@ -1,1 +1,0 @@
-"""Which files a path means, what each holds, and which format that is."""

@@ -1,0 +1,334 @@
+"""What the rollout file beside a train file adds to its batch."""
+
+from __future__ import annotations
+
+import reprlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.assembly.images import with_screenshots
+from rounddiag.loaders.fields.mapping import plain_columns
+from rounddiag.loaders.frameworks.slime.samples import (
+    RowReader,
+    dictionaries,
+    plain_table,
+    whole,
+)
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.sniff import names_of, read_root
+from rounddiag.loaders.source import Source, Span, left_out_of, told_left_out
+from rounddiag.loaders.tabular.table import as_list
+from rounddiag.vision import RawScreenshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+    Pictures = list[list[RawScreenshot]]
+    Sample = Mapping[str, Any]
+
+
+MAX_PICTURES = 1 << 18  # a file can name one picture in many places
+MAX_KINDS = 16  # images, videos, audio
+USED = {"multimodal_inputs", "multimodal_train_inputs"}
+
+
+def with_rebuilt(batch: Batch, samples: Sequence[Sample], source: Source) -> Batch:
+    """Return a batch with screenshots rebuilt from what the processor made of them."""
+    inputs = [sample.get("multimodal_train_inputs") for sample in samples]
+    if all(row is None for row in inputs):
+        return batch
+    return with_screenshots(batch, inputs, source)
+
+
+def with_pictures(batch: Batch, pictures: Pictures) -> Batch:
+    """Return a batch with pictures of the rollout file, one list a sample.
+
+    The place of a picture is that of the rebuilt one, where there are as many.
+    """
+    if not any(pictures):
+        return batch
+    rebuilt = batch.images or ((),) * len(pictures)
+    return replace(batch, images=tuple(map(_placed, pictures, rebuilt)))
+
+
+def _placed(
+    pictures: Sequence[RawScreenshot], rebuilt: Sequence[Screenshot]
+) -> tuple[Screenshot, ...]:
+    if not pictures:
+        return tuple(rebuilt)
+    if len(pictures) != len(rebuilt):
+        return tuple(pictures)
+    return tuple(
+        replace(picture, position=place.position, round=place.round)
+        for picture, place in zip(pictures, rebuilt, strict=True)
+    )
+
+
+def pictures_of(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
+    """Return the pictures of each sample, and the field if it holds anything else."""
+    room, found = MAX_PICTURES, []
+    for sample in samples:
+        pictures = _pictures(sample.get("multimodal_inputs"), room)
+        room -= len(pictures or [])
+        found.append(pictures)
+    left_out = {"multimodal_inputs"} if None in found else set[str]()
+    return [pictures or [] for pictures in found], left_out
+
+
+def _pictures(inputs: object, room: int) -> list[RawScreenshot] | None:
+    """Return the pictures of one sample; None for what is something else as well."""
+    match inputs:
+        case None:
+            return []
+        case dict() if len(inputs) <= MAX_KINDS:
+            images = inputs.get("images") or []
+            others = [value for kind, value in inputs.items() if kind != "images"]
+        case _:
+            return None
+    if any(others) or not isinstance(images, list) or len(images) > room:
+        return None
+    found = [_picture(image) for image in images]
+    known = [picture for picture in found if picture is not None]
+    return known if len(known) == len(found) else None
+
+
+def _picture(value: object) -> RawScreenshot | None:
+    """Return a picture as Pillow pickles it: info, mode, size, palette and pixels."""
+    match value:
+        case Node(
+            name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
+        ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
+            if min(width, height) < 1:
+                return None
+            return RawScreenshot(
+                mode=mode,
+                width=width,
+                height=height,
+                data=partial(_pixels, data),
+                palette=palette if isinstance(palette, list) else None,
+            )
+    return None
+
+
+def _pixels(data: bytes | Span | TextBytes) -> bytes:
+    return data if isinstance(data, bytes) else data.read()
+
+
+MAX_ROLLOUT_ID = 1 << 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutFile:
+    """What a rollout file says of the samples of a train file.
+
+    Attributes
+    ----------
+    samples : list of mapping
+        In the order of the train file's.
+    source : Source
+    num_others : int
+        How many of its rollouts are not among the samples.
+    """
+
+    samples: list[Sample]
+    source: Source
+    num_others: int
+
+
+def rollout_file(
+    train_file: Path, rollout_id: object, samples: Sequence[Sample]
+) -> RolloutFile | None:
+    """Return what lies at `../rollout_data/{rollout_id}.pt` of a train file, if any.
+
+    Raises
+    ------
+    LoadError
+        If it cannot be read, or is of other samples.
+    """
+    place = neighbour(train_file, "rollout_data", rollout_id)
+    if place is None:
+        return None
+    source = Source.of_file(place)
+    rollouts = _rollouts(source, rollout_id)
+    positions = _positions(samples, rollouts)
+    if len(positions) < len(samples) or _others(samples, rollouts, positions):
+        raise _foreign(source, "other samples")
+    return RolloutFile(
+        samples=[rollouts[position] for position in positions],
+        source=source,
+        num_others=len(rollouts) - len(set(positions)),
+    )
+
+
+def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
+    """Return the file of a rollout in a folder beside that of `file`, if there is one.
+
+    Raises
+    ------
+    LoadError
+        If it is a link that leads out of the dump.
+    """
+    if not isinstance(rollout_id, int) or not 0 <= rollout_id < MAX_ROLLOUT_ID:
+        return None
+    place = file.parent.parent / folder / f"{rollout_id:d}.pt"
+    if not place.is_file():
+        return None
+    if not place.resolve().is_relative_to(file.parent.parent.resolve()):
+        raise LoadError.build(
+            file=place,
+            expected="a file in the folder of the dump",
+            found="a link that leads out of it",
+            advice="Copy the file to its place.",
+        )
+    return place
+
+
+def _rollouts(source: Source, rollout_id: object) -> Sequence[Sample]:
+    root = read_root(source)
+    if not isinstance(root, dict) or not {"rollout_id", "samples"} <= {*names_of(root)}:
+        raise _foreign(source, "something else")
+    if root["rollout_id"] != rollout_id:
+        raise _foreign(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
+    return dictionaries(root["samples"], source)
+
+
+def _foreign(source: Source, found: str) -> LoadError:
+    return source.error(
+        expected="the rollouts that the train file was made of",
+        found=found,
+        advice="Keep `train_data` and `rollout_data` of one run together.",
+    )
+
+
+def _positions(samples: Sequence[Sample], rollouts: Sequence[Sample]) -> list[int]:
+    """Return where each sample is among the rollouts, as far as that is known.
+
+    Older files do not say where; there the index of a rollout does, if it is its own.
+    """
+    indices = [whole(rollout.get("index")) for rollout in rollouts]
+    count = Counter(indices)
+    known = {index: at for at, index in enumerate(indices) if count[index] == 1}
+    known.pop(None, None)
+    found = [
+        whole(
+            sample.get("rollout_position", known.get(whole(sample.get("sample_index"))))
+        )
+        for sample in samples
+    ]
+    return [n for n in found if n is not None and 0 <= n < len(rollouts)]
+
+
+def _others(
+    samples: Sequence[Sample], rollouts: Sequence[Sample], positions: Sequence[int]
+) -> bool:
+    """Whether a rollout has another index than the sample in its place."""
+    pairs = [
+        (whole(sample.get("sample_index")), whole(rollouts[position].get("index")))
+        for sample, position in zip(samples, positions, strict=True)
+    ]
+    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+
+
+MAX_VERSIONS = 1 << 10  # of one sample
+# What the train file has too, under these or other names.
+_OF_TRAINING = {
+    "index",
+    "loss_mask",
+    "response_length",
+    "rollout_log_probs",
+    "teacher_log_probs",
+    "tokens",
+}
+_USED = {*_OF_TRAINING, *USED, "group_index", "weight_versions"}
+
+
+def with_rollouts(
+    batch: Batch, rollout_id: object, samples: Sequence[Sample], train_file: Path
+) -> Batch:
+    """Return a batch with text, status, groups, versions and pictures of its rollouts.
+
+    They are in `../rollout_data/{rollout_id}.pt` of the train file. `meta` tells that
+    file as `rollout_file`, or why it was not used: one that is damaged, or of other
+    samples, does not keep the train file from being read.
+
+    Parameters
+    ----------
+    batch : Batch
+    rollout_id : object
+        As the train file has it.
+    samples : sequence of mapping
+        The train file's.
+    train_file : Path
+    """
+    try:
+        rollouts = rollout_file(train_file, rollout_id, samples)
+        return batch if rollouts is None else _added(batch, rollouts)
+    except (OSError, RounddiagError) as error:
+        told = {"rollout_file": f"not used: {error}"}
+        return replace(batch, meta={**batch.meta, **told})
+
+
+def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
+    columns, not_plain = plain_table(rollouts.samples, _USED, rollouts.source)
+    columns |= _versions([_versions_of(sample) for sample in rollouts.samples])
+    groups = [whole(sample.get("group_index")) for sample in rollouts.samples]
+    if batch.images is None:
+        batch = with_rebuilt(batch, rollouts.samples, rollouts.source)
+    pictures, odd = pictures_of(rollouts.samples)
+    batch = without(with_pictures(batch, pictures), not_plain | odd)
+    texts = plain_columns(columns, batch.num_samples)
+    others = {"num_other_rollouts": rollouts.num_others} if rollouts.num_others else {}
+    return replace(
+        batch,
+        group_ids=None if None in groups else tuple(map(str, groups)),
+        rollout_ids=_response_ids(rollouts),
+        sample_columns={**texts, **batch.sample_columns},
+        meta={**batch.meta, "rollout_file": str(rollouts.source.path), **others},
+    )
+
+
+def without(batch: Batch, names: set[str]) -> Batch:
+    """Return a batch whose `meta` tells which fields of its files it does not have."""
+    told = told_left_out({*left_out_of(batch), *names})
+    return replace(batch, meta={**batch.meta, **told})
+
+
+def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
+    """Return the lowest and highest weight version, and all where there are several."""
+    if not any(rows):
+        return {}
+    ends = {
+        "min_weight_version": [row[0] if row else None for row in rows],
+        "max_weight_version": [row[-1] if row else None for row in rows],
+    }
+    if all(len(row) <= 1 for row in rows):
+        return ends
+    return {**ends, "weight_versions": [", ".join(row) or None for row in rows]}
+
+
+def _versions_of(sample: Sample) -> list[str]:
+    """Return the weight versions that wrote a sample, the lowest first."""
+    listed = as_list(sample.get("weight_versions"))[:MAX_VERSIONS]
+    known = {version for version in listed if isinstance(version, str)}
+    return sorted(known, key=lambda version: (len(version), version))
+
+
+def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
+    """Return the responses as the sampling engine wrote them, if all are there."""
+    reader = RowReader(rollouts.samples, rollouts.source)
+    numbers = range(len(rollouts.samples))
+    try:
+        rows = [reader.divided(i, "response_length")[1] for i in numbers]
+    except LoadError:
+        return None
+    is_ids = not any(row.is_floating_point() for row in rows)
+    return tuple(row.long().clone() for row in rows) if is_ids else None

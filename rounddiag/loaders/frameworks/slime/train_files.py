@@ -1,0 +1,121 @@
+"""The files of a dump as batches."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.frameworks.slime import rollout_files as screenshots
+from rounddiag.loaders.frameworks.slime import samples as token_fields
+from rounddiag.loaders.frameworks.slime.rollout_files import (
+    neighbour,
+    with_rollouts,
+    without,
+)
+from rounddiag.loaders.frameworks.slime.samples import (
+    of_columns,
+    of_records,
+    plain_table,
+    whole,
+)
+from rounddiag.loaders.sniff import names_of, read_root
+from rounddiag.loaders.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rounddiag.batch import Batch
+
+    Sample = Mapping[str, Any]
+
+
+_VERSION = 2
+_USED = {*token_fields.USED, *screenshots.USED}
+
+
+def read_samples(root: Mapping[str, object], source: Source) -> Batch:
+    """Build a batch from a train file of all ranks."""
+    if root["format_version"] != _VERSION:
+        raise source.error(
+            expected=f"slime's train data in `format_version` {_VERSION}",
+            found=f"{reprlib.repr(root['format_version']):.40}",
+            advice="Update rounddiag, or dump the step with the slime that it knows.",
+        )
+    samples, left_out = of_records(root, source)
+    return _batch(samples, left_out, root["rollout_id"], source)
+
+
+def read_columns(root: Mapping[str, object], source: Source) -> Batch:
+    """Build a batch from the columns that one rank trained on."""
+    samples, left_out = of_columns(root["rollout_data"], source)
+    ranked = [{"rank": root["rank"], **sample} for sample in samples]
+    return _batch(ranked, left_out, root["rollout_id"], source)
+
+
+def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
+    """Open the train file that lies beside a rollout file, which alone is no batch."""
+    place = neighbour(source.path, "train_data", root["rollout_id"])
+    if place is not None:
+        train_file = Source.of_file(place)
+        found = read_root(train_file)
+        if isinstance(found, dict) and not SAMPLES.missing(names_of(found)):
+            return read_samples(found, train_file)
+    raise source.error(
+        expected="slime's train file beside this rollout file, which has no"
+        " log-probabilities of the training engine",
+        found=f"no ../train_data/{reprlib.repr(root['rollout_id']):.40}.pt",
+        advice="Run slime with `--dump-details`, which writes both. Where each rank"
+        " wrote a file, pass those: train_data/{rollout_id}_*.pt.",
+    )
+
+
+def _batch(
+    samples: Sequence[Sample], left_out: set[str], rollout_id: object, source: Source
+) -> Batch:
+    if not samples:
+        raise source.error(
+            expected="samples that were trained on",
+            found="none",
+            advice="Pass the file of a rank that has some.",
+        )
+    fields = token_fields.token_fields(samples, source)
+    columns, not_plain = plain_table(samples, _USED, source)
+    indices = [whole(sample.get("sample_index")) for sample in samples]
+    batch = batch_from_fields(
+        fields,
+        source=source.path,
+        columns=columns,
+        info={"global_steps": whole(rollout_id)},
+        sample_ids=None if None in indices else list(map(str, indices)),
+    )
+    batch = replace(batch, meta={**batch.meta, "mask_source": "loss_masks"})
+    batch = screenshots.with_rebuilt(batch, samples, source)
+    batch = without(batch, left_out | not_plain)
+    return with_rollouts(batch, rollout_id, samples, source.path)
+
+
+SAMPLES = Format(
+    name="train data",
+    framework="slime",
+    files=("train_data/*.pt",),
+    keys=("format_version", "rollout_id", "samples"),
+    read=read_samples,
+)
+RANK_COLUMNS = Format(
+    name="train data of a rank",
+    framework="slime before version 2, vime",
+    files=("train_data/*_*.pt",),
+    keys=("rollout_id", "rank", "rollout_data"),
+    read=read_columns,
+    in_parts=True,
+)
+ROLLOUTS = Format(
+    name="rollout data, with train data beside",
+    framework="slime",
+    files=("rollout_data/*.pt",),
+    keys=("rollout_id", "samples"),
+    read=read_rollouts,
+)

@@ -1,1 +1,0 @@
-"""Batches and rows joined, and rounds divided."""

@@ -1,0 +1,218 @@
+"""Nodes of a pickle that stand for numpy arrays and scalars."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.batch.layout import offsets_of
+from rounddiag.loaders.lazy.tensors import as_span
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from rounddiag.loaders.source import Source
+
+
+_PLAIN = re.compile(r"[biufSU]\d{1,4}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArray:
+    """A numpy array of plain values in a file."""
+
+    data: Span
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Copy it out of the file."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        data = self.data.part(0, count * self.dtype.itemsize).read()
+        flat: np.ndarray[Any, Any] = np.frombuffer(data, dtype=self.dtype)
+        if self.is_fortran:
+            return flat.reshape(self.shape[::-1]).T
+        return flat.reshape(self.shape)
+
+
+def stored_array(value: object, source: Source) -> StoredArray | list[object] | None:
+    """Return an array of plain values, the items of an array of objects, or None."""
+    if isinstance(value, StoredArray):
+        return value
+    if not isinstance(value, Node):
+        return None
+    match value.name.rpartition(".")[2], value.args, value.state:
+        case "_reconstruct", _, (_, tuple(shape), Node() as dtype, fortran, data):
+            pass
+        case "_frombuffer", (data, Node() as dtype, tuple(shape), fortran), _:
+            fortran = fortran == "F"
+        case _:
+            return None
+    if isinstance(data, list):
+        return data
+    plain = _dtype(dtype)
+    sizes = tuple(n for n in shape if isinstance(n, int) and 0 <= n < 1 << 40)
+    if plain is None or len(sizes) != len(shape):
+        return None
+    if not isinstance(data, bytes | Span | TextBytes):
+        raise source.damaged(found="an array without data")
+    return StoredArray(
+        data=as_span(data, source), dtype=plain, shape=sizes, is_fortran=bool(fortran)
+    )
+
+
+def scalar_value(value: object) -> object:
+    """Return a number that numpy wrapped as it is without numpy; others unchanged."""
+    match value:
+        case Node(name, (Node() as dtype, bytes(data))) if name.endswith(
+            "multiarray.scalar"
+        ):
+            plain = _dtype(dtype)
+            if plain is not None and plain.itemsize == len(data):
+                return np.frombuffer(data, dtype=plain)[0].item()
+    return value
+
+
+def _dtype(node: Node) -> np.dtype[Any] | None:
+    """Return a dtype of plain values; dates, records and objects are not needed."""
+    match node:
+        case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
+            if _PLAIN.fullmatch(code) and order in {"<", ">", "|", "="}:
+                return np.dtype(f"{order}{code}")
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ragged:
+    """Rows that follow each other along one dimension of `values`.
+
+    Attributes
+    ----------
+    values : Tensor
+        The rows, end to end.
+    offsets : Tensor of int64, shape (num_rows + 1,)
+        Where each row starts.
+    dim : int
+        The dimension along which they follow each other.
+    is_padded : bool
+        Whether the rows are those of a padded tensor, all of the same length.
+    """
+
+    values: Tensor
+    offsets: Tensor
+    dim: int = 0
+    is_padded: bool = False
+
+    @property
+    def lengths(self) -> Tensor:
+        """Length of each row."""
+        return self.offsets.diff()
+
+    def rows(self) -> list[Tensor]:
+        """Return the rows, as views."""
+        return list(self.values.split(self.lengths.tolist(), dim=self.dim))
+
+    def tails(self, lengths: Tensor) -> Ragged:
+        """Return the last positions of each row, as many as `lengths` says.
+
+        Examples
+        --------
+        >>> field = ragged([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+        >>> field.tails(torch.tensor([2, 1])).values
+        tensor([2, 3, 5])
+        """
+        pairs = zip(self.rows(), lengths.tolist(), strict=True)
+        tails = ragged([row[len(row) - length :] for row, length in pairs])
+        return Ragged(
+            values=tails.values, offsets=tails.offsets, is_padded=self.is_padded
+        )
+
+
+def ragged(value: object) -> Ragged:
+    """Return the rows of a field.
+
+    Parameters
+    ----------
+    value : Tensor, array, or sequence of them
+        A padded tensor, a nested one (jagged or strided), or one row after the other.
+
+    Raises
+    ------
+    ValueError
+        If the value has no rows.
+    """
+    match value:
+        case Ragged():
+            return value
+        case torch.Tensor() if value.is_nested:
+            return _nested(value)
+        case torch.Tensor() if value.dim() == 2:  # noqa: PLR2004 rows and positions
+            return _padded(value)
+        case np.ndarray() if value.dtype != object:
+            return ragged(torch.from_numpy(value))
+        case list() | tuple() | np.ndarray():
+            return _joined([torch.as_tensor(row) for row in value])
+    msg = "no rows"
+    raise ValueError(msg)
+
+
+def row_list(value: object) -> list[Tensor]:
+    """Return the rows of a field whose rows may have dimensions of their own."""
+    if isinstance(value, torch.Tensor) and not value.is_nested and value.dim() > 1:
+        return list(value)
+    return ragged(value).rows()
+
+
+def compact(
+    values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
+) -> Ragged:
+    """Return the rows of a nested tensor, without the holes that `lengths` leaves.
+
+    Raises
+    ------
+    ValueError
+        If the offsets are no offsets of rows.
+    """
+    offsets = offsets.long()
+    if lengths is None:
+        rises = offsets.dim() == 1 and bool((offsets.diff() >= 0).all())
+        if not rises or offsets[[0, -1]].tolist() != [0, values.shape[dim]]:
+            msg = "offsets that do not rise from 0 to the end"
+            raise ValueError(msg)
+        return Ragged(values=values, offsets=offsets, dim=dim)
+    pairs = zip(offsets.tolist(), lengths.tolist(), strict=False)
+    return _joined([values.narrow(dim, start, size) for start, size in pairs], dim)
+
+
+def _nested(value: Tensor) -> Ragged:
+    if value.layout != torch.jagged:
+        return _joined(list(value.unbind()))
+    ragged_dim = int(getattr(value, "_ragged_idx", 1)) - 1
+    nested: Any = value  # torch's types know nothing of nested tensors
+    return compact(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
+
+
+def _padded(value: Tensor) -> Ragged:
+    count, width = value.shape[0], value.shape[-1]
+    offsets = torch.arange(count + 1, device=value.device) * width
+    return Ragged(values=value.reshape(-1), offsets=offsets, is_padded=True)
+
+
+def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
+    sizes = torch.tensor([row.shape[dim] for row in rows], dtype=torch.int64)
+    values = torch.cat(list(rows), dim=dim) if rows else torch.empty(0)
+    last = values.dim() - 1
+    return Ragged(
+        values=values, offsets=offsets_of(sizes), dim=last if dim < 0 else dim
+    )

@@ -1,0 +1,354 @@
+"""Tensors that are still in the file: where they are, and how to copy them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rounddiag.loaders.lazy.torch_file import Storage, read_torch
+from rounddiag.loaders.pickle.placeholders import Name, Node, TextBytes
+from rounddiag.loaders.source import Source, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+# A tensor with stride 0 repeats itself: up to here it may be larger than its storage.
+MAX_REPEATED = 1 << 28
+MAX_NUMBER = 1 << 48  # of a shape, stride or offset
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    )
+}
+# torch can compute little with them; token ids fit in int64.
+_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensor:
+    """A tensor in a file: a view on a storage, checked when it is made.
+
+    Attributes
+    ----------
+    storage : Span
+        The bytes of the storage.
+    dtype : torch.dtype
+    offset : int
+        Of the first element, in elements.
+    shape, stride : tuple of int
+    """
+
+    storage: Span
+    dtype: torch.dtype
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        numbers = (self.offset, *self.shape, *self.stride)
+        good = len(self.shape) == len(self.stride) and all(
+            0 <= n < MAX_NUMBER for n in numbers
+        )
+        if not good:
+            raise self.storage.source.damaged(found="a tensor of an impossible shape")
+        in_storage = self._size * self.dtype.itemsize
+        self.storage.part(self.offset * self.dtype.itemsize, in_storage)
+        if self.num_elements * self.dtype.itemsize > max(in_storage, MAX_REPEATED):
+            raise self.storage.source.damaged(
+                found="a tensor much larger than its storage"
+            )
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def _size(self) -> int:
+        """Elements of the storage from the first to the last that is used."""
+        if not self.num_elements:
+            return 0
+        steps = zip(self.shape, self.stride, strict=True)
+        return 1 + sum((size - 1) * step for size, step in steps)
+
+    def read(self) -> Tensor:
+        """Copy it out of the file."""
+        if not self.num_elements:
+            return torch.empty(self.shape, dtype=self.dtype)
+        width = self.dtype.itemsize
+        raw = torch.empty(self._size * width, dtype=torch.uint8)
+        self.storage.part(self.offset * width, len(raw)).read_into(raw.numpy().data)
+        flat = raw != 0 if self.dtype == torch.bool else raw.view(self.dtype)
+        if self.dtype in _UNSIGNED:
+            flat = flat.long()
+        return flat.as_strided(self.shape, self.stride).contiguous()
+
+    def rows(self, start: int, stop: int) -> StoredTensor:
+        """Return some of its rows, still in the file."""
+        return StoredTensor(
+            storage=self.storage,
+            dtype=self.dtype,
+            offset=self.offset + start * self.stride[0],
+            shape=(stop - start, *self.shape[1:]),
+            stride=self.stride,
+        )
+
+
+def contiguous(span: Span, dtype: torch.dtype, shape: tuple[int, ...]) -> StoredTensor:
+    """Return the tensor whose elements fill the start of a span.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from rounddiag.loaders.source import Source
+    >>> data = bytes([1, 0, 2, 0])
+    >>> span = Source(path=Path("f"), size=4, data=data).whole()
+    >>> contiguous(span, torch.int16, (2,)).read()
+    tensor([1, 2], dtype=torch.int16)
+    """
+    stride = [1]
+    for size in shape[:0:-1]:
+        stride.insert(0, stride[0] * size)
+    return StoredTensor(
+        storage=span,
+        dtype=dtype,
+        offset=0,
+        shape=shape,
+        stride=tuple(stride[: len(shape)]),
+    )
+
+
+_VIEWS = {f"torch._utils._rebuild_tensor{kind}" for kind in ("", "_v2", "_v3")}
+_TYPED = "torch._tensor._rebuild_from_type_v2"
+_NESTED = "torch.nested._internal.nested_tensor._rebuild_njt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredJagged:
+    """A nested tensor in a file: values end to end, and where each row starts.
+
+    `dim` is the dimension of `values` along which the rows follow each other.
+    """
+
+    values: StoredTensor
+    offsets: StoredTensor
+    lengths: StoredTensor | None
+    dim: int
+
+
+def stored(value: object, source: Source) -> StoredTensor | StoredJagged | None:
+    """Return the tensor that a value of a pickle stands for; None for anything else."""
+    if isinstance(value, StoredTensor):
+        return value
+    if not isinstance(value, Node):
+        return None
+    if value.name == _TYPED:  # a call in a call: made once, never deeper
+        value = _call_of_type(value, source)
+    if value.name in _VIEWS:
+        return _view(value.args, source)
+    if value.name == "torch._utils._rebuild_parameter":
+        return stored_tensor(value.args[0], source) if value.args else None
+    return _nested_tensor_nodes(value.args, source) if value.name == _NESTED else None
+
+
+def stored_tensor(value: object, source: Source) -> StoredTensor:
+    """Return the plain tensor that a value of a pickle stands for."""
+    if isinstance(value, Node) and value.name == _TYPED:
+        value = _call_of_type(value, source)
+    if isinstance(value, Node) and value.name in _VIEWS:
+        return _view(value.args, source)
+    raise source.damaged(found="something else in the place of a tensor")
+
+
+def _call_of_type(node: Node, source: Source) -> Node:
+    match node.args:
+        case (Name(function), Name(), tuple(args), *_):
+            return Node(function, args)
+    raise source.damaged(found="a tensor of an unknown type")
+
+
+def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
+    match args:
+        case (storage, int(offset), tuple(shape), tuple(stride), *rest):
+            found = _storage(storage, source)
+            dtype = found.dtype
+            match rest:
+                case (_, _, Name(name), *_):
+                    dtype = DTYPES.get(name.removeprefix("torch."), dtype)
+            if found.span is not None:
+                return StoredTensor(
+                    storage=found.span,
+                    dtype=dtype,
+                    offset=offset,
+                    shape=integers(shape, source),
+                    stride=integers(stride, source),
+                )
+    raise source.damaged(found="a tensor without a storage")
+
+
+def _storage(value: object, source: Source) -> Storage:
+    """Return a storage: of the file itself, or in a file of its own in the pickle."""
+    match value:
+        case Node(
+            "torch.storage._load_from_bytes",
+            (Span() | bytes() | TextBytes() as inner,),
+        ):
+            value = read_torch(as_span(inner, source))
+    if isinstance(value, Storage):
+        return value
+    raise source.damaged(found="something else in the place of a storage")
+
+
+def _nested_tensor_nodes(args: tuple[object, ...], source: Source) -> StoredJagged:
+    match args:
+        case ({"values": values, "offsets": offsets, **others},):
+            found = stored_tensor(values, source)
+            lengths, ragged = others.get("lengths"), others.get("_ragged_idx", 1)
+            return jagged(
+                found,
+                stored_tensor(offsets, source),
+                None if lengths is None else stored_tensor(lengths, source),
+                ragged,
+            )
+    raise source.damaged(found="a nested tensor without values")
+
+
+def jagged(
+    values: StoredTensor,
+    offsets: StoredTensor,
+    lengths: StoredTensor | None,
+    ragged: object,
+) -> StoredJagged:
+    """Put a nested tensor together.
+
+    `ragged` counts the dimension of rows too; tensordict up to 0.12.1 does not save it
+    (None): then it is the last dimension, as in all that verl saves.
+    """
+    count = len(values.shape)
+    dim = ragged - 1 if isinstance(ragged, int) else count - 1
+    if not 0 <= dim < count:
+        raise values.storage.source.damaged(
+            found="a nested tensor of an impossible shape"
+        )
+    return StoredJagged(values=values, offsets=offsets, lengths=lengths, dim=dim)
+
+
+def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
+    """Return where bytes of a pickle stand; short and decoded ones are in memory."""
+    if isinstance(data, Span):
+        return data
+    decoded = data.read() if isinstance(data, TextBytes) else data
+    return source.of_bytes(decoded).whole()
+
+
+def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
+    """Return a shape or stride of a pickle."""
+    if not all(isinstance(value, int) for value in values):
+        raise source.damaged(found="a shape that is not of integers")
+    return tuple(value for value in values if isinstance(value, int))
+
+
+Value = StoredTensor | StoredJagged | list[object]
+MAX_ROWS = 1 << 24  # that one value may stand for
+_CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
+
+
+def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
+    """Return the fields of a TensorDict, still in the file; None for anything else."""
+    match value:
+        case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
+            return _made(td, source)
+        case Node(name, ({"leaves": dict(leaves)}, storage)) if name == _CONSOLIDATED:
+            return _consolidated(leaves, stored_tensor(storage, source), source)
+    return None
+
+
+def _made(fields: dict[object, object], source: Source) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, value in fields.items():
+        field = _rows(value) or stored(value, source)
+        if isinstance(key, str) and field is not None:
+            found[key] = field
+    return found
+
+
+def _rows(value: object) -> list[object] | None:
+    """Return the values of a NonTensorStack, or the one value of all rows."""
+    match value:
+        case Node(state={"tensordicts": list(rows)}):
+            return [_datum(row) for row in rows]
+        case Node(
+            state={
+                "tensordict": Node(args=(_, {"_batch_size": (int(count),)})),
+                "non_tensordict": {"data": data},
+            }
+        ) if 0 <= count < MAX_ROWS:
+            return [data] * count
+    return None
+
+
+def _datum(row: object) -> object:
+    match row:
+        case Node(state={"non_tensordict": {"data": data}}):
+            return data
+    return None
+
+
+def _consolidated(
+    leaves: dict[object, object], storage: StoredTensor, source: Source
+) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, leaf in leaves.items():
+        if isinstance(key, str):
+            found[key], ragged = _leaf(leaf, storage, source)
+            if key.startswith("<NJT_OFFSETS>"):
+                name = key.removeprefix("<NJT_OFFSETS>")
+                found[name] = _nested_tensordict(found, name, ragged, source)
+    return {key: value for key, value in found.items() if not key.startswith("<NJT")}
+
+
+def _leaf(
+    leaf: object, storage: StoredTensor, source: Source
+) -> tuple[StoredTensor, object]:
+    match leaf:
+        case (str(dtype), list(shape) | tuple(shape), int(start), int(stop), _, *rest):
+            known = DTYPES.get(dtype.removeprefix("torch."))
+            if known is not None:
+                span = storage.storage.part(storage.offset + start, stop - start)
+                sizes = integers(shape, source)
+                return contiguous(span, known, sizes), rest[0] if rest else None
+    raise source.damaged(found="a TensorDict with a field of an unknown kind")
+
+
+def _nested_tensordict(
+    found: dict[str, Value], name: str, ragged: object, source: Source
+) -> StoredJagged:
+    values, offsets, lengths = (
+        found.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
+    )
+    if not (isinstance(values, StoredTensor) and isinstance(offsets, StoredTensor)):
+        raise source.damaged(found="a nested tensor without values")
+    rows = lengths if isinstance(lengths, StoredTensor) else None
+    return jagged(values, offsets, rows, ragged)

@@ -1,0 +1,48 @@
+"""Names and kinds of values in the messages of loaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.wording import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+_KINDS = (
+    (type(None), "nothing"),
+    (int | float, "a number"),
+    (str, "text"),
+    (bytes, "bytes"),
+    (list | tuple, "a list"),
+    (torch.Tensor, "a single tensor"),
+    (np.ndarray, "a single numpy array"),
+)
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, for a message.
+
+    Examples
+    --------
+    >>> kind_of(None), kind_of([5]), kind_of({5})
+    ('nothing', 'a list', 'a value of type set')
+    """
+    found = [words for kind, words in _KINDS if isinstance(value, kind)]
+    return found[0] if found else f"a value of type {type(value).__name__}"
+
+
+def shown(names: Iterable[object]) -> str:
+    """Return names of fields for a message: not too many, not too long.
+
+    Examples
+    --------
+    >>> shown(["step", "reward"]), shown([])
+    ('step, reward', 'nothing')
+    """
+    short = [f"{name!s:.40}" for name in names]
+    return listed(short, len(short), most=12) or "nothing"

@@ -1,0 +1,219 @@
+"""What is not per sample: JSON in the metadata of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rounddiag.core.scores import pair_of
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.parquet.columns import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+
+KEY = b"rounddiag"
+VERSION = 2  # 1 had the rounds of screenshots among the fields of the picture
+_MOST = 1 << 22  # characters: parsed, JSON can take 25 times its size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a file says besides its rows."""
+
+    step: int | None = None
+    tokenizer: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the footer as JSON, with the version of this layout.
+
+        Raises
+        ------
+        BatchError
+            If `meta` holds what JSON has no form for, or too much.
+        """
+        facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
+        text = to_json("meta", {**facts, "meta": dict(self.meta)})
+        if len(text) > _MOST:
+            raise BatchError.build(
+                key="meta",
+                expected=f"at most {_MOST} characters of JSON",
+                found=str(len(text)),
+                advice="Leave out what is not about the whole batch.",
+            )
+        return text
+
+    def meta_of(self, file: Path) -> dict[str, Any]:
+        """Return `meta` with the file as its `source`; an older one is kept beside."""
+        known = dict(self.meta)
+        if "source" in known:
+            known.setdefault("original_source", known["source"])
+        return {**known, "source": str(file)}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
+        """Read the footer of a file.
+
+        Raises
+        ------
+        LoadError
+            If the file is not ours, is newer than this package, or is broken.
+        """
+        if KEY not in (metadata or {}):
+            raise LoadError.build(
+                key="rounddiag",
+                expected="this entry in the metadata, as `rounddiag.save` writes it",
+                found="a Parquet file without it",
+                advice="Save the batch with `rounddiag.save`.",
+            )
+        facts = _parsed((metadata or {})[KEY])
+        return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=facts["meta"])
+
+
+def tokenizer_name(batch: Batch, folder: Path) -> str | None:
+    """Return the path of the tokenizer relative to `folder`, if it lies there."""
+    if not isinstance(batch.tokenizer, str | os.PathLike):
+        return None
+    path, folder = Path(batch.tokenizer).absolute(), folder.absolute()
+    inside = path.is_relative_to(folder) and path.is_file()
+    return path.relative_to(folder).as_posix() if inside else None
+
+
+def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
+    """Return the tokenizer's file if it is there, inside `folder`, or None.
+
+    A name that leads out of the folder is left alone: a file must not make us read
+    other places.
+    """
+    for name in (footer.tokenizer, footer.meta.get("tokenizer")):
+        if not isinstance(name, str):
+            continue
+        try:
+            path = (folder / name).resolve()
+            if path.is_relative_to(folder.resolve()) and path.is_file():
+                return folder / name
+        except (OSError, RuntimeError, ValueError):  # a name that no file can have
+            continue
+    return None
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    if len(text) > _MOST:
+        raise _not_ours(text[:40])
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_ours(error) from error
+    if isinstance(facts, dict) and type(facts.get("version")) is int:
+        if facts["version"] > VERSION:
+            raise LoadError.build(
+                key="rounddiag",
+                expected=f"version {VERSION} of the layout",
+                found=f"version {facts['version']}",
+                advice="Update rounddiag to read it.",
+            )
+        if _is_footer(facts):
+            return facts
+    raise _not_ours(facts)
+
+
+def _is_footer(facts: dict[str, Any]) -> bool:
+    step, tokenizer = facts.get("step"), facts.get("tokenizer")
+    return (
+        (step is None or type(step) is int)
+        and (tokenizer is None or isinstance(tokenizer, str))
+        and isinstance(facts.get("meta"), dict)
+        and {"step", "tokenizer"} <= facts.keys()
+    )
+
+
+def _not_ours(found: object) -> LoadError:
+    return LoadError.build(
+        key="rounddiag",
+        expected="JSON with `version`, `step`, `tokenizer` and `meta`",
+        found=str(found)[:200],
+        advice="Save the batch with `rounddiag.save` again.",
+    )
+
+
+# A number under such a name stands for one thing of the user's: a request, a prompt.
+_NAMES_ONE = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
+_NUMBERS = "biuf"
+_PLAIN = (bool, int, float, type(None))
+# The values of `meta` that are words of this package's own.
+_WORDS = {
+    "mask_source": ("response_mask", "loss_mask", "attention_mask"),
+    "rounds": ("unknown",),
+}
+
+
+def redacted(batch: Batch) -> Batch:
+    """Return the batch as `save(..., redact=True)` writes it; see there what stays."""
+    return replace(
+        batch,
+        response_ids=torch.zeros_like(batch.response_ids),
+        prompt_ids=None,
+        prompt_offsets=None,
+        rollout_ids=None,
+        images=None,
+        tokenizer=None,
+        sample_ids=_numbered(batch.sample_ids),
+        group_ids=_numbered(batch.group_ids),
+        sample_columns=_numbers(batch.sample_columns),
+        round_columns=_numbers(batch.round_columns),
+        meta={**_meta(batch.meta), **_pair(batch)},
+    )
+
+
+def _numbered(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Replace names by numbers in the order in which they first stand."""
+    if names is None:
+        return None
+    numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(names))}
+    return tuple(numbers[name] for name in names)
+
+
+def _numbers(columns: Mapping[str, Array]) -> dict[str, Array]:
+    return {
+        name: values
+        for name, values in columns.items()
+        if not _NAMES_ONE.search(name) and values.ndim == 1 and _holds_numbers(values)
+    }
+
+
+def _holds_numbers(values: Array) -> bool:
+    if values.dtype == object:
+        return all(isinstance(value, _PLAIN) for value in values)
+    return values.dtype.kind in _NUMBERS
+
+
+def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep counts, the sampler's numbers, and words that only this package writes."""
+    counts = {k: v for k, v in meta.items() if k.startswith("num_") and _is_number(v)}
+    words = {k: meta.get(k) for k, known in _WORDS.items() if meta.get(k) in known}
+    sampling = meta.get("sampling")
+    settings = sampling if isinstance(sampling, dict) else {}
+    numbers = {k: v for k, v in settings.items() if _is_number(v)}
+    return {**words, **counts, "sampling": numbers, "redacted": True}
+
+
+def _pair(batch: Batch) -> dict[str, Any]:
+    """Keep which scores are compared, as their names stay."""
+    pair = pair_of(batch)
+    is_known = {pair.a, pair.b} <= {"old", "rollout", *batch.scores}
+    return {"pair": [pair.a, pair.b]} if is_known and not pair.is_standard else {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

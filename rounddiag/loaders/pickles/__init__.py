@@ -1,1 +1,0 @@
-"""Pickles, read by an interpreter that makes plain data and runs nothing."""

@@ -1,1 +1,0 @@
-"""JSON text with one record a line, as samples."""

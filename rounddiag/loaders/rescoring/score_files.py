@@ -1,0 +1,300 @@
+"""Rows of scores as one entry a token: where it stands, its id, its log-probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+from rounddiag.loaders.lazy.arrays import ragged
+from rounddiag.loaders.messages import shown
+from rounddiag.loaders.parquet.columns import host_array
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.tabular.table import Table
+
+
+_ODD = (ArithmeticError, TypeError, ValueError, RuntimeError)
+
+
+def shown_names(table: Table) -> str:
+    """Return the names of a table's columns for a message."""
+    return f"columns {shown(table.names)}"
+
+
+def whole(table: Table, name: str, size: int | None = None) -> Array:
+    """Return a column of whole numbers, one a row.
+
+    Raises
+    ------
+    BatchError
+        If it is not there, has another number of rows, or holds anything else.
+    """
+    return _whole(name, _column(table, name, size))
+
+
+def floats(table: Table, name: str, size: int) -> Array:
+    """Return a column of log-probabilities, one a row; null is NaN.
+
+    Raises
+    ------
+    BatchError
+        As `whole`.
+    """
+    return _floats(name, _column(table, name, size))
+
+
+def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
+    """Return rows end to end, and their sizes; ids as whole numbers.
+
+    Raises
+    ------
+    BatchError
+        If it holds anything but rows of numbers.
+    """
+    try:
+        rows = ragged(table.fields[name])
+    except (*_ODD, KeyError) as error:
+        raise _misfit(name, "a list of numbers a sample", f"{error!s:.80}") from error
+    if rows.values.dim() != 1 or len(rows.lengths) != num_rows:
+        found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
+        raise _misfit(name, f"{num_rows} lists of numbers", found)
+    convert = _whole if name == "token_ids" else _floats
+    return convert(name, host_array(rows.values)), rows.lengths.numpy()
+
+
+def _column(table: Table, name: str, size: int | None) -> Array:
+    if name not in table.columns:
+        raise _misfit(name, "a column of one value a row", shown_names(table))
+    values = np.asarray(table.columns[name])
+    if size not in {None, len(values)}:
+        raise _misfit(name, f"{size} values, one a row", f"{len(values)}")
+    return values
+
+
+def _whole(name: str, values: Array) -> Array:
+    if values.dtype.kind in "iu" or values.size == 0:
+        return values.astype(np.int64)
+    try:
+        with np.errstate(invalid="ignore"):  # NaN, which then differs
+            numbers = values.astype(np.int64)
+        if values.dtype.kind in "fO" and (numbers == values).all():
+            return numbers
+    except _ODD as error:
+        raise _misfit(name, "whole numbers", f"{error!s:.80}") from error
+    raise _misfit(name, "whole numbers", _first_odd(values))
+
+
+def _floats(name: str, values: Array) -> Array:
+    if values.dtype.kind == "f" and values.dtype.itemsize <= 8:  # noqa: PLR2004 torch has no longer ones
+        return values
+    try:
+        if values.dtype.kind in "iuO":
+            return values.astype(np.float64)
+    except _ODD as error:
+        raise _misfit(name, "numbers", f"{error!s:.80}") from error
+    raise _misfit(name, "numbers", _first_odd(values))
+
+
+def _first_odd(values: Array) -> str:
+    odd = [v for v in values.tolist() if not isinstance(v, float) or v % 1]
+    return f"{odd[0]!r:.80}" if odd else str(values.dtype)
+
+
+def _misfit(name: str, expected: str, found: str) -> BatchError:
+    return BatchError.build(
+        key=name,
+        expected=expected,
+        found=found,
+        advice="See `rounddiag.attach` for the columns.",
+    )
+
+
+_SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
+
+
+def samples_of(batch: Batch, table: Table) -> Array:
+    """Return which sample of the batch each row is of.
+
+    Raises
+    ------
+    BatchError
+        If a row names no sample of the batch.
+    """
+    ids = batch.sample_ids
+    if ids is not None and "sample_id" in table.columns and len({*ids}) == len(ids):
+        return _samples_by_id(ids, table.columns["sample_id"])
+    if "sample" not in table.names:
+        raise BatchError.build(
+            key="sample",
+            expected="the number of the sample in each row, or `sample_id` where the"
+            " batch has ids and no two are alike",
+            found=shown_names(table),
+            advice="`rounddiag.export_rescore` writes both: pass them on.",
+        )
+    sample = whole(table, "sample")
+    _check_range("sample", sample, np.int64(batch.num_samples), "samples of the batch")
+    return sample
+
+
+def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
+    """Return the position in the response of each row that is a token.
+
+    Raises
+    ------
+    BatchError
+        If a row names no token of its sample.
+    """
+    if "position" in table.names:
+        position = whole(table, "position", len(sample))
+        lengths: Array = batch.lengths.cpu().numpy()
+        _check_range("position", position, lengths[sample], "positions of its sample")
+        return position
+    round_, token = (whole(table, name, len(sample)) for name in ("round", "token"))
+    rounds = batch.rounds
+    of_round: Array = rounds.sample.cpu().numpy()
+    limits = np.searchsorted(of_round, np.arange(batch.num_samples + 1))
+    _check_range("round", round_, np.diff(limits)[sample], "rounds of its sample")
+    index = limits[sample] + round_
+    num_tokens: Array = rounds.num_tokens.cpu().numpy()[index]
+    _check_range("token", token, num_tokens, "tokens of its round")
+    starts: Array = rounds.start.cpu().numpy()[index]
+    offsets: Array = batch.offsets.cpu().numpy()
+    return starts + token - offsets[sample]
+
+
+def response_positions(batch: Batch, sample: int, size: int) -> Array:
+    """Return the positions that a row of so many tokens is for: all, or the generated.
+
+    Raises
+    ------
+    BatchError
+        If it is neither.
+    """
+    length = int(batch.lengths[sample])
+    if size == length:
+        return np.arange(length)
+    start = int(batch.offsets[sample])
+    mask = batch.response_mask[start : start + length].cpu().numpy()
+    generated = np.flatnonzero(mask)
+    if size == len(generated):
+        return generated
+    raise BatchError.build(
+        key="token_ids",
+        expected=f"{length} token ids for sample {sample}, its whole response, or"
+        f" {len(generated)}, its generated tokens",
+        found=f"{size}",
+        advice=_SAME_BATCH,
+    )
+
+
+def _samples_by_id(ids: tuple[str, ...], names: Any) -> Array:  # noqa: ANN401 a sequence or an array
+    import pandas as pd
+
+    found: Array = pd.Index(ids, dtype=object).get_indexer(
+        pd.Index(names, dtype=object)
+    )
+    if (found < 0).any():
+        row = int(np.flatnonzero(found < 0)[0])
+        raise BatchError.build(
+            key="sample_id",
+            expected=f"ids of the batch, such as {ids[0]!r:.80}" if ids else "no rows",
+            found=f"{names[row]!r:.80} in row {row}",
+            advice=_SAME_BATCH,
+        )
+    return found
+
+
+def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) -> None:
+    odd = (values < 0) | (values >= stop)
+    if odd.any():
+        row = int(np.flatnonzero(odd)[0])
+        most = np.broadcast_to(stop, values.shape)[row]
+        raise BatchError.build(
+            key=name,
+            expected=f"0 up to {most - 1}, one of the {most} {what}",
+            found=f"{values[row]} in row {row}",
+            advice=_SAME_BATCH,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """One value a token, as a source has them.
+
+    Attributes
+    ----------
+    sample, position : array of int
+        Where the token stands.
+    token_ids : array of int
+    log_probs : array of float
+    """
+
+    sample: Array
+    position: Array
+    token_ids: Array
+    log_probs: Array
+
+    def flat_positions(self, batch: Batch) -> Array:
+        """Return where the tokens stand in the flat fields of the batch."""
+        starts: Array = batch.offsets.cpu().numpy()
+        return starts[self.sample] + self.position
+
+
+def entries_of(batch: Batch, table: Table) -> Entries:
+    """Return the entries of rows that are samples, or of rows that are tokens.
+
+    Raises
+    ------
+    BatchError
+        If columns are missing or do not fit, or a row is of no sample or token.
+    """
+    names = {*table.names}
+    if {"token_ids", "log_probs"} <= names:
+        return _of_samples(batch, table)
+    if {"token_id", "log_prob"} <= names:
+        return _of_tokens(batch, table)
+    raise BatchError.build(
+        expected="`token_ids` and `log_probs`, a row a sample, or `token_id` and"
+        " `log_prob`, a row a token",
+        found=shown_names(table),
+        advice="Rename the columns.",
+    )
+
+
+def _of_tokens(batch: Batch, table: Table) -> Entries:
+    sample = samples_of(batch, table)
+    return Entries(
+        sample=sample,
+        position=positions_of(batch, table, sample),
+        token_ids=whole(table, "token_id", len(sample)),
+        log_probs=floats(table, "log_prob", len(sample)),
+    )
+
+
+def _of_samples(batch: Batch, table: Table) -> Entries:
+    sample = samples_of(batch, table)
+    token_ids, sizes = flat_rows(table, "token_ids", len(sample))
+    log_probs, others = flat_rows(table, "log_probs", len(sample))
+    if (sizes != others).any():
+        row = int(np.flatnonzero(sizes != others)[0])
+        raise BatchError.build(
+            key="log_probs",
+            expected=f"{sizes[row]} values for sample {sample[row]}, one a token id",
+            found=f"{others[row]}",
+            advice="Write null where a token has no value.",
+        )
+    rows = [
+        response_positions(batch, index, size)
+        for index, size in zip(sample.tolist(), sizes.tolist(), strict=True)
+    ]
+    return Entries(
+        sample=np.repeat(sample, sizes),
+        position=np.concatenate([np.empty(0, np.int64), *rows]),
+        token_ids=token_ids,
+        log_probs=log_probs,
+    )

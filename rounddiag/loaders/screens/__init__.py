@@ -1,1 +1,0 @@
-"""Screenshots of a batch, and where they stand among its tokens."""

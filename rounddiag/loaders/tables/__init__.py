@@ -1,1 +1,0 @@
-"""Tables: what is per token, per sample and for all, under any names."""

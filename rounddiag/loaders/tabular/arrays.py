@@ -1,0 +1,187 @@
+"""Tensors by name, without a framework: a dictionary in a `.pt`, an `.npz`."""
+
+from __future__ import annotations
+
+import json
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.tensors import (
+    DTYPES,
+    StoredTensor,
+    contiguous,
+    integers,
+    stored,
+)
+from rounddiag.loaders.pickle.unpickler import PickleMachine
+from rounddiag.loaders.tabular.in_memory import rows_of_numbers, table_of_lines
+from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.table import Table, batch_from_table, stored_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.lazy.tensors import Value
+    from rounddiag.loaders.source import Source, Span, SpanReader
+
+
+# What numpy raises for headers that are no Python literals.
+_BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
+
+
+def read_tensors(
+    root: Table | JsonLines | Mapping[Any, object], source: Source
+) -> Batch:
+    """Build a batch from what a file holds under verl's names or ours."""
+    return batch_from_table(table_of(root, source), source)
+
+
+def table_of(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
+    """Return what a file holds by name as a table."""
+    if isinstance(root, Table):
+        return root
+    return (
+        table_of_lines(root) if isinstance(root, JsonLines) else _stored(root, source)
+    )
+
+
+def _stored(root: Mapping[Any, object], source: Source) -> Table:
+    """Divide a dictionary of tensors, arrays, lists and plain values."""
+    fields: dict[str, Value] = {}
+    columns: dict[str, Any] = {}
+    info: dict[str, object] = {}
+    for key, value in root.items():
+        found = _field(value, source)
+        if found is not None:
+            fields[str(key)] = found
+        elif not isinstance(array := stored_array(value, source), StoredArray):
+            info[str(key)] = value
+        elif array.shape:
+            columns[str(key)] = array.read()
+        else:
+            info[str(key)] = array.read().item()
+    return stored_table(fields, columns, info, source)
+
+
+def _field(value: object, source: Source) -> Value | None:
+    array = stored_array(value, source)
+    rows = array if isinstance(array, list) else value
+    if isinstance(rows, list):
+        numbers = rows_of_numbers(rows, source)
+        return numbers or [stored(row, source) or row for row in rows]
+    return stored(value, source) or _array(array)
+
+
+def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:
+    """Return the arrays of an uncompressed `.npz`: a zip of arrays."""
+    return {name.removesuffix(".npy"): _npy(span) for name, span in entries.items()}
+
+
+def _npy(span: Span) -> StoredArray | list[object] | None:
+    """Return where the values of one array stand; objects are a pickle, read as one."""
+    with span.open() as stream:
+        try:
+            shape, is_fortran, dtype = _npy_header(stream)
+        except _BAD_HEADER as error:
+            raise span.source.damaged(found="an array without a good header") from error
+        if dtype.hasobject:
+            return stored_array(PickleMachine(span, stream).run(), span.source)
+        start = stream.tell()
+    return StoredArray(
+        data=span.part(start, len(span) - start),
+        dtype=dtype,
+        shape=shape,
+        is_fortran=is_fortran,
+    )
+
+
+def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    if np.lib.format.read_magic(stream) == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
+    """Return an array as a tensor, where torch has its dtype."""
+    if not isinstance(array, StoredArray) or array.is_fortran or not array.shape:
+        return None
+    dtype = DTYPES.get(array.dtype.name)
+    if dtype is None or not array.dtype.isnative:
+        return None
+    return contiguous(array.data, dtype, array.shape)
+
+
+TENSORS = Format(
+    name="tensors under verl's names",
+    framework="any",
+    files=("*.pt", "*.pth", "*.npz", "*.safetensors", "*.jsonl", "*.feather"),
+    keys=("rollout_log_probs", "old_log_probs"),
+    read=read_tensors,
+    verified="written by torch, numpy, safetensors, pyarrow and pandas",
+)
+DATASET = Format(
+    name="a data set under verl's names, or others with `columns=`",
+    framework="Hugging Face datasets",
+    files=("data-*-of-*.arrow",),
+    keys=("huggingface",),
+    read=read_tensors,
+    verified="written by datasets 5.2.0",
+    in_parts=True,
+)
+
+
+MAX_HEADER = 100_000_000  # of safetensors, as in its library
+_SAFETENSORS = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
+
+
+def safetensors_root(source: Source) -> dict[str, object]:
+    """Return the tensors of a safetensors file, and what its metadata says, by name.
+
+    Raises
+    ------
+    LoadError
+        If the header is no JSON of tensors, or a tensor lies outside the file.
+    """
+    whole = source.whole()
+    size = int.from_bytes(whole.part(0, 8).read(), "little")
+    if size > MAX_HEADER:
+        raise source.damaged(found=f"a safetensors header of {size} bytes")
+    data = whole.part(8 + size, len(whole) - 8 - size)
+    try:
+        header = json.loads(whole.part(8, size).read())
+    except (ValueError, RecursionError) as error:
+        raise source.damaged(found="a safetensors header that is no JSON") from error
+    info = header.pop("__metadata__", {})
+    tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
+    return {**(info if isinstance(info, dict) else {}), **tensors}
+
+
+def _safetensor(entry: object, data: Span) -> StoredTensor:
+    match entry:
+        case {
+            "dtype": str(kind),
+            "shape": list(shape),
+            "data_offsets": [int(start), int(stop)],
+        } if kind in _SAFETENSORS:
+            span = data.part(start, stop - start)
+            sizes = integers(shape, data.source)
+            return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
+    raise data.source.damaged(
+        found="a tensor of an unknown kind in a safetensors header"
+    )

@@ -1,0 +1,256 @@
+"""Tables in memory: mappings of tensors, arrays and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.messages import kind_of
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.tabular.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import Tensor
+
+    from rounddiag.loaders.tabular.json_lines import JsonLines
+
+
+def table_of_values(values: Mapping[str, Any]) -> Table:
+    """Divide columns by what they hold: rows, one value a sample, or one for all.
+
+    Examples
+    --------
+    >>> table = table_of_values({"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0})
+    >>> list(table.fields), list(table.columns), dict(table.info)
+    (['ids'], ['turns'], {'top_p': 1.0})
+    """
+    fields, columns, info = {}, {}, {}
+    for key, held in values.items():
+        value = _cells(held) if hasattr(held, "iloc") else held  # a Series of pandas
+        name, dims = str(key), _num_dims(value)
+        if dims == 0:
+            info[name] = value.item() if hasattr(value, "item") else value
+        elif dims == 1:
+            columns[name] = _column(value)
+        else:
+            fields[name] = value
+    return Table(fields=_Rows(fields), columns=columns, info=info)
+
+
+def table_of_lines(lines: JsonLines) -> Table:
+    """Return the records of JSON lines as a table; lists become tensors line by line.
+
+    A key that a record lacks is null there.
+    """
+    return table_of_values(columns_of(lines, _numbers_of_list))
+
+
+def columns_of(
+    rows: Iterable[Mapping[Any, Any]], cell: Callable[[Any], Any] = lambda value: value
+) -> dict[str, list[Any]]:
+    """Return rows with names as columns; a key that a row lacks is None there.
+
+    Examples
+    --------
+    >>> columns_of([{"ids": [5, 6]}, {"ids": [7], "turns": 2}])
+    {'ids': [[5, 6], [7]], 'turns': [None, 2]}
+    """
+    values: dict[str, list[Any]] = {}
+    for index, row in enumerate(rows):
+        named = {str(key): value for key, value in row.items()}
+        for key in {**named, **values}:
+            values.setdefault(key, [None] * index).append(cell(named.get(key)))
+    return values
+
+
+def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
+    return _numbers(value) if isinstance(value, list) else value
+
+
+class _Rows(Mapping[str, Any]):
+    """Rows of numbers, made tensors of the host when they are looked up."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> Tensor | list[Tensor]:
+        value = self._fields[name]
+        if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
+            return _tensor(value)
+        rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
+        # An empty list of JSON says nothing of its dtype.
+        dtype = next((row.dtype for row in rows if row.numel()), None)
+        return [row if row.numel() or dtype is None else row.to(dtype) for row in rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def _cells(column: Any) -> Any:  # noqa: ANN401 an array of numbers, else a list
+    is_number = getattr(column.dtype, "kind", "O") in "biuf"
+    return column.to_numpy() if is_number else column.tolist()
+
+
+def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
+    """Return 0 for one value, 1 for a value a sample, 2 for rows."""
+    if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
+        return min(value.ndim, 2)
+    if not _is_list(value):
+        return 0
+    return 2 if any(_is_list(item) and not _has_objects(item) for item in value) else 1
+
+
+def _has_objects(row: Sequence[Any]) -> bool:
+    """Whether a list holds what may be pictures."""
+    return len(row) > 0 and isinstance(row[0], bytes | Mapping)
+
+
+def _is_list(value: object) -> bool:
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, list | tuple)
+
+
+def _column(value: Any) -> Any:  # noqa: ANN401 whatever has one value a sample
+    if not isinstance(value, torch.Tensor):
+        return value
+    host = value.detach().cpu()
+    return (host.float() if host.dtype == torch.bfloat16 else host).numpy()
+
+
+def _tensor(value: Any) -> Tensor:  # noqa: ANN401 tensor, array or neither
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if not isinstance(value, np.ndarray) or value.dtype == object:
+        msg = f"{kind_of(value)} in the place of a row"
+        raise TypeError(msg)
+    wide = value.astype(np.int64) if value.dtype.kind == "u" else value
+    return torch.from_numpy(wide if wide.flags.writeable else wide.copy())
+
+
+def _numbers(row: Sequence[Any] | np.ndarray[Any, Any] | Tensor) -> Any:  # noqa: ANN401 array, or as it was
+    """Return a list of numbers as an array, null as NaN; anything else as it is."""
+    if isinstance(row, torch.Tensor) or (
+        isinstance(row, np.ndarray) and row.dtype != object
+    ):
+        return row
+    try:
+        array = np.array(row)
+        if array.dtype == object:
+            array = np.array(row, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        return row
+    return array if array.dtype.kind in "biuf" else row
+
+
+def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
+    """Return a table, and a source that names it in messages.
+
+    Parameters
+    ----------
+    data : mapping, list of mappings, frame or data set
+        A mapping of names to tensors, arrays and lists, or one such a row; a frame of
+        pandas, polars or Arrow, with a list a cell; a Hugging Face data set.
+
+    Raises
+    ------
+    LoadError
+        If it is none of them.
+    """
+    source = Source(path=Path(type(data).__name__), size=0, data=b"")
+    if isinstance(data, list | tuple) and _are_rows(data):
+        data = columns_of(data)
+    if isinstance(data, Mapping):
+        return table_of_values(data), source
+    if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
+        return table_of_values(_unique(list(data.items()), source)), source
+    if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
+        data = data.with_format("arrow")[:]
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise LoadError.build(
+            expected="a path, a mapping of columns, a list of rows, a frame or a data"
+            " set",
+            found=kind_of(data),
+            advice="Pass the path of a saved batch, or its columns by name:"
+            ' {"response_ids": ..., "response_mask": ..., ...}.',
+        )
+    import pyarrow as pa
+
+    from rounddiag.loaders.tabular.arrow import table_of_arrow
+
+    return table_of_arrow(pa.table(data), source), source
+
+
+def _are_rows(data: Sequence[object]) -> bool:
+    return len(data) > 0 and all(isinstance(row, Mapping) for row in data)
+
+
+def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
+    if len(dict(columns)) < len(columns):
+        raise source.error(
+            expected="one column of each name",
+            found=f"{len(columns)} columns of {len(dict(columns))} names",
+            advice="Name each column otherwise.",
+        )
+    return dict(columns)
+
+
+_WIDTH = 8  # bytes of a number, or of a place for one
+_TOO_LARGE = 1 << 63  # for a tensor
+_TIMES, _SPARE = 4, 100 << 20
+
+
+def rows_of_numbers(items: list[object], source: Source) -> list[object]:
+    """Return rows that are lists of numbers or arrays, as tensors; else no rows."""
+    rows: list[Any] = [stored_array(row, source) or row for row in items]
+    if not all(isinstance(row, list | tuple | StoredArray) for row in rows):
+        return []
+    _check(sum(_size(row) for row in rows), source)  # one row may be there many times
+    if not all(isinstance(row, StoredArray) or _are_numbers(row) for row in rows):
+        return []
+    held = [row.read() if isinstance(row, StoredArray) else row for row in rows]
+    # Nothing at all, and arrays of no dimension, are no rows.
+    return list(table_of_values({"rows": held}).fields.get("rows", ()))
+
+
+def columns_of_records(root: object, source: Source) -> object:
+    """Return a list of dictionaries as one of columns; anything else as it is."""
+    if not isinstance(root, list) or not root:
+        return root
+    if not all(isinstance(row, dict) for row in root):
+        return root
+    _check(sum(map(len, root)), source)
+    _check(len(root) * len({str(key) for row in root for key in row}), source)
+    return columns_of(root)
+
+
+def _are_numbers(row: list[Any] | tuple[Any, ...]) -> bool:
+    return all(
+        value is None
+        or isinstance(value, float)
+        or (isinstance(value, int) and abs(value) < _TOO_LARGE)
+        for value in row
+    )
+
+
+def _size(row: Any) -> int:  # noqa: ANN401 a list, or an array in the file
+    if not isinstance(row, StoredArray):
+        return len(row)
+    return -(-len(row.data) // _WIDTH)
+
+
+def _check(count: int, source: Source) -> None:
+    if _WIDTH * count > _TIMES * source.size + _SPARE:
+        found = f"lists that need {_WIDTH * count >> 20} MB of memory"
+        raise source.damaged(found=found)

@@ -1,0 +1,278 @@
+"""A batch as a table: what is per token, what is per sample, what is for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from torch import Tensor
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.images import with_screenshots
+from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.lazy.arrays import (
+    Ragged,
+    StoredArray,
+    compact,
+    scalar_value,
+    stored_array,
+)
+from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
+from rounddiag.loaders.source import told_left_out
+from rounddiag.vision import EncodedScreenshot
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.lazy.tensors import Value
+    from rounddiag.loaders.source import Source
+
+
+def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
+    """Return a batch with the pictures of each row: one, or a list of them, or none.
+
+    A picture is bytes, or a struct of `bytes` and `path`. A path is never opened, as a
+    file must not make us read others: what is nothing but a path is left out and told
+    in `meta["screenshots"]`.
+
+    Raises
+    ------
+    LoadError
+        If the rows are not as many as the samples.
+    """
+    try:
+        found = [[_data(picture) for picture in _pictures(row)] for row in rows]
+    except ValueError as error:  # Arrow's structs, with names that are no text
+        raise source.damaged(found=f"{error!s:.80}") from error
+    if len(found) != len(batch):
+        raise LoadError.build(
+            file=source.path,
+            key="images",
+            expected=f"{len(batch)} rows, one a sample",
+            found=f"{len(found)}",
+            advice="Save a list of pictures for every sample; it may be empty.",
+        )
+    images = tuple(
+        tuple(EncodedScreenshot(data=data) for data in row if data is not None)
+        for row in found
+    )
+    absent = sum(row.count(None) for row in found)
+    fact = f"{absent} of `images` are not in the file: paths are not opened"
+    told = {"screenshots": [fact]} if absent else {}
+    return replace(batch, images=images, meta={**batch.meta, **told})
+
+
+def _pictures(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
+    row = row.as_py() if hasattr(row, "as_py") else row
+    pictures = row if isinstance(row, list | tuple) else [row]
+    return [picture for picture in pictures if picture is not None]
+
+
+def _data(picture: object) -> bytes | None:
+    data = picture.get("bytes") if isinstance(picture, Mapping) else picture
+    return data if isinstance(data, bytes) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The columns of a table, divided as `batch_from_fields` wants them.
+
+    Attributes
+    ----------
+    fields : mapping of str to rows
+        What has several values a sample; it may read from a file when looked up.
+    columns : mapping of str to sequence
+        What has one value a sample.
+    info : mapping of str to object
+        What has one value for all.
+    left_out : sequence of str
+        Columns that there is no place for.
+    marks : sequence of str
+        What the file says of its writer, which is no column.
+    """
+
+    fields: Mapping[str, Any]
+    columns: Mapping[str, Any]
+    info: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+    marks: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [*self.fields, *self.columns, *self.info]
+
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """Return the same columns, some of them under other names."""
+        parts = (self.fields, self.columns, self.info)
+        fields, columns, info = (Renamed(part, names) for part in parts)
+        return replace(self, fields=fields, columns=columns, info=info)
+
+
+class Renamed(Mapping[str, Any]):
+    """A mapping, some of whose keys go by other names; values are left alone.
+
+    Parameters
+    ----------
+    held : mapping
+    names : mapping of str to str
+        New names, and the keys that they stand for. What had a new name is hidden.
+
+    Examples
+    --------
+    >>> dict(Renamed({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
+    {'c': 3, 'b': 1}
+    """
+
+    def __init__(self, held: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self._held, keys = held, [*held]
+        taken = {*names, *names.values()}
+        self._keys = {key: key for key in keys if key not in taken}
+        self._keys |= {new: old for new, old in names.items() if old in keys}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it was
+        return self._held[self._keys[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def batch_from_table(table: Table, source: Source) -> Batch:
+    """Build a batch from columns under verl's names or ours.
+
+    What a batch has no place for is named in `meta["left_out"]`.
+
+    Raises
+    ------
+    LoadError
+        If a required column is missing or the columns do not fit together.
+    """
+    fields, columns = Watched(table.fields), dict(table.columns)
+    if "group_ids" in columns:
+        columns["uid"] = columns.pop("group_ids")
+    ids, pictures = columns.pop("sample_ids", None), columns.pop("images", None)
+    batch = batch_from_fields(
+        fields,
+        source=source.path,
+        columns=columns,
+        info=table.info,
+        sample_ids=None if ids is None else [str(name) for name in ids],
+    )
+    inputs = columns.pop("multi_modal_inputs", None)
+    carried = {*batch.sample_columns, *batch.meta["sampling"], *_told(batch)}
+    others = [name for name in (*columns, *table.info) if name not in carried]
+    told = told_left_out([*table.left_out, *fields.left_out, *others])
+    batch = replace(batch, meta={**batch.meta, **told})
+    if pictures is not None:
+        return with_encoded(batch, pictures, source)
+    return batch if inputs is None else with_screenshots(batch, inputs, source)
+
+
+def _told(batch: Batch) -> list[str]:
+    """Return the columns that became something else than columns."""
+    facts = ["global_steps", "global_step", "step", "old_log_probs_source"]
+    groups, rewards = batch.group_ids is not None, batch.rewards is not None
+    return [*facts, *["uid"] * groups, *["rewards"] * rewards]
+
+
+class Watched(Mapping[str, Any]):
+    """A mapping that remembers what was looked up."""
+
+    def __init__(self, held: Mapping[str, Any]) -> None:
+        self._held, self._looked_up = held, set[str]()
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names that were not looked up."""
+        return [name for name in self._held if name not in self._looked_up]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it is
+        value = self._held[name]
+        self._looked_up.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+_TENSORS = (StoredTensor, Tensor)  # in the file, or made of a list in it
+
+
+class StoredFields(Mapping[str, Any]):
+    """Fields that are read from the file when they are looked up."""
+
+    def __init__(self, fields: Mapping[str, Value]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> Tensor | Ragged | list[Tensor]:
+        match self._fields[name]:
+            case StoredTensor() as tensor:
+                return tensor.read()
+            case StoredJagged() as nested:
+                lengths = None if nested.lengths is None else nested.lengths.read()
+                return compact(
+                    nested.values.read(), nested.offsets.read(), lengths, nested.dim
+                )
+            case rows:
+                return [_tensor(row) for row in rows if isinstance(row, _TENSORS)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def stored_table(
+    fields: Mapping[str, Value],
+    columns: Mapping[str, Any],
+    info: Mapping[Any, Any],
+    source: Source,
+) -> Table:
+    """Divide what is in a file: rows, one value a sample, one value for all."""
+    single = {k: v for k, v in fields.items() if _is_single(v)}
+    values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
+    rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
+    facts = {str(k): scalar_value(v) for k, v in info.items()}
+    return Table(
+        fields=StoredFields(rows),
+        columns={**columns, **values},
+        info={**facts, **{k: v.read().item() for k, v in single.items()}},
+    )
+
+
+def _is_single(value: Value) -> TypeGuard[StoredTensor]:
+    return isinstance(value, StoredTensor) and not value.shape
+
+
+def _is_column(value: Value) -> bool:
+    if isinstance(value, StoredTensor):
+        return len(value.shape) == 1
+    return isinstance(value, list) and not all(
+        isinstance(row, _TENSORS) for row in value
+    )
+
+
+def _tensor(row: StoredTensor | Tensor) -> Tensor:
+    return row.read() if isinstance(row, StoredTensor) else row
+
+
+def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
+    """Return what there is one value of a sample, read from the file."""
+    if isinstance(value, StoredTensor):
+        return value.read().numpy()
+    array = stored_array(value, source)
+    if isinstance(array, StoredArray):
+        return array.read()
+    return [scalar_value(item) for item in as_list(value if array is None else array)]
+
+
+def as_list(value: object) -> list[object]:
+    """Return a list of the file; nothing where it is none."""
+    return value if isinstance(value, list) else []

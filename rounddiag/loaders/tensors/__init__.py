@@ -1,1 +1,0 @@
-"""Tensors and arrays that are still in a file, and how to copy them out."""

@@ -1,0 +1,134 @@
+"""The difference of two means over tokens whose clusters are shared, or are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+
+
+def difference_interval(
+    totals: Array,
+    counts: Array,
+    weights: Array,
+    confidence: float = 0.95,
+    *,
+    is_symmetric: bool = False,
+) -> tuple[float, float, float]:
+    r"""Give the difference of two means over tokens, and its interval.
+
+    With :math:`m = \sum t_c / \sum n_c` of either batch, the difference is
+    :math:`m_1 - m_0`. The interval is the studentised bootstrap with equal tails: how
+    far each draw's difference is from this one, in units of that draw's own standard
+    error, tells how many standard errors the interval must reach to either side. The
+    error is that of the linearised difference, so what a cluster has in both batches
+    cancels. As draws have no tails that no cluster shows, equal tails reach further by
+    the ratio of the t quantile to the normal one, and to neither side less far than the
+    t distribution says.
+
+    Measured by `tests/benchmarks/coverage_of_differences.py` on heavy-tailed tokens
+    with a lognormal effect of the sample, 1000 batches a case: where intervals should
+    cover 95 %, those of pairs cover 94.1 to 95.4 % in rounds that 64 samples or more
+    reach, 92.7 to 94.2 % with 32 and 91.6 to 91.9 % with 10 or 16; symmetric ones of
+    batches drawn apart cover 94.0 to 96.5 % in all of these.
+
+    Parameters
+    ----------
+    totals, counts : ndarray of float, shape (2, num_clusters)
+        Sum over each cluster's tokens in either batch, and their number; 0 where a
+        cluster has none there.
+    weights : ndarray of float, shape (num_draws, num_clusters)
+        How often each draw has each cluster.
+    confidence : float
+    is_symmetric : bool
+        Reach as far to either side: for batches that are drawn apart, whose heavy tails
+        cancel. Those of pairs do not.
+
+    Returns
+    -------
+    difference, low, high : float
+        With fewer than 10 clusters in either batch, the ends are of the t
+        distribution; with fewer than 5, NaN.
+
+    References
+    ----------
+    P. Hall, "The Bootstrap and Edgeworth Expansion", 1992, on
+    percentile-t intervals.
+
+    Examples
+    --------
+    >>> totals, counts = np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones((2, 2))
+    >>> difference_interval(totals, counts, np.ones((1, 2)))
+    (1.5, nan, nan)
+    """
+    used = (counts > 0).any(axis=0)
+    basis = _basis(totals[:, used], counts[:, used])
+    found, slopes = _linear(basis.sum(axis=0))
+    difference = float(found)
+    error = float(np.sqrt(np.square(basis @ slopes).sum()))
+    num = int(np.count_nonzero(counts, axis=1).min())
+    if num < MIN_CLUSTERS:
+        return difference, float("nan"), float("nan")
+    level = (1 + confidence) / 2
+    quantile = stdtrit(num - 1, level)
+    reach = quantile * np.sqrt(num / (num - 1))
+    below, above = -reach, reach
+    if num >= MIN_DRAWN:
+        distances = _distances(basis, weights[:, used], difference)
+        below, above = _ends(distances, confidence, is_symmetric=is_symmetric)
+        wider = 1.0 if is_symmetric else quantile / ndtri(level)
+        below, above = min(wider * below, -reach), max(wider * above, reach)
+    low, high = difference - above * error, difference - below * error
+    return difference, float(low), float(high)
+
+
+def _distances(basis: Array, weights: Array, difference: float) -> Array:
+    """Return how far each draw is off, in its standard errors, where it tells."""
+    drawn, slopes = _linear(weights @ basis)
+    size = basis.shape[1]
+    products = (basis[:, :, None] * basis[:, None, :]).reshape(-1, size * size)
+    moments = (weights @ products).reshape(-1, size, size)
+    squares = np.einsum("di,dij,dj->d", slopes, moments, slopes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = (drawn - difference) / np.sqrt(squares)
+    found: Array = distances[np.isfinite(distances)]
+    return found
+
+
+def _ends(
+    distances: Array, confidence: float, *, is_symmetric: bool
+) -> tuple[float, float]:
+    """Return the range that holds this share of the draws."""
+    if len(distances) == 0:
+        return 0.0, 0.0
+    if is_symmetric:
+        reach = float(np.quantile(np.abs(distances), confidence))
+        return -reach, reach
+    tail = (1 - confidence) / 2
+    below, above = np.quantile(distances, [tail, 1 - tail])
+    return float(below), float(above)
+
+
+def _basis(totals: Array, counts: Array) -> Array:
+    """Give each cluster's sums in a form that keeps small differences exact."""
+    more, longer = totals[1] - totals[0], counts[1] - counts[0]
+    return np.stack([more, totals[0], counts[1], longer], axis=-1)
+
+
+def _linear(sums: Array) -> tuple[Array, Array]:
+    """Return the difference of the means, and its slope by each sum of the basis."""
+    more, total, num, longer = np.moveaxis(sums, -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        num_before = num - longer
+        apart = 1 / num - 1 / num_before
+        before, after = total / num_before, (total + more) / num
+        difference = more / num + total * apart
+        change = before / num_before - after / num
+        slopes = [1 / num, apart, change, -before / num_before]
+    return difference, np.stack(slopes, axis=-1)

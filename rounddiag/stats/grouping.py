@@ -1,0 +1,357 @@
+"""What `by=` divides the rounds of a summary by: one value a round of a sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.batch import Batch
+from rounddiag.core import sample_frame
+from rounddiag.core.columns import open_names, open_values, spread
+from rounddiag.errors import FrameError
+from rounddiag.schema import SUMMARY
+from rounddiag.stats.token_places import num_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rounddiag._typing import Array
+
+
+MAX_VALUES = 100
+# Screenshots that a round's sample had seen by then; a column of that name goes first.
+_NUM_IMAGES = "num_images"
+# A frame has no two columns of one name.
+_TAKEN = {column.name for column in SUMMARY.columns}
+
+
+def values_of_batch(batch: Batch, name: str) -> Array:
+    """Return a column of rounds, of samples, or of the sample frame, by round.
+
+    `num_images` is known of a batch with screenshots too.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column.
+    """
+    opened = open_names(batch)
+    if name in opened and name not in _TAKEN:
+        return open_values(batch, name)
+    samples = sample_frame(batch)
+    counted = [_NUM_IMAGES] if batch.images is not None else []
+    _check(name, dict.fromkeys([*opened, *samples, *counted]))
+    if name not in samples:
+        return num_seen(batch, _keys(batch), by=name)
+    of_sample: Array = samples[name].to_numpy()
+    found: Array = of_sample[batch.rounds.sample.cpu().numpy()]
+    return found
+
+
+def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
+    """Return a column of a token frame, by round; `begins` is where each begins.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column, or it has several values in a round.
+    """
+    _check(name, tokens)
+    codes, values = numbered(name, tokens[name].to_numpy())
+    highest, lowest = (
+        extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
+    )
+    if (highest != lowest).any():
+        raise _unfit(name, "one value for all tokens of a round", "several values")
+    return values[highest]
+
+
+def tokens_by(tokens: pd.DataFrame, name: str) -> Array:
+    """Return a column of a token frame.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column.
+    """
+    _check(name, tokens)
+    column: Array = tokens[name].to_numpy()
+    return column
+
+
+def numbered(name: str, values: Array) -> tuple[Array, Array]:
+    """Give each value the number that it has among all in their order.
+
+    Returns
+    -------
+    codes : ndarray of int
+        Which value stands at each place.
+    values : ndarray
+        Ascending, without repetition; what is missing is a value too, the last one.
+
+    Raises
+    ------
+    FrameError
+        If they cannot be compared.
+
+    Examples
+    --------
+    >>> numbered("rank", np.array([3, 1, 3]))
+    (array([1, 0, 1]), array([1, 3]))
+    """
+    try:
+        return pd.factorize(values, sort=True, use_na_sentinel=False)
+    except (TypeError, ValueError):
+        kind = type(values[0]).__name__
+        raise _unfit(name, "numbers or texts", f"values as {kind}") from None
+
+
+def check_few(name: str, values: Array) -> None:
+    """Raise a FrameError for more than 100 values."""
+    if len(values) > MAX_VALUES:
+        raise _unfit(name, f"at most {MAX_VALUES} values", f"{len(values)}")
+
+
+def _keys(batch: Batch) -> dict[str, Array]:
+    """Return the sample and the index of each round."""
+    rounds = batch.rounds
+    return {"sample": rounds.sample.cpu().numpy(), "round": rounds.round.cpu().numpy()}
+
+
+def _check(name: str, known: Iterable[object]) -> None:
+    offered = [str(column) for column in known if column not in _TAKEN]
+    if name not in offered:
+        raise FrameError.build(
+            key="by",
+            expected=f"one of {offered}",
+            found=repr(name),
+            advice="Name a column of samples or of rounds.",
+        )
+
+
+def _unfit(name: str, expected: str, found: str) -> FrameError:
+    return FrameError.build(
+        key=name,
+        expected=f"a column that has {expected}",
+        found=found,
+        advice="Put values into bins in a column of your own, and name that one.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Which part each token, round or sample is of.
+
+    Attributes
+    ----------
+    name : str
+        The column of a result that says the part.
+    values : ndarray
+        What the parts are called, in order.
+    codes : ndarray of int, shape (num_rows,)
+        Which of them each row is of.
+    """
+
+    name: str
+    values: Array
+    codes: Array
+
+    @classmethod
+    def of(cls, name: str, column: Array) -> Split:
+        """Divide rows by the values of a column.
+
+        Raises
+        ------
+        FrameError
+            If they cannot be compared, or are more than 100.
+        """
+        codes, values = numbered(name, column)
+        check_few(name, values)
+        return cls(name=name, values=values, codes=codes)
+
+    def named(self, code: int) -> dict[str, Any]:
+        """Return what a part is called, under the name of the column."""
+        return {self.name: self.values[code]}
+
+    def tell(self, found: pd.DataFrame, parts: Array, place: int = 0) -> None:
+        """Say of each row of a result which part it is of.
+
+        Raises
+        ------
+        FrameError
+            If the result has a column of that name.
+        """
+        if self.name in found:
+            raise FrameError.build(
+                key="by",
+                expected=f"a column that is called none of {found.columns.tolist()}",
+                found=repr(self.name),
+                advice="Give the column another name.",
+            )
+        found.insert(place, self.name, self.values[parts])
+
+
+def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split:
+    """Divide tokens by a column of samples or rounds.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        What the tokens are of.
+    tokens : DataFrame
+        All of them.
+    by : str
+
+    Raises
+    ------
+    FrameError
+        If there is no such column, or it has more than 100 values.
+    """
+    if not isinstance(data, Batch):
+        return Split.of(by, tokens_by(tokens, by))
+    split = Split.of(by, values_of_batch(data, by))
+    num_tokens = data.rounds.num_tokens.cpu().numpy()
+    return replace(split, codes=np.repeat(split.codes, num_tokens))
+
+
+def split_first(tokens: pd.DataFrame) -> Split:
+    """Divide tokens into those of first rounds and those of later ones."""
+    is_later = tokens["round"].to_numpy() > 0
+    return Split(name="is_later", values=np.array([False, True]), codes=is_later)
+
+
+def split_rounds(tokens: pd.DataFrame) -> Split:
+    """Divide tokens into those of rounds 0, 1, 2 to 3, 4 to 7, ..."""
+    codes = round_group(tokens["round"].to_numpy())
+    names = [group_label(group) for group in range(int(codes.max(initial=-1)) + 1)]
+    return Split(name="rounds", values=np.array(names, dtype=object), codes=codes)
+
+
+def round_group(rounds: Array) -> Array:
+    """Put rounds into groups that double in size: 0, 1, 2 to 3, 4 to 7, ...
+
+    Examples
+    --------
+    >>> round_group(np.array([0, 1, 2, 3, 4, 7, 8]))
+    array([0, 1, 2, 2, 3, 3, 4])
+    """
+    exponents: Array = np.frexp(np.asarray(rounds, dtype=np.float64))[1]
+    return exponents.astype(np.int64)
+
+
+def group_ends(group: Any) -> tuple[Any, Any]:  # noqa: ANN401 an array or a number
+    """Return the first and the last round of a group, or of each of many.
+
+    Examples
+    --------
+    >>> group_ends(3)
+    (4, 7)
+    """
+    return (1 << group) >> 1, (1 << group) - 1
+
+
+def group_label(group: int) -> str:
+    """Name a group of rounds.
+
+    Examples
+    --------
+    >>> [group_label(group) for group in range(4)]
+    ['0', '1', '2 to 3', '4 to 7']
+    """
+    first, last = group_ends(group)
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def each(
+    rows: pd.DataFrame,
+    split: Split | None,
+    statistic: Callable[[pd.DataFrame], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return the statistic of the rows of each part, one below the other.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    split : Split, optional
+        Which part each row is of; what the part is called comes first in the result.
+        All rows are one part without it.
+    statistic : callable
+    """
+    if split is None:
+        return statistic(rows)
+    found = [statistic(rows[split.codes == code]) for code in range(len(split.values))]
+    parts = np.repeat(np.arange(len(found)), [len(part) for part in found])
+    together = pd.concat(found, ignore_index=True) if found else statistic(rows)
+    split.tell(together, parts)
+    return together
+
+
+def parts_of_rounds(
+    data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
+) -> Split | None:
+    """Divide the rounds of a batch or a token frame by a column.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column, or it has more than 100 values.
+    """
+    if by is None:
+        return None
+    if isinstance(data, Batch):
+        return Split.of(by, values_of_batch(data, by))
+    num = rounds["num_tokens"].to_numpy()
+    return Split.of(by, values_of_frame(data, np.cumsum(num) - num, by))
+
+
+def parts_of_cohorts(
+    data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
+) -> Split | None:
+    """Divide rounds by a column that has one value for all rounds of a sample.
+
+    Raises
+    ------
+    FrameError
+        If a sample has several values.
+    """
+    split = parts_of_rounds(data, rounds, by)
+    if split is not None:
+        _one_a_sample(split, rounds["sample"].to_numpy())
+    return split
+
+
+def parts_of_samples(
+    data: Batch | pd.DataFrame, samples: pd.DataFrame, by: str | None
+) -> Split | None:
+    """Divide the samples of a batch or a sample frame by a column.
+
+    Raises
+    ------
+    FrameError
+        If there is no such column, it has more than 100 values, or it is of rounds and
+        a sample has several.
+    """
+    if by is None:
+        return None
+    if by in samples or not isinstance(data, Batch):
+        return Split.of(by, tokens_by(samples, by))
+    sample = data.rounds.sample.cpu().numpy()
+    values = values_of_batch(data, by)
+    first = _one_a_sample(Split.of(by, values), sample)
+    return Split.of(by, spread(values[first], sample[first], len(samples)))
+
+
+def _one_a_sample(split: Split, sample: Array) -> Array:
+    """Return where the first round of each sample is, if all have its value."""
+    _, first, place = np.unique(sample, return_index=True, return_inverse=True)
+    if (split.codes != split.codes[first][place]).any():
+        raise FrameError.build(
+            key="by",
+            expected="a column that has one value for all rounds of a sample",
+            found=f"several values of {split.name!r}",
+            advice="Choose a column of samples: what is divided here are samples.",
+        )
+    return first

@@ -1,0 +1,278 @@
+"""Samples one under the other; neighbours share a row where there are many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.batch import Batch
+from rounddiag.errors import FrameError
+from rounddiag.stats.cells import combined, extremes
+from rounddiag.wording import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+
+
+Pooling: TypeAlias = Literal["max", "mean"]
+
+MAX_ROWS = 400
+# Cells of a figure whose JSON stays under 500 kB.
+_MAX_CELLS = 14_400
+_FACTS = ("sample_id", "group_id", "reward")
+
+
+def samples_of(
+    data: Batch | pd.DataFrame, rounds: pd.DataFrame, num_samples: int
+) -> pd.DataFrame:
+    """Return one row per sample of a round frame, also of those without rounds.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        What the rounds are of. A frame can have `sample_id`, `group_id` and `reward`,
+        the same in all rounds of a sample.
+    rounds : DataFrame
+    num_samples : int
+
+    Returns
+    -------
+    DataFrame
+        `sample, num_rounds, num_tokens`, the aggregates of `rounds` over the whole
+        sample, and what is known of `sample_id, group_id, reward`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame(
+    ...     {"sample": [1], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.1]}
+    ... )
+    >>> samples_of(frame, frame, 2)
+       sample  num_rounds  num_tokens  mean_abs_diff
+    0       0           0           0            NaN
+    1       1           1           3            0.1
+    """
+    found = combined(rounds, "sample").rename(columns={"num_rows": "num_rounds"})
+    found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
+    counts = ["num_rounds", "num_tokens"]
+    found[counts] = found[counts].fillna(0).astype("int64")
+    if isinstance(data, Batch):
+        rewards = None if data.rewards is None else data.rewards.double().cpu().numpy()
+        facts = zip(_FACTS, (data.sample_ids, data.group_ids, rewards), strict=True)
+        known: dict[str, Any] = {k: values for k, values in facts if values is not None}
+    else:
+        first = rounds.drop_duplicates("sample").set_index("sample")
+        known = {name: first[name] for name in _FACTS if name in first}
+    return found.assign(**known).reset_index()
+
+
+def pool_of(num_samples: int, num_rounds: int) -> int:
+    """Say how many neighbours share a row; none up to 400 rows and 14,400 cells.
+
+    Examples
+    --------
+    >>> pool_of(400, 36), pool_of(401, 1), pool_of(400, 60), pool_of(5000, 100)
+    (1, 2, 2, 35)
+    """
+    most = min(MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
+    return max(1, -(-num_samples // most))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of samples: one each, or pools of as many neighbours each.
+
+    Attributes
+    ----------
+    samples : DataFrame
+        As given by `samples_of`, in the order in which they stand.
+    """
+
+    samples: pd.DataFrame
+
+    @property
+    def pool(self) -> int:
+        """How many samples share a row; the last row may have fewer."""
+        num_rounds = self.samples["num_rounds"].max() if len(self.samples) else 0
+        return pool_of(len(self.samples), int(num_rounds))
+
+    @property
+    def num(self) -> int:
+        """How many rows there are."""
+        return -(-len(self.samples) // self.pool)
+
+    def rounds(
+        self, rounds: pd.DataFrame, metric: str, pooling: Pooling
+    ) -> pd.DataFrame:
+        """Return one row for each of these rows and rounds.
+
+        Returns
+        -------
+        DataFrame
+            As `combined` gives it, with the keys `row` and `round`, and `shown`: the
+            metric, for a pool its largest value (in size) or its mean over tokens.
+        """
+        order = self.samples["sample"]
+        rank = pd.Series(np.arange(len(order)), index=order)
+        rounds = rounds[rounds["sample"].isin(rank.index)]
+        placed = rounds.assign(row=rank[rounds["sample"]].to_numpy() // self.pool)
+        if self.pool == 1:
+            return placed.assign(num_rows=1, shown=placed[metric])
+        found = combined(placed, "row", "round")
+        if pooling == "mean":
+            return found.assign(shown=found[metric])
+        return found.assign(shown=extremes(placed, metric, "row", "round"))
+
+    def means(self, column: str) -> Array:
+        """Return the mean of a column over the samples of each row; NaN if unknown."""
+        row = np.arange(len(self.samples)) // self.pool
+        found: Array = self.samples[column].groupby(row).mean().to_numpy()
+        return found
+
+
+Order: TypeAlias = Literal["sample", "worst", "rounds", "reward", "group"]
+
+_LACKING = {"reward": "rewards", "group_id": "group_ids"}
+
+
+def ordered(
+    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
+) -> pd.DataFrame:
+    """Sort samples; equals stay in the order of their numbers.
+
+    Parameters
+    ----------
+    samples : DataFrame
+        One row a sample: `sample`, and what the order needs.
+    order : {"sample", "worst", "rounds", "reward", "group"}
+        By number; by size of the metric, largest first; by `num_rounds`, most first;
+        by `reward`, highest first; by `group_id`, in the order in which groups first
+        appear. What is NaN comes last. Or a list of samples, and none but these.
+    metric : str
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    FrameError
+        If there is no such order, the samples lack what it needs, or a list names one
+        that there is not, or one twice.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"sample": [0, 1, 2], "reward": [0.0, None, 1.0]})
+    >>> ordered(frame, "reward")["sample"].tolist()
+    [2, 0, 1]
+    """
+    match order:
+        case [*chosen]:
+            return _listed(samples, chosen)
+    columns = {"worst": metric, "rounds": "num_rounds", "group": "group_id"}
+    column = columns.get(order, order)
+    if order not in get_args(Order):
+        raise FrameError.build(
+            key="order",
+            expected=f"one of {list(get_args(Order))}",
+            found=repr(order),
+            advice="Leave it out for the order of the batch.",
+        )
+    if column not in samples:
+        raise FrameError.build(
+            key="order",
+            expected=f"a batch with `{_LACKING.get(column, column)}` for {order!r},"
+            f" or a round frame with `{column}`",
+            found="none",
+            advice="Choose another order, `worst` say.",
+        )
+    if order == "sample":
+        return samples.sort_values("sample", kind="stable")
+    if order == "group":
+        rank = samples["group_id"].map(_first_places(samples))
+    else:
+        rank = -samples[column].abs() if order == "worst" else -samples[column]
+    return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
+
+
+def _listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
+    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places] or _repeated(order)
+    if wrong:
+        raise FrameError.build(
+            key="order",
+            expected=f"each sample once, of {len(samples)}",
+            found=listed(wrong, len(wrong)),
+            advice="Name samples by their numbers.",
+        )
+    return samples.iloc[[places[one] for one in order]]
+
+
+def _repeated(order: Sequence[int]) -> list[int]:
+    return [one for one, num in Counter(order).items() if num > 1]
+
+
+def _first_places(samples: pd.DataFrame) -> dict[object, int]:
+    return {name: place for place, name in enumerate(samples["group_id"].unique())}
+
+
+def common_order(
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    pairs: pd.DataFrame,
+    order: Order,
+    metric: str = "mean_abs_diff",
+) -> tuple[list[int], list[int]]:
+    """Sort the samples of two batches so that pairs stand in the same places.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Samples of both, as `samples_of` gives them.
+    pairs : DataFrame
+        As `partners` gives them.
+    order : {"sample", "worst", "rounds", "reward", "group"}
+        As in `ordered`. A pair has the larger metric of its two samples, the larger
+        number of rounds, and number, reward and group of the first batch's.
+    metric : str
+
+    Returns
+    -------
+    baseline_samples, samples : list of int
+        All samples of either batch: pairs first, then those without a partner, which
+        are in the same order among themselves.
+
+    Raises
+    ------
+    FrameError
+        If there is no such order, or the samples lack what it needs.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from rounddiag.stats.partners import partners
+    >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
+    >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
+    >>> common_order(before, after, partners(["x", "y"], ["z", "x"]), "sample")
+    ([0, 1], [1, 0])
+    """
+    both = (before, pairs["baseline_sample"]), (after, pairs["sample"])
+    first, other = (frame.iloc[place].reset_index(drop=True) for frame, place in both)
+    larger = {
+        name: np.fmax(first[name].abs(), other[name].abs())
+        for name in {metric, "num_rounds"} & {*first.columns}
+    }
+    rank = ordered(first.assign(**larger), order, metric).index
+
+    def samples(frame: pd.DataFrame, paired: pd.DataFrame) -> list[int]:
+        alone = ordered(frame.drop(frame.index[paired["sample"]]), order, metric)
+        return [*paired.loc[rank, "sample"].tolist(), *alone["sample"].tolist()]
+
+    return samples(before, first), samples(after, other)

@@ -1,0 +1,420 @@
+"""Intervals by drawing whole clusters again: samples, or groups of samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from rounddiag.errors import FrameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from rounddiag._typing import Array
+    from rounddiag.core.measures import Measure
+
+
+# Fewer clusters than this do not say how far clusters differ.
+MIN_CLUSTERS = 5
+# Within so many standard errors of 0 the scale of signed values is about linear.
+_LINEAR_ERRORS = 4
+# What is too large for a float has no interval, and no warning.
+quiet = np.errstate(divide="ignore", invalid="ignore", over="ignore")
+
+
+@quiet
+def ratio_interval(
+    totals: Array, counts: Array, confidence: float = 0.95, *, is_signed: bool = False
+) -> tuple[float, float]:
+    r"""Give the interval of a mean over tokens whose samples are the clusters.
+
+    The mean is the ratio of two sums over clusters, :math:`m = \sum t_c / \sum n_c`.
+    Its variance is that of the residuals :math:`t_c - m n_c` (linearisation), carried
+    to a scale where heavy tails are nearer to symmetric (`Scale`), with `t` quantiles
+    of one degree of freedom less than there are clusters.
+
+    Parameters
+    ----------
+    totals, counts : ndarray, shape (num_clusters,)
+        Sum over each cluster's tokens, and their number.
+    confidence : float
+    is_signed : bool
+        Values can be negative.
+
+    Returns
+    -------
+    low, high : float
+        NaN where there are fewer than `MIN_CLUSTERS` clusters, the sum is not finite,
+        or it is not positive and should be.
+
+    References
+    ----------
+    W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
+    estimates) and 9A (clusters of unequal size).
+
+    Examples
+    --------
+    >>> low, high = ratio_interval(np.arange(1.0, 11.0), np.ones(10))
+    >>> round(low, 2), round(high, 2)
+    (3.71, 8.15)
+    """
+    if len(totals) < MIN_CLUSTERS or not has_mean(totals, is_signed=is_signed):
+        return float("nan"), float("nan")
+    mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
+    quantile = stdtrit(len(totals) - 1, (1 + confidence) / 2)
+    return Scale.of(error, is_signed=is_signed).around(mean, quantile * error)
+
+
+def has_mean(totals: Array, *, is_signed: bool) -> bool:
+    """Tell whether the sum is finite, and positive unless it is signed."""
+    total = totals.sum()
+    return bool(np.isfinite(total) and (is_signed or total > 0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    r"""The scale on which intervals reach as far to either side.
+
+    A mean of heavy-tailed values has a standard error in proportion to itself, so its
+    logarithm is nearer to symmetric. Values that can be negative have
+    :math:`\mathrm{arsinh}(m / h)` in its place: linear near 0, logarithmic far from it.
+
+    Attributes
+    ----------
+    linear : float
+        h; 0 for the logarithm.
+    """
+
+    linear: float
+
+    @classmethod
+    def of(cls, error: float, *, is_signed: bool) -> Scale:
+        """Choose the scale of a mean with this standard error.
+
+        Examples
+        --------
+        >>> Scale.of(0.5, is_signed=True)
+        Scale(linear=2.0)
+        """
+        return cls(_LINEAR_ERRORS * error if is_signed else 0.0)
+
+    def distances(self, means: Array, errors: Array, mean: float) -> Array:
+        """Return how many of its standard errors each mean is away from another."""
+        apart = np.abs(self._of(means) - self._of(mean))
+        found: Array = apart * np.hypot(self.linear, means) / errors
+        return found
+
+    def around(self, mean: float, reach: float) -> tuple[float, float]:
+        """Give the ends of an interval that reaches this far, in units at the mean.
+
+        Examples
+        --------
+        >>> low, high = Scale(0.0).around(2.0, 1.0)
+        >>> round(low, 3), round(high, 3)
+        (1.213, 3.297)
+        """
+        if reach == 0:
+            return float(mean), float(mean)
+        middle, part = self._of(mean), reach / np.hypot(self.linear, mean)
+        ends = middle - part, middle + part
+        low, high = self.linear * np.sinh(ends) if self.linear else np.exp(ends)
+        return float(low), float(high)
+
+    def _of(self, values: Any) -> Any:  # noqa: ANN401 an array or a number
+        return np.arcsinh(values / self.linear) if self.linear else np.log(values)
+
+
+def standard_error(totals: Array, counts: Array) -> float:
+    """Return the standard error of a ratio of sums over clusters.
+
+    Clusters without tokens are none.
+
+    Examples
+    --------
+    >>> standard_error(np.array([1.0, 3.0, 0.0]), np.array([1.0, 1.0, 0.0]))
+    1.0
+    """
+    num_clusters = np.count_nonzero(counts)
+    mean = totals.sum() / counts.sum()
+    squares = np.square(totals - mean * counts).sum()
+    scale = num_clusters / (num_clusters - 1)
+    return float(np.sqrt(scale * squares) / counts.sum())
+
+
+NUM_DRAWS = 999
+# Draws of fewer clusters cover as well, but can reach over orders of magnitude.
+MIN_DRAWN = 10
+# Where one cluster is most of the mean, draws without it would reach to infinity.
+_MOST_REACH = 2
+# Means whose draws are made together: a block of these stays in memory.
+_AT_ONCE = 64
+
+
+class Resampling:
+    r"""Draws of whole clusters, the same ones for every round of a batch.
+
+    One draw gives every round, so rounds can be compared within a draw. The interval is
+    the symmetric studentised bootstrap on a scale where heavy tails are nearer to
+    symmetric (`clustered.Scale`; the logarithm where values cannot be negative): how
+    far a draw's mean is from the mean, in units of the draw's own standard error, tells
+    how many standard errors the interval must reach. As draws have no tails that no
+    cluster shows, it reaches further by the ratio of the t quantile, of one degree of
+    freedom less than there are clusters, to the normal one: 9 % with 16, 2 % with 64.
+    It reaches at most twice as far as the t interval.
+
+    Measured by `tests/benchmarks/coverage.py` on heavy-tailed tokens with a lognormal
+    effect of the sample, 2000 batches a case: where intervals should cover 95 %, means
+    over tokens are covered in 93.2 to 95.3 % of rounds that 64 samples or more reach
+    (of all samples, or of the worse ones), means of sample means in 93.6 to 95.8 %,
+    means of signed values in 93.6 to 95.2 %. With 16 to 32 samples it is 92.5 to
+    93.3 %, 93.2 to 94.2 % and 92.3 to 93.3 %; with 10, 92.8, 94.5 and 92.7 %. With
+    fewer than 10 the draws are left: the t interval of 8 samples covers 85, 89 and
+    82 %.
+
+    Parameters
+    ----------
+    num_clusters : int
+    seed : int
+        The same seed gives the same draws.
+
+    Attributes
+    ----------
+    num_clusters : int
+    weights : ndarray of float, shape (NUM_DRAWS, num_clusters)
+        How often each draw has each cluster.
+
+    References
+    ----------
+    P. Hall, "The Bootstrap and Edgeworth Expansion", 1992, section 3.5 (symmetric
+    studentised intervals). A. C. Cameron, J. B. Gelbach and D. L. Miller,
+    "Bootstrap-based improvements for inference with clustered errors", 2008.
+    T. C. Hesterberg, "What Teachers Should Know about the Bootstrap", 2015 (intervals
+    widened for few units).
+
+    Examples
+    --------
+    >>> draws = Resampling(10, seed=0)
+    >>> low, high = draws.ratio_interval(np.arange(1.0, 11.0), np.ones(10))
+    >>> bool(low < 5.5 < high)
+    True
+    """
+
+    def __init__(self, num_clusters: int, seed: int = 0) -> None:
+        self.num_clusters = num_clusters
+        generator = np.random.default_rng(seed)
+        shares = np.full(max(num_clusters, 1), 1 / max(num_clusters, 1))
+        drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS)
+        self.weights = drawn.astype(np.float64)
+
+    def ratio_interval(
+        self,
+        totals: Array,
+        counts: Array,
+        confidence: float = 0.95,
+        *,
+        is_signed: bool = False,
+    ) -> tuple[float, float]:
+        """Give the interval of one mean, as `ratio_intervals` does of many."""
+        many = totals[None], counts[None]
+        (one,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
+        return one
+
+    @quiet
+    def ratio_intervals(
+        self,
+        totals: Array,
+        counts: Array,
+        confidence: float = 0.95,
+        *,
+        is_signed: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Give the intervals of means over tokens, sum of totals over sum of counts.
+
+        Parameters
+        ----------
+        totals, counts : ndarray, shape (num_means, num_clusters)
+            Sum over each cluster's tokens, and their number; 0 where a cluster has
+            none.
+        confidence : float
+        is_signed : bool
+            Values can be negative.
+
+        Returns
+        -------
+        list of (low, high)
+            `clustered.ratio_interval` where fewer than 10 clusters have tokens.
+        """
+        found = []
+        for start in range(0, len(totals), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            drawn = self._draws(totals[part], counts[part])
+            rows = zip(totals[part], counts[part], *drawn, strict=True)
+            found += [_interval(*row, confidence, is_signed=is_signed) for row in rows]
+        return found
+
+    def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
+        """Return the mean and its standard error of each draw, a row a mean."""
+        columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
+        # One product for many means: small ones take longer to begin than to do.
+        product = np.concatenate(columns) @ self.weights.T
+        total, count, tt, tc, cc, num = np.split(product, len(columns))
+        means = total / count
+        residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
+        return means, np.sqrt(residuals * num / (num - 1)) / count
+
+
+def _interval(
+    totals: Array,
+    counts: Array,
+    means: Array,
+    errors: Array,
+    confidence: float,
+    *,
+    is_signed: bool,
+) -> tuple[float, float]:
+    """Give the interval of one mean from the draws' means and standard errors."""
+    used = counts > 0
+    if is_few(counts) or not has_mean(totals, is_signed=is_signed):
+        return ratio_interval(
+            totals[used], counts[used], confidence, is_signed=is_signed
+        )
+    mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
+    scale = Scale.of(error, is_signed=is_signed)
+    distances = scale.distances(means, errors, mean)
+    # The draws that tell nothing, of one cluster only say, are left out.
+    known = distances[np.isfinite(distances)]
+    if len(known) == 0:
+        return float(mean), float(mean)
+    level = (1 + confidence) / 2
+    ratio = min(np.quantile(known, confidence) / ndtri(level), _MOST_REACH)
+    quantile = ratio * stdtrit(np.count_nonzero(used) - 1, level)
+    return scale.around(mean, quantile * error)
+
+
+def is_few(counts: Array) -> bool:
+    """Tell whether so few clusters have tokens that the mean hangs on some of them.
+
+    Their interval is not of draws, and covers less often than it should.
+    """
+    return int(np.count_nonzero(counts)) < MIN_DRAWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """What a mean is of, what counts alike in it, and how sure its interval should be.
+
+    Attributes
+    ----------
+    measure : Measure
+    weight : {"token", "sample"}
+        That of the measure where it has one.
+    ci : float
+        How often intervals should cover, between 0 and 1.
+    """
+
+    measure: Measure
+    weight: str
+    ci: float
+
+    def __post_init__(self) -> None:
+        if self.weight not in ("token", "sample"):
+            raise FrameError.build(
+                key="weight",
+                expected='"token" or "sample"',
+                found=repr(self.weight),
+                advice="Name what counts alike in a mean.",
+            )
+        if not 0 < self.ci < 1:
+            raise FrameError.build(
+                key="ci",
+                expected="a share between 0 and 1",
+                found=str(self.ci),
+                advice="Pass 0.95 for intervals that cover 95 %.",
+            )
+
+    def means(
+        self, parts: Sequence[tuple[Mapping[str, Array], Array]], draws: Resampling
+    ) -> list[dict[str, float]]:
+        """Return each part's mean, the ends of its interval, and if it is of few.
+
+        Parameters
+        ----------
+        parts : sequence of (runs, totals)
+            Of each run `sample`, `cluster` and `num_finite`, and the sum over its
+            finite tokens.
+        draws : Resampling
+            Of the clusters.
+        """
+        summed = [self._of_clusters(*part, draws.num_clusters) for part in parts]
+        shape = len(summed), draws.num_clusters
+        totals, counts = (
+            np.reshape([one[name] for one in summed], shape)
+            for name in ("totals", "counts")
+        )
+        signed = self.measure.is_signed
+        ends = draws.ratio_intervals(totals, counts, self.ci, is_signed=signed)
+        return [
+            {
+                "mean": one["mean"],
+                "ci_low": low,
+                "ci_high": min(high, self.measure.most),
+                "is_few": is_few(one["counts"]),
+            }
+            for one, (low, high) in zip(summed, ends, strict=True)
+        ]
+
+    def _of_clusters(
+        self, runs: Mapping[str, Array], totals: Array, num_clusters: int
+    ) -> dict[str, Any]:
+        """Return a mean, and what it is made of by cluster."""
+        counts, cluster = runs["num_finite"], runs["cluster"]
+        if (self.measure.weight or self.weight) == "sample":
+            totals, counts, cluster = _of_samples(runs, totals)
+        return {
+            "mean": totals.sum() / (counts.sum() or np.nan),
+            "totals": np.bincount(cluster, totals, num_clusters),
+            "counts": np.bincount(cluster, counts, num_clusters),
+        }
+
+
+def _of_samples(runs: Mapping[str, Array], totals: Array) -> tuple[Array, Array, Array]:
+    """Return the mean, the number of means (0 or 1), and the cluster of each sample."""
+    _, first, sample = np.unique(runs["sample"], return_index=True, return_inverse=True)
+    counts = np.bincount(sample, runs["num_finite"])
+    means = np.bincount(sample, totals) / np.maximum(counts, 1)
+    return means, np.sign(counts), runs["cluster"][first]
+
+
+# The mean of a round that fewer samples, or groups, reach hangs on some of them.
+FEW_SAMPLES = MIN_DRAWN
+
+
+def few_rows(means: pd.DataFrame) -> Array:
+    """Tell which rows are of few samples, or of few groups where groups are drawn.
+
+    Parameters
+    ----------
+    means : DataFrame
+        With `is_few`; without it, rows are judged by `num_samples`.
+
+    Returns
+    -------
+    ndarray of bool, one per row
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> few_rows(pd.DataFrame({"num_samples": [64, 9]}))
+    array([False,  True])
+    >>> few_rows(pd.DataFrame({"num_samples": [64, 9], "is_few": [True, True]}))
+    array([ True,  True])
+    """
+    if "is_few" in means:
+        return means["is_few"].to_numpy(dtype=bool)
+    found: Array = means["num_samples"].to_numpy() < FEW_SAMPLES
+    return found

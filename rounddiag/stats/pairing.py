@@ -1,0 +1,230 @@
+"""Which samples of two batches are the same ones: those of the same id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.core.scores import told
+from rounddiag.schema import ROUNDS, mean_column
+from rounddiag.stats.worst import worst_cells, worst_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def places_of(ids: Sequence[str] | None) -> dict[str, int]:
+    """Say which sample has each id; an id of several samples names none.
+
+    Examples
+    --------
+    >>> places_of(["x", "y", "x"])
+    {'y': 1}
+    """
+    once = {name for name, num in Counter(ids or ()).items() if num == 1}
+    return {name: place for place, name in enumerate(ids or ()) if name in once}
+
+
+def shared_ids(
+    before: Mapping[str, int], after: Mapping[str, int], num_smaller: int
+) -> list[str]:
+    """Return the ids that two batches share, in the order of the first.
+
+    Parameters
+    ----------
+    before, after : mapping of str to int
+        As `places_of` gives them.
+    num_smaller : int
+        How many samples the smaller batch has.
+
+    Returns
+    -------
+    list of str
+        None where they are fewer than half of the smaller batch's samples: ids that
+        agree by accident make no pairs.
+    """
+    shared = [name for name in before if name in after]
+    return shared if 2 * len(shared) >= num_smaller else []
+
+
+def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.DataFrame:
+    """Pair the samples of two batches by their ids.
+
+    Parameters
+    ----------
+    before, after : sequence of str, optional
+        `Batch.sample_ids` of the first batch, and of the one compared with it.
+
+    Returns
+    -------
+    DataFrame
+        `sample_id, baseline_sample, sample`: one row a pair, by the number in the first
+        batch and in the other; in the order of the first. None where fewer than half of
+        the smaller batch's samples are in both.
+
+    Examples
+    --------
+    >>> partners(["x", "y", "z"], ["z", "x"])
+      sample_id  baseline_sample  sample
+    0         x                0       1
+    1         z                2       0
+    """
+    first, other = places_of(before), places_of(after)
+    num_smaller = min(len(before or ()), len(after or ()))
+    rows = [
+        (name, first[name], other[name])
+        for name in shared_ids(first, other, num_smaller)
+    ]
+    columns = {"sample_id": "object", "baseline_sample": "int32", "sample": "int32"}
+    return pd.DataFrame(rows, columns=[*columns]).astype(columns)
+
+
+# What a frame of differences says that they are of.
+METRIC = "metric"
+
+
+def paired_cells(
+    before: pd.DataFrame,
+    after: pd.DataFrame,
+    pairs: pd.DataFrame,
+    metric: str = "mean_abs_diff",
+) -> pd.DataFrame:
+    """Return the rounds that both samples of a pair have, and what they differ by.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Round frames of the first batch, and of the one compared with it.
+    pairs : DataFrame
+        As `partners` gives them.
+    metric : str
+        A column of both.
+
+    Returns
+    -------
+    DataFrame
+        The rows of `after` whose round the partner has too, with `sample_id,
+        baseline_sample, num_baseline_tokens`, the metric of the first batch as
+        `baseline_mean`, and the `difference` from it, positive where it is larger than
+        in the first batch, in the metric's unit; NaN where either is.
+        `attrs["metric"]` says of what.
+
+    Raises
+    ------
+    FrameError
+        If a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from rounddiag.stats.partners import partners
+    >>> before = pd.DataFrame(
+    ...     {"sample": [0], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.25]}
+    ... )
+    >>> after = before.assign(mean_abs_diff=1.0)
+    >>> paired_cells(before, after, partners(["x"], ["x"]))["difference"].tolist()
+    [0.75]
+    """
+    metric = mean_column(metric)
+    for frame in (before, after):
+        ROUNDS.require(frame.columns, *ROUNDS.keys, "num_tokens", metric)
+    first = before[["sample", "round", "num_tokens", metric]].rename(
+        columns={
+            "sample": "baseline_sample",
+            "num_tokens": "num_baseline_tokens",
+            metric: "baseline_mean",
+        }
+    )
+    own = after.drop(columns="sample_id", errors="ignore")
+    found = own.merge(pairs, on="sample").merge(first, on=["baseline_sample", "round"])
+    found["difference"] = found[metric] - found["baseline_mean"]
+    found.attrs[METRIC] = metric
+    return told(found, after)
+
+
+_SAID = ("num_tokens", "baseline_mean", "mean", "difference", "low")
+
+
+def worst_differences(
+    before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame, num: int = 20
+) -> dict[str, pd.DataFrame]:
+    r"""Return the rounds and samples that surely differ most, the most first.
+
+    Means :math:`m_0, m_1` with the lower bounds :math:`l_0, l_1` that `worst_cells` and
+    `worst_samples` give them are ordered by a lower bound of the size of their
+    difference, :math:`|m_1 - m_0| - \sqrt{(m_0 - l_0)^2 + (m_1 - l_1)^2}`: batches are
+    taken as independent, so what a pair has in common makes it too low. Where it is not
+    above 0, by the size itself.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Token frames of the first batch, and of the one compared with it.
+    pairs : DataFrame
+        As `partners` gives them.
+    num : int
+        How many of each at most.
+
+    Returns
+    -------
+    dict of DataFrame
+        `rounds` and `samples` whose means differ, which have at least 20 finite diffs
+        in both batches unless none of a batch has: `sample_id, baseline_sample,
+        sample`, `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and
+        `mean` of |diff|, `difference` and `low`, in nats.
+
+    Raises
+    ------
+    FrameError
+        If a column is missing.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> from rounddiag.stats.partners import partners
+    >>> batches = [
+    ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
+    ... ]
+    >>> pairs = partners(*(batch.sample_ids for batch in batches))
+    >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
+    >>> found["samples"][["sample", "difference"]].round(3)
+       sample  difference
+    0      13       0.059
+    """
+    kinds = {"rounds": worst_cells, "samples": worst_samples}
+    found = {}
+    for name, worst in kinds.items():
+        first, other = (worst(frame, num=len(frame)) for frame in (before, after))
+        found[name] = _worst_of(first, other, pairs).head(num).reset_index(drop=True)
+    return found
+
+
+def _worst_of(
+    before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame
+) -> pd.DataFrame:
+    """Join means of pairs, and order them by the lower bound of their difference."""
+    keys = [name for name in ("round",) if name in before]
+    first, other = (
+        frame.rename(columns={"mean_abs_diff": "mean"}).assign(
+            square=np.square(frame["mean_abs_diff"] - frame["low"])
+        )[["sample", *keys, "num_tokens", "mean", "square"]]
+        for frame in (before, after)
+    )
+    found = other.merge(pairs, on="sample").merge(
+        first.rename(columns={"sample": "baseline_sample"}),
+        on=["baseline_sample", *keys],
+        suffixes=("", "_of_baseline"),
+    )
+    difference = found["mean"] - found["mean_of_baseline"]
+    reach = np.sqrt(found["square"] + found["square_of_baseline"])
+    found = found.assign(
+        baseline_mean=found["mean_of_baseline"],
+        difference=difference,
+        low=difference.abs() - reach,
+    )
+    columns = ["sample_id", "baseline_sample", "sample", *keys, *_SAID]
+    rank = np.lexsort((-difference.abs(), -found["low"].clip(lower=0)))
+    return found.iloc[rank].loc[difference != 0, columns]

@@ -1,0 +1,102 @@
+"""The mismatch by what tokens are for: thought, action, coordinates, syntax."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.batch.batch import need_batch
+from rounddiag.core import round_and_token_frames, token_roles
+from rounddiag.core.measures import measure_of
+from rounddiag.core.scores import told
+from rounddiag.stats.cells import cell_means
+from rounddiag.stats.grouping import split_by
+from rounddiag.stats.inputs import clusters_of, fair_part, measured
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.text.roles import Tagger
+
+
+FIRST, LAST = "first of a round", "last of a round"
+
+
+def role_means(
+    batch: Batch,
+    *,
+    tagger: Tagger | None = None,
+    metric: str = "abs_diff",
+    by: str | None = None,
+) -> pd.DataFrame:
+    """Return mean |diff|, or another metric, by what tokens are for, with intervals.
+
+    Parameters
+    ----------
+    batch : Batch
+        With a tokenizer. Of a file that holds the worst samples beside drawn ones,
+        those drawn count.
+    tagger : callable, optional
+        From the text of a round to stretches (start, stop, role) of it;
+        `rounddiag.text.tag_actions` where left out.
+    metric : str
+        What is averaged, as in `round_summary`.
+    by : str, optional
+        A column of samples or rounds: a row for each of its values.
+
+    Returns
+    -------
+    DataFrame
+        One row a role that a token has, and the first and the last token of all rounds
+        as two more: `role`, `overlaps` (True for these two, which are counted among
+        the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
+        `ci_low`, `ci_high`, in the unit of the metric, `is_few`; `by` comes after the
+        role.
+
+    Raises
+    ------
+    FrameError
+        If the batch has no tokenizer, was redacted, or an option is none.
+    BatchError
+        If it is no Batch.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> found = role_means(rd.load("sample_data/healthy.parquet"))
+    >>> found[["role", "num_tokens"]].iloc[[0, -1]]
+                  role  num_tokens
+    0          thought        2061
+    8  last of a round         264
+    """
+    need_batch(batch)
+    batch, measure = fair_part(batch), measure_of(metric)
+    roles = token_roles(batch, tagger)
+    rounds, tokens = round_and_token_frames(batch, measure.more)
+    values, sample = measured(tokens, measure), tokens["sample"].to_numpy()
+    split = None if by is None else split_by(batch, tokens, by)
+    cluster = clusters_of(batch)
+
+    def means(role: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
+        cell = role if split is None else split.codes[at] * len(names) + role
+        found = cell_means(values[at], cell, sample[at], cluster, measure=measure)
+        parts, index = np.divmod(found.pop("cell").to_numpy(), len(names))
+        found.insert(0, "role", np.array(names, dtype=object)[index])
+        if split is not None:
+            split.tell(found, parts, place=1)
+        return found
+
+    num = rounds["num_tokens"].to_numpy()
+    begins = np.cumsum(num) - num
+    of_roles = means(roles.codes.astype(np.int64), [*roles.categories], slice(None))
+    ends = [
+        means(np.zeros_like(at), [name], at)
+        for name, at in ((FIRST, begins), (LAST, begins + num - 1))
+    ]
+    found = pd.concat([of_roles, *ends], ignore_index=True)
+    found.insert(
+        1 if split is None else 2, "overlaps", np.arange(len(found)) >= len(of_roles)
+    )
+    return told(found, batch)

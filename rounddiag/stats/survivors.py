@@ -1,0 +1,176 @@
+"""Who is still there: the samples that reach a round, measured at earlier rounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.batch import Batch
+from rounddiag.core import round_frame, rounds_of_tokens
+from rounddiag.stats.grouping import each, parts_of_cohorts
+from rounddiag.stats.inputs import fair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+    r"""Divide the change since round 0 into who is left and what became of them.
+
+    Later rounds are reached by fewer samples, and by other ones: long trajectories.
+    With :math:`m_k` the mean |diff| at round k, and :math:`m_0^{(k)}` that at round 0
+    of the samples that reach k,
+
+    .. math:: m_k - m_0 = (m_0^{(k)} - m_0) + (m_k - m_0^{(k)})
+
+    the first part is composition, the second the change within samples. Means are over
+    tokens whose diff is finite.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame.
+
+    by : str, optional
+        A column that divides samples, each part with a round 0 of its own; it comes
+        first.
+
+    Returns
+    -------
+    DataFrame
+        One row a round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
+        the samples that reach the round, at round 0), and `change`, which is
+        `composition + within` exactly. In nats; NaN where a mean has no finite diff.
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column, or `by` does not divide samples.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame(
+    ...     {"sample": [0, 1, 1], "round": [0, 0, 1], "diff": [0.25, 0.75, 1.0]}
+    ... )
+    >>> survivors(frame)[["round", "change", "composition", "within"]]
+       round  change  composition  within
+    0      0     0.0         0.00    0.00
+    1      1     0.5         0.25    0.25
+    """
+    return _of_parts(data, by, _survivors)
+
+
+def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
+    grid = _Grid(rounds)
+    numbers = range(grid.num_rounds)
+    means = np.array([grid.mean(k, k) for k in numbers], dtype=np.float64)
+    first = np.array([grid.mean(k, 0) for k in numbers], dtype=np.float64)
+    composition, within = first - means[:1], means - first
+    return pd.DataFrame(
+        {
+            "round": np.arange(grid.num_rounds, dtype=np.int32),
+            "num_samples": np.array([*map(grid.num_samples, numbers)], dtype=np.int64),
+            "mean_abs_diff": means,
+            "first_mean_abs_diff": first,
+            "change": composition + within,
+            "composition": composition,
+            "within": within,
+        }
+    )
+
+
+def cohorts(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
+    """Return each cohort's mean |diff| at every round up to the one that defines it.
+
+    Parameters
+    ----------
+    data : Batch or DataFrame
+        A batch, or a token frame.
+    by : str, optional
+        A column that divides samples; it comes first.
+
+    Returns
+    -------
+    DataFrame
+        One row a cohort and round: `reached` (the cohort is the samples that reach this
+        round), `round`, `num_samples`, `mean_abs_diff` in nats.
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column, or `by` does not divide samples.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame(
+    ...     {"sample": [0, 1, 1], "round": [0, 0, 1], "diff": [0.25, 0.75, 1.0]}
+    ... )
+    >>> cohorts(frame)
+       reached  round  num_samples  mean_abs_diff
+    0        0      0            2           0.50
+    1        1      0            1           0.75
+    2        1      1            1           1.00
+    """
+    return _of_parts(data, by, _cohorts)
+
+
+def _cohorts(rounds: pd.DataFrame) -> pd.DataFrame:
+    grid = _Grid(rounds)
+    rows = [
+        (reached, earlier, grid.num_samples(reached), grid.mean(reached, earlier))
+        for reached in range(grid.num_rounds)
+        for earlier in range(reached + 1)
+    ]
+    names = ["reached", "round", "num_samples", "mean_abs_diff"]
+    return pd.DataFrame(rows, columns=names).astype(
+        dict(zip(names, ("int32", "int32", "int64", "float64"), strict=True))
+    )
+
+
+def _of_parts(
+    data: Batch | pd.DataFrame,
+    by: str | None,
+    statistic: Callable[[pd.DataFrame], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return the statistic of each part that `by` divides the samples into."""
+    data = fair(data)
+    rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
+    return each(rounds, parts_of_cohorts(data, rounds, by), statistic)
+
+
+class _Grid:
+    """Sums and counts of |diff| by round and sample; later rounds have fewer samples.
+
+    Samples are in descending order of their number of rounds, so that those that reach
+    a round are the first ones.
+    """
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        index = frame["round"].to_numpy()
+        samples, sample = np.unique(frame["sample"].to_numpy(), return_inverse=True)
+        last = np.full(len(samples), -1, dtype=np.int64)
+        np.maximum.at(last, sample, index)
+        place = np.argsort(np.argsort(-last, kind="stable"))
+        self.num_rounds = int(index.max(initial=-1)) + 1
+        self._reach = np.array([(last >= k).sum() for k in range(self.num_rounds)])
+        num = (frame["num_tokens"] - frame["num_nonfinite"]).to_numpy(dtype=np.float64)
+        totals = np.where(num > 0, frame["mean_abs_diff"].to_numpy(), 0) * num
+        shape = self.num_rounds, len(samples)
+        cell = index.astype(np.int64) * shape[1] + place[sample]
+        # Added up: the rows of one round need not stand together in a token frame.
+        self._counts, self._totals = (
+            np.bincount(cell, part, shape[0] * shape[1]).reshape(shape)
+            for part in (num, totals)
+        )
+
+    def num_samples(self, reached: int) -> int:
+        """Return how many samples reach a round."""
+        return int(self._reach[reached])
+
+    def mean(self, reached: int, at: int) -> float:
+        """Return the mean at one round of the samples that reach another."""
+        count = self._counts[at, : self._reach[reached]].sum()
+        total = self._totals[at, : self._reach[reached]].sum()
+        return float(total / count) if count else float("nan")

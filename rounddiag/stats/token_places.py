@@ -1,0 +1,166 @@
+"""Where the first token of each round stands, counted in many ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from rounddiag.errors import FrameError
+from rounddiag.schema import PLACES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+
+By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
+
+# Stands for the place of a round before which there is nothing to count from.
+NOWHERE = -1
+
+
+def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
+    """Return the place of each round's first token.
+
+    Parameters
+    ----------
+    batch : Batch
+    rounds : DataFrame
+        Its round frame.
+    by : str
+        As `stats.positions` has it.
+
+    Returns
+    -------
+    ndarray of int64, one per row
+        `NOWHERE` for a round before the first screenshot of its sample, if they are
+        counted from screenshots.
+
+    Raises
+    ------
+    FrameError
+        If the batch does not know what `by` asks for.
+    """
+    check_by(by)
+    start = rounds["start"].to_numpy(np.int64)
+    match by:
+        case "round":
+            return np.zeros_like(start)
+        case "end":
+            return rounds["num_tokens"].to_numpy(np.int64) - 1
+        case "response":
+            return start
+        case "context":
+            return start + _prompt_lengths(batch)[rounds["sample"]]
+        case "image":
+            return _since_last(batch, rounds["sample"].to_numpy(np.int64), start)
+        case "images":
+            return num_seen(batch, rounds)
+
+
+def check_by(by: str) -> None:
+    """Raise a FrameError unless there is such a place."""
+    if by not in PLACES:
+        raise FrameError.build(
+            key="by",
+            expected=f"one of {list(PLACES)}",
+            found=repr(by),
+            advice="Choose what tokens are counted from.",
+        )
+
+
+def _prompt_lengths(batch: Batch) -> Array:
+    if batch.prompt_offsets is None:
+        raise _unknown(
+            by="context",
+            expected="a batch with `prompt_ids`",
+            found="a batch without them",
+        )
+    lengths: Array = np.diff(batch.prompt_offsets.cpu().numpy())
+    return lengths
+
+
+def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
+    """Return how far each round is behind where the last screenshot began."""
+    shots = _screenshots(batch, "image")
+    positions = [position for _, position, _ in shots]
+    if None in positions:
+        raise _unknown(
+            by="image",
+            expected="screenshots whose `position` is known",
+            found=f"{positions.count(None)} of {len(shots)} without it",
+        )
+    shown = np.array([index for index, _, _ in shots], dtype=np.int64)
+    began = np.array(positions, dtype=np.int64)
+    order = np.lexsort((began, shown))
+    shown, began = shown[order], began[order]
+    lowest = int(began.min(initial=0))
+    span = int(max(began.max(initial=0), start.max(initial=0))) - lowest + 1
+    keys, wanted = shown * span + began - lowest, sample * span + start - lowest
+    last = np.searchsorted(keys, wanted, side="right") - 1
+    found = (last >= 0) & (np.append(shown, -1)[last] == sample)
+    return np.where(found, start - np.append(began, 0)[last], NOWHERE)
+
+
+def num_seen(
+    batch: Batch, rounds: Mapping[str, Array] | pd.DataFrame, *, by: str = "images"
+) -> Array:
+    """Return how many screenshots of its sample were shown before each round.
+
+    Parameters
+    ----------
+    batch : Batch
+    rounds : mapping or DataFrame
+        Each one's `sample` and `round`.
+    by : str
+        What the user calls that.
+
+    Raises
+    ------
+    FrameError
+        If the batch does not know.
+    """
+    shots = _screenshots(batch, by)
+    # Of those with a position, no round follows where none is named.
+    num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)
+    if num_unknown:
+        raise _unknown(
+            by=by,
+            expected="screenshots whose `round` is known",
+            found=f"{num_unknown} of {len(shots)} without it",
+        )
+    pairs = [(index, before) for index, _, before in shots if before is not None]
+    shown, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    sample, index = (np.asarray(rounds[k], np.int64) for k in ("sample", "round"))
+    span = int(max(before.max(initial=0), index.max(initial=0))) + 1
+    keys = np.sort(shown * span + before)
+    upto = np.searchsorted(keys, sample * span + index, side="right")
+    num_seen: Array = upto - np.searchsorted(keys, sample * span)
+    return num_seen
+
+
+def _screenshots(batch: Batch, by: str) -> list[tuple[int, int | None, int | None]]:
+    """Return the sample, the position and the round of every screenshot."""
+    if batch.images is None:
+        raise _unknown(
+            by=by, expected="a batch with screenshots", found="a batch without them"
+        )
+    return [
+        (index, shot.position, shot.round)
+        for index, shots in enumerate(batch.images)
+        for shot in shots
+    ]
+
+
+def _unknown(*, by: str, expected: str, found: str) -> FrameError:
+    return FrameError.build(
+        key="by",
+        expected=f"{expected} for by={by!r}",
+        found=found,
+        advice="Choose another one.",
+    )

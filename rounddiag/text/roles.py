@@ -1,0 +1,94 @@
+"""What a token is for: thought, action, coordinates, typed text, syntax."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from rounddiag.text.action_spans import tag_actions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.text.action_spans import Stretch
+
+    Tagger: TypeAlias = Callable[[str], Iterable[Stretch]]
+
+
+ROLES = (
+    "thought",
+    "action",
+    "coordinates",
+    "typed text",
+    "syntax",
+    "special",
+    "other",
+)
+
+
+def roles(
+    pieces: Sequence[str],
+    *,
+    starts: Sequence[int] | Array = (),
+    special: Collection[str] = (),
+    tagger: Tagger | None = None,
+) -> list[str]:
+    """Say of each token what it is for, by the first character that can be seen.
+
+    Parameters
+    ----------
+    pieces : sequence of str
+        As `rounddiag.text.pieces` gives them.
+    starts : sequence of int, optional
+        Indices of `pieces` where another round begins; each is tagged by itself.
+    special : collection of str
+        Pieces that are special tokens; the tagger does not see them.
+    tagger : callable, optional
+        Gives (start, stop, role) stretches of a round's text; `tag_actions` where left
+        out. Where it gives none, the role is `other`; a later stretch wins.
+
+    Returns
+    -------
+    list of str
+        One per token: `special`, or what the tagger says.
+
+    Examples
+    --------
+    >>> roles(["so ", "click", "(", "12", ")", "<end>"], special={"<end>"})
+    ['thought', 'action', 'syntax', 'coordinates', 'syntax', 'special']
+    """
+    known = list(dict.fromkeys(pieces))
+    index = {piece: i for i, piece in enumerate(known)}
+    kind = np.fromiter(map(index.__getitem__, pieces), np.int64, len(pieces))
+    seen = ["" if piece in special else piece for piece in known]
+    sizes = np.array([len(piece) for piece in seen], dtype=np.int64)[kind]
+    first = np.array([_first_visible(piece) for piece in seen], dtype=np.int64)[kind]
+    found = np.empty(len(pieces), dtype=object)
+    for begin, stop in pairwise(np.unique([0, *starts, len(pieces)]).tolist()):
+        size = sizes[begin:stop]
+        places = np.maximum(np.cumsum(size) - size + first[begin:stop], 0)
+        text = "".join(map(seen.__getitem__, kind[begin:stop].tolist()))
+        found[begin:stop] = _by_character(text, tagger or tag_actions)[places]
+    is_special = np.array([piece in special for piece in known], dtype=bool)
+    found[is_special[kind]] = "special"
+    return found.tolist()
+
+
+def _first_visible(piece: str) -> int:
+    """Return where a piece's first visible character stands; 0 without one.
+
+    The rest of a character that several tokens make is empty: it is the one before.
+    """
+    blank = len(piece) - len(piece.lstrip())
+    return blank if blank < len(piece) else min(len(piece), 1) - 1
+
+
+def _by_character(text: str, tagger: Tagger) -> Array:
+    """Return the role of each character, and one behind the last: `other`."""
+    found = np.full(len(text) + 1, "other", dtype=object)
+    for start, stop, name in tagger(text):
+        found[slice(*slice(start, stop).indices(len(text)))] = name
+    return found

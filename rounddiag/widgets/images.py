@@ -1,0 +1,252 @@
+"""A sample's screenshots: small ones for a strip, one in full, and whose they are."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.figures._parts.data import check_sample
+from rounddiag.vision import PatchScreenshot, parse_action
+from rounddiag.vision.screenshots import as_jpeg
+from rounddiag.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from PIL.Image import Image
+
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Action, Screenshot
+    from rounddiag.vision.actions.action import Point, Size
+
+
+_SMALL = 160  # pixels wide
+_WIDE = 2560
+_NUM_BYTES = 4 << 20  # what may travel as PNG
+
+
+def last_seen(shots: Sequence[Screenshot], num_rounds: int) -> list[int | None]:
+    """Return which picture the model saw last before it wrote each round.
+
+    Examples
+    --------
+    >>> from rounddiag.vision import EncodedScreenshot
+    >>> shots = [EncodedScreenshot(data=b"", round=at) for at in (0, 2, 2, None)]
+    >>> last_seen(shots, 4)
+    [0, 0, 2, 2]
+    """
+    found: list[int | None] = [None] * num_rounds
+    for index, shot in enumerate(shots):
+        if shot.round is not None and 0 <= shot.round < num_rounds:
+            found[shot.round] = index
+    return [*accumulate(found, _latest)]
+
+
+def _latest(before: int | None, new: int | None) -> int | None:
+    return before if new is None else new
+
+
+def thumbnails(
+    batch: Batch, sample: int, indices: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
+    """Return small pictures of what a sample was shown.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+    indices : sequence of int, optional
+        Which of its screenshots, from 0; all when left out. A number that there is none
+        of is left out.
+
+    Returns
+    -------
+    list of dict
+        One a screenshot: `index`; `round`, the first one after it; `position` of its
+        first image token; `width` and `height` of the original; `jpeg`, bytes, at most
+        160 pixels wide. One that cannot be shown has `error` in place of those three.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> (first, *_) = thumbnails(batch, sample=0)
+    >>> first["round"], first["width"], first["height"]
+    (0, 448, 336)
+    """
+    shots = dict(enumerate(_shots(batch, sample)))
+    wanted = shots if indices is None else [at for at in indices if at in shots]
+    return [_thumbnail(index, shots[index]) for index in wanted]
+
+
+def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
+    """Return one screenshot in full, at most 2560 pixels wide.
+
+    Parameters
+    ----------
+    batch : Batch
+    sample : int
+    index : int
+        Which of the sample's screenshots, from 0.
+
+    Returns
+    -------
+    dict
+        `bytes` and their `mime` type: PNG where the picture is stored as such, or not
+        encoded, and has at most 4 MB, else JPEG; `width` and `height` of the original.
+        Of one that cannot be shown only `error`.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample or screenshot.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> picture(batch, sample=0, index=0)["mime"]
+    'image/png'
+    """
+    shots = _shots(batch, sample)
+    if not 0 <= index < len(shots):
+        raise FrameError.build(
+            key="index",
+            expected=f"a screenshot below {len(shots)} of sample {sample}",
+            found=str(index),
+            advice="Count the sample's screenshots from 0.",
+        )
+    return _unless_broken(shots[index], _full)
+
+
+def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:
+    check_sample(sample, batch.num_samples)
+    return () if batch.images is None else batch.images[sample]
+
+
+def _thumbnail(index: int, shot: Screenshot) -> dict[str, Any]:
+    known = {"index": index, "round": shot.round, "position": shot.position}
+    return known | _unless_broken(shot, _small)
+
+
+def _unless_broken(
+    shot: Screenshot, encoded: Callable[[Screenshot, Image], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a picture's size and what it is encoded to, or why there is none."""
+    try:
+        full = shot.image()
+        return {"width": full.width, "height": full.height, **encoded(shot, full)}
+    except Exception as error:  # noqa: BLE001 any kind of picture, broken in any way
+        return {"error": printable(error)}
+
+
+def _small(_: Screenshot, full: Image) -> dict[str, Any]:
+    return {"jpeg": as_jpeg(full, (_SMALL, full.height))}
+
+
+def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
+    is_lossless = full.format in (None, "PNG")
+    data = shot.png() if is_lossless and full.width <= _WIDE else b""
+    if 0 < len(data) <= _NUM_BYTES:
+        return {"mime": "image/png", "bytes": data}
+    return {"mime": "image/jpeg", "bytes": as_jpeg(full, (_WIDE, full.height))}
+
+
+_MAX_LABEL = 40  # characters: what a thumbnail has room for
+_MAX_TEXT = 400  # of what was typed, on the screenshot
+# What points count in that have no need of a picture.
+_SHARES = ("unit", "thousand")
+
+
+def actions_of(
+    texts: Sequence[str], shots: Sequence[Screenshot | None]
+) -> list[dict[str, Any]]:
+    """Read the action of each round.
+
+    Parameters
+    ----------
+    texts : sequence of str, one a round
+    shots : sequence of Screenshot or None, one a round
+        The picture that the model saw last before it wrote.
+
+    Returns
+    -------
+    list of dict
+        `kind`; `label`, short and of one line; `point` and `end_point`, as shares of
+        the picture's width and height, None where they are not known or fall outside of
+        it; `direction`; `text`, what was typed, at most 400 characters of it.
+
+    Examples
+    --------
+    >>> (found,) = actions_of(["click(start_box='<point>500 250</point>')"], [None])
+    >>> found["label"], found["point"]
+    ('click (500, 250)', (0.5, 0.25))
+    """
+    actions = [parse_action(text) for text in texts]
+    return [
+        {
+            "kind": action.kind,
+            "label": label_of(action),
+            "point": _share(action, action.on, shot),
+            "end_point": _share(action, action.end_on, shot),
+            "direction": action.direction,
+            "text": action.text and action.text[:_MAX_TEXT],
+        }
+        for action, shot in zip(actions, shots, strict=True)
+    ]
+
+
+def label_of(action: Action) -> str:
+    """Name an action in a few words, on one line.
+
+    Examples
+    --------
+    >>> label_of(parse_action("scroll(down)")), label_of(parse_action("type('a b')"))
+    ('scroll down', 'type "a b"')
+    """
+    if action.kind == "unknown":
+        return "no action found"
+    words = [action.kind.replace("_", " "), action.variant]
+    if action.kind == "click":  # "right click", but "finished success"
+        words.reverse()
+    words += [action.direction, "+".join(action.keys), _where(action)]
+    if action.kind == "wait" and action.amount is not None:
+        words.append(f"{action.amount:g} s")
+    if action.text:
+        words.append(f'"{action.text}"')
+    label = printable(" ".join(filter(None, words))[: _MAX_LABEL + 1])
+    return label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL - 1]}…"
+
+
+def _where(action: Action) -> str:
+    points = [point for point in (action.point, action.end_point) if point is not None]
+    return " to ".join(f"({x:.6g}, {y:.6g})" for x, y in points)
+
+
+def _share(
+    action: Action, on: Callable[[Size], Point | None], shot: Screenshot | None
+) -> Point | None:
+    """Return a point as shares of the picture."""
+    size = (1, 1) if action.coordinates in _SHARES else _counted_in(action, shot)
+    found = on(size) if size and min(size) > 0 else None
+    if size is None or found is None:
+        return None
+    x, y = found[0] / size[0], found[1] / size[1]
+    return (x, y) if 0 <= x <= 1 and 0 <= y <= 1 else None
+
+
+def _counted_in(action: Action, shot: Screenshot | None) -> Size | None:
+    """Return the size of the picture that an action's pixels are of, if known."""
+    is_rebuilt = isinstance(shot, PatchScreenshot)  # the screen had another size
+    if shot is None or (is_rebuilt and action.coordinates == "original"):
+        return None
+    try:
+        return shot.seen_size or shot.size
+    except RounddiagError:
+        return None

@@ -1,0 +1,92 @@
+"""A notebook is made for a file once, and nothing is ever written over."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from rounddiag.cli.lab import notebook_for
+
+from rounddiag.errors import RounddiagError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Path:
+    """A file with a name that tries to break out of the code that loads it."""
+    file = tmp_path / "data" / 'it\'s "so" {name}.pkl'
+    file.parent.mkdir()
+    file.touch()
+    return file
+
+
+def test_the_notebook_is_valid_and_loads_the_file(batch: Path, tmp_path: Path) -> None:
+    notebook = notebook_for(batch, tmp_path)
+    assert notebook == tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
+    content = nbformat.read(notebook, as_version=4)
+    nbformat.validate(content)
+    assert content.metadata.kernelspec.name == "python3"
+    assert f"rd.load({str(batch)!r})" in content.cells[1].source
+
+
+def test_every_code_cell_compiles(batch: Path, tmp_path: Path) -> None:
+    cells = nbformat.read(notebook_for(batch, tmp_path), as_version=4).cells
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert [compile(source, "cell", "exec") is None for source in sources] == [
+        False
+    ] * 4
+
+
+def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(
+    batch: Path, tmp_path: Path
+) -> None:
+    notebook = notebook_for(batch, tmp_path)
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    content["cells"] = []
+    notebook.write_text(json.dumps(content), encoding="utf-8")
+    assert notebook_for(batch, tmp_path) == notebook
+    assert json.loads(notebook.read_text(encoding="utf-8"))["cells"] == []
+
+
+def test_another_file_of_that_name_gets_another_notebook(
+    batch: Path, tmp_path: Path
+) -> None:
+    first = notebook_for(batch, tmp_path)
+    other = tmp_path / batch.name
+    other.touch()
+    second = notebook_for(other, tmp_path)
+    assert second.name == f"{batch.stem}_2.ipynb"
+    assert notebook_for(batch, tmp_path) == first
+    assert notebook_for(other, tmp_path) == second
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"metadata": null}', "\x00"])
+def test_a_file_of_somebody_else_is_left_alone(
+    batch: Path, tmp_path: Path, content: str
+) -> None:
+    taken = tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
+    taken.parent.mkdir()
+    taken.write_text(content)
+    assert notebook_for(batch, tmp_path).name == f"{batch.stem}_2.ipynb"
+    assert taken.read_text() == content
+
+
+def test_a_notebook_is_opened_as_it_is(tmp_path: Path) -> None:
+    notebook = tmp_path / "mine.ipynb"
+    notebook.write_text("{}")
+    assert notebook_for(notebook, tmp_path) == notebook
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.ipynb"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    message = (
+        f"{tmp_path / 'x.pkl'}: expected a saved batch or a notebook; found no such "
+        "file. Check the path."
+    )
+    with pytest.raises(RounddiagError, match=f"^{re.escape(message)}$"):
+        notebook_for(tmp_path / "x.pkl", tmp_path)
