@@ -8,25 +8,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def count(number: float, noun: str) -> str:
+def pluralize(number: float, noun: str) -> str:
     """Write a count, which a frame may hold as a float, with its noun.
 
     The noun takes an s unless there is one of it.
 
     Examples
     --------
-    >>> count(1, "token"), count(1210, "token")
+    >>> pluralize(1, "token"), pluralize(1210, "token")
     ('1 token', '1,210 tokens')
     """
     return f"{int(number):,} {noun}" + ("" if number == 1 else "s")
 
 
-def listed(first: Sequence[object], total: int, *, most: int = 3) -> str:
+def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:
     """Name the first few, and how many more there are.
 
     Examples
     --------
-    >>> listed(["sample 1", "sample 2", "sample 5", "sample 6"], 4)
+    >>> join_names(["sample 1", "sample 2", "sample 5", "sample 6"], 4)
     'sample 1, sample 2, sample 5 and 1 more'
     """
     more = total - min(len(first), most)

@@ -265,12 +265,12 @@ class Batch:
         return as_html(self)
 
 
-def need_batch(given: object) -> None:
+def require_batch(given: object) -> None:
     """Raise a BatchError for what is no Batch: the path of one, say.
 
     Examples
     --------
-    >>> need_batch("step_40.parquet")
+    >>> require_batch("step_40.parquet")
     Traceback (most recent call last):
     ...
     rounddiag.errors.BatchError: expected a Batch; found a str. Open a file with \

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # JupyterLab sets tables to the right and cells to the middle of their row.
 _STYLE = "text-align: left; vertical-align: top; white-space:"
 _CODE = re.compile("`([^`]+)`")
-# Entries of `meta` that `sources` tells first, or that are told elsewhere.
+# Entries of `meta` that `describe_sources` tells first, or that are told elsewhere.
 _NOT_OTHERS = {
     *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
 }
@@ -32,7 +32,10 @@ def as_html(batch: Batch) -> str:
         "step": batch.step,
         **{name: value for name, value in batch.meta.items() if name != "checks"},
     }
-    rows = ((str(name).replace("_", " "), told(fact)) for name, fact in facts.items())
+    rows = (
+        (str(name).replace("_", " "), format_meta_value(fact))
+        for name, fact in facts.items()
+    )
     return table([*failed, *((name, text) for name, text in rows if text)])
 
 
@@ -61,23 +64,23 @@ def _escaped(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def sources(meta: Mapping[str, Any]) -> dict[str, str]:
+def describe_sources(meta: Mapping[str, Any]) -> dict[str, str]:
     """Say in words where the numbers come from, and what was left out of them."""
     always = {
         "mask": meta.get("mask_source"),
         "old log-probs": meta.get("old_log_probs_source"),
-        "sampling": told(meta.get("sampling") or {}),
+        "sampling": format_meta_value(meta.get("sampling") or {}),
     }
     known = {name: str(fact or "not recorded") for name, fact in always.items()}
     others = {
-        name.replace("num_", "number of ").replace("_", " "): told(fact)
+        name.replace("num_", "number of ").replace("_", " "): format_meta_value(fact)
         for name, fact in meta.items()
         if name not in _NOT_OTHERS and isinstance(fact, str | int | list)
     }
     return {**known, **others}
 
 
-def told(fact: object) -> str:
+def format_meta_value(fact: object) -> str:
     """Say a value of `meta` in words."""
     match fact:
         case None:

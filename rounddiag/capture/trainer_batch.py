@@ -14,7 +14,7 @@ from rounddiag.capture.sampling import Order, held_pictures, num_held_bytes, ord
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import SCORE, plain_columns
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.parquet.columns import host_array
+from rounddiag.loaders.parquet.columns import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -176,7 +176,7 @@ def _is_rows(value: object) -> bool:
 
 def _column(value: Any) -> Any:  # noqa: ANN401 whatever has one value a sample
     if isinstance(value, torch.Tensor):
-        return host_array(value)
+        return to_numpy(value)
     return value if isinstance(value, np.ndarray) else list(value)
 
 
@@ -284,7 +284,7 @@ def _rows(reader: FieldReader, name: str) -> Ragged | None:
 
 
 def _copy(found: Ragged) -> Ragged:
-    values = torch.from_numpy(host_array(found.values))
+    values = torch.from_numpy(to_numpy(found.values))
     # What is on the host already, in the type that a file has, is still the trainer's.
     is_shared = values.data_ptr() == found.values.data_ptr()
     return replace(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 import torch
 
 from rounddiag.batch.html import table
-from rounddiag.wording import count, listed, printable
+from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -251,8 +251,8 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     samples = samples_of(batch, indices).unique().tolist()
     first = [str(place_of(batch, index)) for index in indices[:_SHOWN].tolist()]
     detail = (
-        f"{count(len(indices), 'token')} {what}, in"
-        f" {count(len(samples), 'sample')}: {listed(first, len(indices), most=_SHOWN)}"
+        f"{pluralize(len(indices), 'token')} {what}, in"
+        f" {pluralize(len(samples), 'sample')}: {join_names(first, len(indices), most=_SHOWN)}"
     )
     return Fault(detail, tuple(samples))
 
@@ -261,10 +261,10 @@ def fault_in(samples: Sequence[int], what: str) -> Fault | None:
     """Name the samples that break a contract; None where there is none."""
     if not samples:
         return None
-    first = listed(samples, len(samples), most=_SHOWN)
+    first = join_names(samples, len(samples), most=_SHOWN)
     word = "sample" if len(samples) == 1 else "samples"
     return Fault(
-        f"{count(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)
+        f"{pluralize(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)
     )
 
 

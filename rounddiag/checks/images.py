@@ -18,7 +18,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.checks.tokens import prompt_lengths, runs_of, sequence, special_ids
 from rounddiag.vision import PatchScreenshot
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,8 +110,8 @@ def _other_sizes(batch: Batch) -> Fault | None:
         return None
     sample, number, length, shot = found[0]
     return Fault(
-        f"{count(len(found), 'screenshot')} with more or fewer: sample {sample}"
-        f" screenshot {number} has {count(length, 'image token')}, its grid"
+        f"{pluralize(len(found), 'screenshot')} with more or fewer: sample {sample}"
+        f" screenshot {number} has {pluralize(length, 'image token')}, its grid"
         f" {shot.grid_thw} asks for {shot.num_image_tokens:,}",
         tuple(sorted({sample for sample, *_ in found})),
     )
@@ -125,8 +125,8 @@ def _other_numbers(batch: Batch) -> Fault | None:
         return None
     shots, blocks = sizes[found[0]]
     return Fault(
-        f"{count(len(found), 'sample')} with more or fewer: sample {found[0]} has"
-        f" {count(blocks, 'image block')} and {count(shots, 'screenshot')}",
+        f"{pluralize(len(found), 'sample')} with more or fewer: sample {found[0]} has"
+        f" {pluralize(blocks, 'image block')} and {pluralize(shots, 'screenshot')}",
         tuple(found),
     )
 
@@ -229,7 +229,7 @@ def _others(batch: Batch) -> Fault | None:
         raise UntestableError(field="images")
     sample, why = next(iter(wrong.items()))
     return Fault(
-        f"{count(len(wrong), 'sample')} with other positions: sample {sample} {why}",
+        f"{pluralize(len(wrong), 'sample')} with other positions: sample {sample} {why}",
         tuple(wrong),
     )
 

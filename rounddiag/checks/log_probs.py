@@ -18,7 +18,7 @@ from rounddiag.checks.contracts import (
     need_tokens,
     samples_of,
 )
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +167,7 @@ def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
     if found:
         sample, (value, share) = next(iter(found.items()))
         yield Fault(
-            f"{count(len(found), 'sample')} with one {name} log-prob at many tokens:"
+            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many tokens:"
             f" sample {sample} has {value:.6g} at {share:.0%} of them",
             tuple(found),
         )

@@ -16,7 +16,7 @@ from rounddiag.checks.contracts import (
     need_ids,
     need_tokens,
 )
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ def _copies(batch: Batch) -> Fault | None:
     first = min(found)
     num = sum(len(rows) - 1 for rows in found)
     return Fault(
-        f"{count(num, 'sample')} with the prompt, response and log-probs of another:"
+        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of another:"
         f" sample {first[1]} is sample {first[0]}",
         tuple(sorted(row for rows in found for row in rows[1:])),
     )
@@ -159,7 +159,7 @@ def _fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
         return None
     first = ", ".join(versions[mixed[0]])
     return Fault(
-        f"{count(len(mixed), 'sample')} written by more than one version, a fact to"
+        f"{pluralize(len(mixed), 'sample')} written by more than one version, a fact to"
         f" know ({name}): sample {mixed[0]} by {first}",
         tuple(mixed),
     )

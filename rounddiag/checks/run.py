@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.checks import images as mrope
 from rounddiag.checks import images as pictures
 from rounddiag.checks import log_probs, rows
@@ -81,12 +81,12 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     >>> [one.name for one in check(batch).failed]
     []
     """
-    need_batch(batch)
+    require_batch(batch)
     contracts = (*_CHEAP, token_ids.IDS) if cheap else (*_CHEAP, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 
 
-def checked(batch: Batch) -> Batch:
+def with_check_results(batch: Batch) -> Batch:
     """Return the batch with what the cheap checks found in `meta["checks"]`."""
     plain = check(batch, cheap=True).as_plain()
     return replace(batch, meta={**batch.meta, "checks": plain})

@@ -20,7 +20,7 @@ from rounddiag.checks.contracts import (
 )
 from rounddiag.segmentation import find_rounds
 from rounddiag.text import pieces, special_tokens
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -105,8 +105,8 @@ def _lengths(batch: Batch) -> Fault | None:
         return None
     own, rollout = sizes[found[0]]
     return Fault(
-        f"{count(len(found), 'sample')} with another length: sample {found[0]} has"
-        f" {count(own, 'token')} by the trainer and {rollout:,} by the sampler",
+        f"{pluralize(len(found), 'sample')} with another length: sample {found[0]} has"
+        f" {pluralize(own, 'token')} by the trainer and {rollout:,} by the sampler",
         tuple(found),
     )
 
@@ -123,7 +123,7 @@ def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
     place = place_of(batch, int(batch.offsets[sample]) + position)
     words = _around(batch, place, batch.tokenizer if as_text else None)
     return Fault(
-        f"{count(len(found), 'sample')} with other ids: {place}, {words}",
+        f"{pluralize(len(found), 'sample')} with other ids: {place}, {words}",
         tuple(found),
     )
 

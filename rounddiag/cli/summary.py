@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.batch.html import sources
+from rounddiag.batch.html import describe_sources
 from rounddiag.checks import check
 from rounddiag.core import token_frame
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.perplexity import overall
-from rounddiag.wording import count, printable
+from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,8 @@ def describe(batch: Batch) -> str:
 
 def _counts(batch: Batch) -> str:
     return (
-        f"{count(batch.num_samples, 'sample')}, {count(batch.num_rounds, 'round')}, "
-        f"{count(batch.num_tokens, 'generated token')}\n"
+        f"{pluralize(batch.num_samples, 'sample')}, {pluralize(batch.num_rounds, 'round')}, "
+        f"{pluralize(batch.num_tokens, 'generated token')}\n"
         "diff = old_log_prob - rollout_log_prob, in nat; "
         f"95 % intervals by {_unit(batch)}"
     )
@@ -92,8 +92,8 @@ def _worst(summary: pd.DataFrame) -> str:
         title = "worst round without *"
     return (
         f"{title}: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
-        f"nat ({interval}; {count(int(worst['num_samples']), 'sample')}, "
-        f"{count(int(worst['num_tokens']), 'token')})"
+        f"nat ({interval}; {pluralize(int(worst['num_samples']), 'sample')}, "
+        f"{pluralize(int(worst['num_tokens']), 'token')})"
     )
 
 
@@ -103,14 +103,14 @@ def _overall(batch: Batch) -> str:
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
-    known = sources(batch.meta)
+    known = describe_sources(batch.meta)
     lines = [f"{name}: {printable(fact)}" for name, fact in known.items()]
     lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
     return "\n".join(lines)
 
 
 def _others(found: Checks) -> str:
-    passed = f"{count(len(found.passed), 'check')} of the data passed"
+    passed = f"{pluralize(len(found.passed), 'check')} of the data passed"
     failed = f"{len(found.failed)} failed"
     lines = [f"{passed}, {failed}; they do not judge the mismatch"]
     if num := len(found.not_testable):

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _EXACT = 1 << 53  # up to here every integer is a float64
 
 
-def open_names(batch: Batch) -> list[str]:
+def extra_column_names(batch: Batch) -> list[str]:
     """Return the names of its open columns that frames do not have for themselves."""
     names = dict.fromkeys([*batch.round_columns, *batch.sample_columns])
     own = {column.name for column in TOKENS.columns}
     return [name for name in names if name not in own]
 
 
-def open_values(batch: Batch, name: str) -> Array:
+def extra_column_values(batch: Batch, name: str) -> Array:
     """Return an open column with one value a round; rounds come before samples."""
     if name in batch.round_columns:
         return round_values(batch, name)
@@ -57,7 +57,7 @@ def round_values(batch: Batch, name: str) -> Array:
     -------
     array, shape (num_rounds,)
         In the order of `batch.rounds`; rounds that the column leaves out are NaN or
-        None, as `spread` has it. Of several rows of one round the last counts.
+        None, as `scatter_with_missing` has it. Of several rows of one round the last counts.
 
     Examples
     --------
@@ -73,19 +73,19 @@ def round_values(batch: Batch, name: str) -> Array:
     known = known[index[known] < counts[sample[known]]]
     first = np.cumsum(counts) - counts
     places = (first[sample[known]] + index[known]).astype(np.int64)
-    return spread(columns[name][known], places, batch.num_rounds)
+    return scatter_with_missing(columns[name][known], places, batch.num_rounds)
 
 
-def spread(values: Array, places: Array, size: int) -> Array:
+def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
     """Put values at their places among `size`; the others are NaN or None.
 
     NaN stands where the values are numbers that a float64 can hold, else None.
 
     Examples
     --------
-    >>> spread(np.array([7, 8]), np.array([2, 0]), 3)
+    >>> scatter_with_missing(np.array([7, 8]), np.array([2, 0]), 3)
     array([ 8., nan,  7.])
-    >>> spread(np.array(["a"]), np.array([1]), 2)
+    >>> scatter_with_missing(np.array(["a"]), np.array([1]), 2)
     array([None, 'a'], dtype=object)
     """
     is_there = np.zeros(size, dtype=bool)
@@ -194,7 +194,7 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
             found=f"the text {columns!r}",
             advice=f"Pass {[columns]}.",
         )
-    known = [*_ON_REQUEST, *open_names(batch)]
+    known = [*_ON_REQUEST, *extra_column_names(batch)]
     for name in columns:
         if name not in known:
             raise FrameError.build(
@@ -242,7 +242,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
     num = host(batch.rounds.num_tokens)
     if name == "position":
         return expand.repeated(positions(batch), num) + token
-    return np.repeat(open_values(batch, name), num)
+    return np.repeat(extra_column_values(batch, name), num)
 
 
 def positions(batch: Batch) -> Array:

@@ -20,7 +20,7 @@ from rounddiag.core.columns import (
     round_values,
     token_column,
 )
-from rounddiag.core.scores import paired, told
+from rounddiag.core.scores import select_scores, tag_pair
 from rounddiag.core.sums import Totals, diffs, measure
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def token_frame(
     0       0      0      0  -0.5
     1       0      1      0   0.0
     """
-    batch = paired(batch, a, b)
+    batch = select_scores(batch, a, b)
     check_columns(batch, columns)
     return _tokens(batch, diffs(batch), columns)
 
@@ -110,7 +110,7 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     >>> len(rd.round_frame(batch)) == batch.num_rounds
     True
     """
-    batch = paired(batch, a, b)
+    batch = select_scores(batch, a, b)
     return _rounds(batch, measure(batch))
 
 
@@ -156,7 +156,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     totals = Totals(**on_cpu.totals_of(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
     found = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
-    return told(found, tokens)
+    return tag_pair(found, tokens)
 
 
 def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -189,7 +189,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     """
     import pandas as pd
 
-    batch = paired(batch, a, b)
+    batch = select_scores(batch, a, b)
     of_sample = batch.rounds.sample.cpu().numpy()
     totals = measure(batch).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
@@ -205,7 +205,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     }
     columns = {name: values for name, values in known.items() if values is not None}
     others = {k: v for k, v in batch.sample_columns.items() if k not in columns}
-    return told(pd.DataFrame({**columns, **others}), batch)
+    return tag_pair(pd.DataFrame({**columns, **others}), batch)
 
 
 def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
@@ -221,7 +221,7 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
     }
     for name in more:
         columns[name] = token_column(batch, columns["token"], name)
-    return told(pd.DataFrame(columns, copy=False), batch)
+    return tag_pair(pd.DataFrame(columns, copy=False), batch)
 
 
 def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
@@ -237,4 +237,4 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
     for name in batch.round_columns:
         if name not in columns:
             columns[name] = round_values(batch, name)
-    return told(pd.DataFrame(columns, copy=False), batch)
+    return tag_pair(pd.DataFrame(columns, copy=False), batch)

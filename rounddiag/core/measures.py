@@ -45,13 +45,13 @@ class Measure:
 
     values: Callable[[Array], Array]
     column: str = "diff"
-    in_rounds: str | None = None
+    round_column: str | None = None
     is_signed: bool = False
-    most: float = math.inf
+    upper_bound: float = math.inf
     weight: str | None = None
 
     @property
-    def more(self) -> list[str]:
+    def extra_columns(self) -> list[str]:
         """The columns beside `diff` that a token frame needs for it."""
         return [] if self.column == "diff" else [self.column]
 
@@ -68,12 +68,14 @@ def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., A
 
 
 MEASURES = {
-    "abs_diff": Measure(values=np.abs, in_rounds=MEAN_COLUMNS["abs_diff"]),
-    "diff": Measure(values=np.positive, in_rounds=MEAN_COLUMNS["diff"], is_signed=True),
-    "prob_diff": Measure(values=np.positive, column="prob_diff", most=1),
+    "abs_diff": Measure(values=np.abs, round_column=MEAN_COLUMNS["abs_diff"]),
+    "diff": Measure(
+        values=np.positive, round_column=MEAN_COLUMNS["diff"], is_signed=True
+    ),
+    "prob_diff": Measure(values=np.positive, column="prob_diff", upper_bound=1),
     "k1": Measure(values=k1, is_signed=True),
     "k2": Measure(values=_wide(k2)),
-    "k3": Measure(values=_wide(k3), in_rounds="k3"),
+    "k3": Measure(values=_wide(k3), round_column="k3"),
     "chi2": Measure(values=_wide(chi2), is_signed=True),
 }
 # As trainers log them, whatever mean is asked for: slime's is over samples.
@@ -111,7 +113,7 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
             advice="Pass 2.0 for ratios below 0.5 or above 2.",
         )
     is_beyond = _wide(lambda diff: beyond(diff, threshold))
-    known = {**MEASURES, "beyond": Measure(values=is_beyond, most=1)}
+    known = {**MEASURES, "beyond": Measure(values=is_beyond, upper_bound=1)}
     return known[metric_name(metric)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.core.divergence import diff, k3, prob_diff
 from rounddiag.core.verl import Tokens, added, metrics, scalars, tokens_of
 
@@ -147,7 +147,7 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    need_batch(batch)
+    require_batch(batch)
     here = metrics(batch)
     others = variants(batch)
     rows = []

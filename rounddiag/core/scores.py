@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.batch import Batch
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import Pair
 
@@ -19,7 +19,7 @@ _KEY = "pair"
 _OF_STANDARD = ("checks", "not_measurable", "old_log_probs_source")
 
 
-def paired(batch: Batch, a: str, b: str) -> Batch:
+def select_scores(batch: Batch, a: str, b: str) -> Batch:
     """Return a batch whose two log-probs are these scores.
 
     Parameters
@@ -44,10 +44,10 @@ def paired(batch: Batch, a: str, b: str) -> Batch:
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> pair_of(paired(batch, "rollout", "old"))
+    >>> pair_of(select_scores(batch, "rollout", "old"))
     Pair(a='rollout', b='old')
     """
-    need_batch(batch)
+    require_batch(batch)
     asked, known = Pair(a, b), pair_of(batch)
     if asked.is_standard or asked == known:
         return batch
@@ -96,7 +96,7 @@ def check_pair(frame: pd.DataFrame, a: str, b: str) -> None:
         )
 
 
-def told(frame: pd.DataFrame, source: Batch | pd.DataFrame) -> pd.DataFrame:
+def tag_pair(frame: pd.DataFrame, source: Batch | pd.DataFrame) -> pd.DataFrame:
     """Note on a frame the pair of its source, where it is not the standard one."""
     pair = pair_of(source)
     if not pair.is_standard:

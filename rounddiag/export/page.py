@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
-from rounddiag.batch.batch import need_batch
-from rounddiag.batch.html import sources, table
+from rounddiag.batch.batch import require_batch
+from rounddiag.batch.html import describe_sources, table
 from rounddiag.checks import Checks, check
 from rounddiag.core import round_frame, sample_frame
 from rounddiag.errors import RounddiagError
 from rounddiag.export.html import Section, document, embedded
 from rounddiag.figures import plot_heatmap, plot_rounds, plot_trajectory, token_text
-from rounddiag.loaders.parquet.writer import whole_file
+from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.schema import SAMPLES, SUMMARY
 from rounddiag.stats import round_summary, worst_round
-from rounddiag.wording import count, printable
+from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
     import os
@@ -43,7 +43,7 @@ def checked(found: Checks) -> str:
     first = scrolling(failed._repr_html_(), "Failed checks") if failed else ""
     others = Checks((*found.passed, *found.not_testable))
     return (
-        f"<p>{count(len(failed), 'check')} failed.</p>{first}"
+        f"<p>{pluralize(len(failed), 'check')} failed.</p>{first}"
         f"<details><summary>{len(found.passed)} passed, {len(found.not_testable)} not "
         f"testable</summary>{scrolling(others._repr_html_(), 'Other checks')}</details>"
     )
@@ -57,7 +57,7 @@ def told_sources(batch: Batch, summary: pd.DataFrame) -> str:
         "samples": f"{batch.num_samples:,}",
         "rounds": f"{batch.num_rounds:,}",
         "generated tokens": f"{batch.num_tokens:,}",
-        **sources(batch.meta),
+        **describe_sources(batch.meta),
         "tokens left out, diff not finite": f"{summary['num_nonfinite'].sum():,}",
     }
     rows = [(printable(name), printable(fact)) for name, fact in facts.items()]
@@ -106,7 +106,7 @@ def worst_samples(batch: Batch, num_worst: int) -> Section:
     worst = known.nlargest(num_worst, "mean_abs_diff")
     shown = worst[[name for name in _SHOWN if name in worst]]
     how = (
-        f"<p>{len(worst):,} of {count(len(samples), 'sample')}, chosen by the mean of "
+        f"<p>{len(worst):,} of {pluralize(len(samples), 'sample')}, chosen by the mean of "
         "|diff| over all generated tokens of the sample, largest first. A sample of "
         "few tokens is easily among them: look at the counts. "
         f"{_without(len(samples) - len(known))}</p>"
@@ -122,7 +122,7 @@ def worst_samples(batch: Batch, num_worst: int) -> Section:
 
 def _without(num: int) -> str:
     is_are = "has" if num == 1 else "have"
-    return f"{count(num, 'sample')} {is_are} no finite diff." if num else ""
+    return f"{pluralize(num, 'sample')} {is_are} no finite diff." if num else ""
 
 
 def _sample(batch: Batch, sample: int) -> Section:
@@ -147,7 +147,7 @@ def worst_screens(batch: Batch, rounds: pd.DataFrame, worst: int, num: int) -> S
     ]
     chosen = shots[: max(num, 0)]
     how = (
-        f"<p>{len(chosen):,} of {count(len(shots), 'screenshot')} shown to the model "
+        f"<p>{len(chosen):,} of {pluralize(len(shots), 'screenshot')} shown to the model "
         f"just before round {worst}, the round with the largest mean |diff|; samples "
         "with the largest mean |diff| in that round first.</p>"
     )
@@ -212,11 +212,11 @@ def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> No
     ...     Path(folder, "report.html").read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    need_batch(batch)
+    require_batch(batch)
     html = document(_title(batch), _sections(batch, worst))
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as partial:
+    with write_atomically(file) as partial:
         # Broken text of a file may hold halves of characters.
         partial.write_bytes(html.encode("utf-8", "backslashreplace"))
 

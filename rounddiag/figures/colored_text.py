@@ -21,7 +21,7 @@ from rounddiag.figures._parts.token_colors import (
 )
 from rounddiag.schema import DIFF
 from rounddiag.text import visible
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def chip(num_tokens: int) -> str:
     """Stand for a stretch of observation, if there is one."""
     if num_tokens <= 0:
         return ""
-    size = count(num_tokens, "observation token")
+    size = pluralize(num_tokens, "observation token")
     return f'<div><span class="o">{size}</span></div>'
 
 
@@ -171,13 +171,15 @@ def _left_out(rounds: Sequence[pd.DataFrame]) -> str:
         return ""
     first, last = (int(rounds[place]["round"].iloc[0]) for place in (0, -1))
     names = f"round {first}" if first == last else f"rounds {first} to {last}"
-    size = count(sum(map(len, rounds)), "token")
+    size = pluralize(sum(map(len, rounds)), "token")
     return f'<div class="k">Left out: {names}, {size}.</div>'
 
 
 def _round(index: object, size: int, part: pd.DataFrame, pair: Pair) -> str:
     first = f", the first {len(part):,} of them" if len(part) < size else ""
-    head = f'<div class="k"><b>round {index}</b>, {count(size, "token")}{first}</div>'
+    head = (
+        f'<div class="k"><b>round {index}</b>, {pluralize(size, "token")}{first}</div>'
+    )
     return f'{head}<pre class="t">{"".join(spans(part, pair))}</pre>'
 
 
@@ -280,8 +282,8 @@ def token_text(
     shown = excerpt(asked, max_tokens)
     is_cut = len(shown) < len(asked)
     end = int(batch.lengths[sample]) if round is None else None
-    head = f"<b>Sample {sample}</b>, {count(num_rounds, 'round')}, "
-    head += count(len(tokens), "generated token")
+    head = f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
+    head += pluralize(len(tokens), "generated token")
     head += _OF_LONG.format(len(shown), len(asked)) if is_cut else ""
     body = "".join(rounds_html(asked, shown, end, pair))
     return TokenText(

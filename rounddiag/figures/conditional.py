@@ -23,7 +23,7 @@ from rounddiag.figures._parts.round_layers import unit_of
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
 from rounddiag.stats import conditional, few_rows, standardised
 from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,7 +181,7 @@ def _round_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuple
         f"as it is {number(row.mean)}{unit}",
         f"as if alike {number(row.standardised)}{unit}",
         f"which {row.covered:.0%} of the tokens say",
-        f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
+        f"{pluralize(row.num_samples, 'sample')}, {pluralize(row.num_tokens, 'token')}",
     )
     return "<br>".join(lines)
 
@@ -310,7 +310,7 @@ def _layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
 def _why_empty(found: pd.DataFrame) -> str:
     num = int(found["num_tokens"].sum())
     if num:
-        return f"{CROSS} {count(num, 'token')}, none with a finite diff"
+        return f"{CROSS} {pluralize(num, 'token')}, none with a finite diff"
     return "no generated tokens: the response mask is 0"
 
 
@@ -319,7 +319,7 @@ def _notes(found: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str
     lines += raised_words(known, axis, "lower")
     without = int(found["num_tokens"].sum() - known["num_tokens"].sum())
     if without:
-        lines.append(f"left out: {count(without, 'token')} without a probability")
+        lines.append(f"left out: {pluralize(without, 'token')} without a probability")
     return lines
 
 

@@ -28,8 +28,14 @@ from rounddiag.figures._parts.marks import (
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import DIFFERENCE, MEAN_COLUMNS, mean_column
-from rounddiag.stats.cells import AGGREGATES, combined
-from rounddiag.stats.heatmap_rows import Order, Pooling, Rows, ordered, samples_of
+from rounddiag.stats.cells import AGGREGATES, aggregate_rounds
+from rounddiag.stats.heatmap_rows import (
+    HeatmapRows,
+    Order,
+    Pooling,
+    order_rows,
+    samples_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,7 +192,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     add_undefined(figure, heat, look)
     add_dividers(figure, heat, look)
     if drawn["marginals"]:
-        add_marginals(figure, heat, combined(heat.rounds, "round"), look)
+        add_marginals(figure, heat, aggregate_rounds(heat.rounds, "round"), look)
     add_color_bar(figure, heat.scale, heat.shown, pair.label(heat.column))
     set_axes(figure, heat)
     return figure
@@ -205,7 +211,7 @@ def _heat_of(
     if isinstance(data, pd.DataFrame) and not isinstance(order, str):
         num_samples = max([num_samples, *(sample + 1 for sample in order)])
     samples = samples_of(data, rounds, num_samples)
-    rows = Rows(samples=ordered(samples, order, metric))
+    rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
     said = said_of(placed, metric, is_pooled=rows.pool > 1)
     return Heat(

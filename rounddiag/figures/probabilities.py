@@ -25,7 +25,7 @@ from rounddiag.stats.agreement import (
 )
 from rounddiag.stats.grouping import split_by, split_first
 from rounddiag.text import pieces
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -236,7 +236,7 @@ def _explanation(
     lines = lines if drawn["points"] else []
     num = num_beyond(pairs, *ends)
     if num:
-        lines.append(f"{count(num, 'token')} beyond the axes, drawn at their edge")
+        lines.append(f"{pluralize(num, 'token')} beyond the axes, drawn at their edge")
     return lines
 
 

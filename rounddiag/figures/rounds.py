@@ -134,7 +134,7 @@ class RoundOptions:
     def _check(self, summary: pd.DataFrame) -> None:
         """Notice a given summary that was made with other options."""
         keys = ["round", *([self.by] if self.by else [])]
-        column = measure_of(self.metric).in_rounds
+        column = measure_of(self.metric).round_column
         is_plain = self.weighting == "token" and column in summary
         repeated = summary.duplicated(keys).any()
         if repeated or (is_plain and not _alike(summary["mean"], summary[column])):

@@ -21,7 +21,7 @@ from rounddiag.figures._parts.lines import key_lines, shortened, split_lines
 from rounddiag.schema import ABS_DIFF, SHARE
 from rounddiag.stats import tails
 from rounddiag.stats.tails import RATIOS
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -251,10 +251,10 @@ def plot_tail(
 def _why_empty(found: pd.DataFrame) -> str:
     num, undefined = _of_all(found)
     if undefined:
-        size = f"{count(undefined, 'token')} whose diff is not finite"
+        size = f"{pluralize(undefined, 'token')} whose diff is not finite"
         return f"{CROSS} {size}, and {num:,} of exactly 0: no tail"
     if num:
-        return f"the diff of {count(num, 'token')} is exactly 0: no tail"
+        return f"the diff of {pluralize(num, 'token')} is exactly 0: no tail"
     return "no generated tokens: the response mask is 0"
 
 
@@ -276,7 +276,9 @@ def _explanation(
         share = f"{number(100 * zeros / num)} %"
         lines.append(f"exactly 0, so not on the axis: {share} of tokens")
     if undefined:
-        lines.append(f"left out: {count(undefined, 'token')} whose diff is not finite")
+        lines.append(
+            f"left out: {pluralize(undefined, 'token')} whose diff is not finite"
+        )
     return lines
 
 

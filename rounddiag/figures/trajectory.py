@@ -19,7 +19,7 @@ from rounddiag.figures._parts.canvas import (
 from rounddiag.figures._parts.data import layers_of, of_pair, trajectory_of
 from rounddiag.figures._parts.labels import CROSS, hover_text, wrapped
 from rounddiag.schema import DIFF, POSITION, ROUND, TOKENS
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -436,7 +436,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
             yield f"{colored(sign, color)} {pair.named(TOKENS[name].meaning)}{note}"
     undefined = int((~np.isfinite(tokens["diff"])).sum())
     if undefined:
-        yield f"{CROSS} {count(undefined, 'token')} whose diff is not finite"
+        yield f"{CROSS} {pluralize(undefined, 'token')} whose diff is not finite"
     if len(scene.drawn) < len(tokens):
-        share = f"{len(scene.drawn):,} of {count(len(tokens), 'token')}"
+        share = f"{len(scene.drawn):,} of {pluralize(len(tokens), 'token')}"
         yield f"drawn: {share}, extremes of diff kept"

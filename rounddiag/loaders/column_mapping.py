@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.sniff import looks_like, names_of
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
@@ -93,7 +93,7 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
                 source,
                 ours,
                 expected="the name of a column",
-                found=f"{theirs!r}, where the columns are {shown(held)}",
+                found=f"{theirs!r}, where the columns are {format_names(held)}",
                 advice="Name a column that the file has.",
             )
     names = {key_of(ours): theirs for ours, theirs in columns.items()}

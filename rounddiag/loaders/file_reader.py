@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.column_mapping import check_kinds, check_used, our_name, renamed
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.registry import closest, find_format
 from rounddiag.loaders.sniff import (
     Unknown,
@@ -192,6 +192,6 @@ def _missing(source: Source, held: object, columns: Columns) -> LoadError:
     return source.error(
         expected=f"a table with {', '.join(REQUIRED)}",
         found=f"that {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} missing,"
-        f" where the columns are {shown(names)}",
+        f" where the columns are {format_names(names)}",
         advice=example(names, known),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rounddiag.wording import listed
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,13 +36,13 @@ def kind_of(value: object) -> str:
     return found[0] if found else f"a value of type {type(value).__name__}"
 
 
-def shown(names: Iterable[object]) -> str:
+def format_names(names: Iterable[object]) -> str:
     """Return names of fields for a message: not too many, not too long.
 
     Examples
     --------
-    >>> shown(["step", "reward"]), shown([])
+    >>> format_names(["step", "reward"]), format_names([])
     ('step, reward', 'nothing')
     """
     short = [f"{name!s:.40}" for name in names]
-    return listed(short, len(short), most=12) or "nothing"
+    return join_names(short, len(short), most=12) or "nothing"

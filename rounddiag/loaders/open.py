@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.checks import checked
+from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.concatenation import concatenate
 from rounddiag.loaders.assembly.round_splitting import divide_after, with_holes
@@ -173,4 +173,4 @@ def load(
     batch = divide_after(batch, stop_tokens)
     if tokenizer is not None:
         batch = replace(batch, tokenizer=tokenizer)
-    return checked(batch)
+    return with_check_results(batch)

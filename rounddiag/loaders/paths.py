@@ -10,7 +10,7 @@ from pathlib import Path
 from rounddiag.errors import LoadError
 from rounddiag.loaders.natural_order import by_numbers
 from rounddiag.loaders.registry import FORMATS
-from rounddiag.wording import listed
+from rounddiag.wording import join_names
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
 _SHOWN = 4  # names of files in a message
@@ -90,7 +90,7 @@ def _several(folder: Path, files: list[Path]) -> LoadError:
 
 def _shown(files: list[Path], folder: Path) -> str:
     names = [file.relative_to(folder).as_posix() for file in files[:_SHOWN]]
-    return listed(names, len(files), most=_SHOWN) or "no file"
+    return join_names(names, len(files), most=_SHOWN) or "no file"
 
 
 def _in_order(files: list[Path]) -> list[Path]:

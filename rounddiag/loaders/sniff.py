@@ -12,7 +12,7 @@ import numpy as np
 
 from rounddiag.loaders.lazy.tensors import read_tensordict
 from rounddiag.loaders.lazy.torch_file import LEGACY_MAGIC, read_torch, zip_entries
-from rounddiag.loaders.messages import kind_of, shown
+from rounddiag.loaders.messages import format_names, kind_of
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.tabular.arrays import npz_root, safetensors_root
@@ -105,7 +105,7 @@ def json_document(source: Source) -> Unknown | None:
     keys = [
         name.decode(errors="replace") for name in re.findall(key, start, re.MULTILINE)
     ]
-    return Unknown(f"one JSON object of {shown(keys)}", keys, _LINES)
+    return Unknown(f"one JSON object of {format_names(keys)}", keys, _LINES)
 
 
 def one_object(lines: JsonLines) -> Unknown | None:
@@ -113,7 +113,9 @@ def one_object(lines: JsonLines) -> Unknown | None:
     tables = [name for name, value in lines.first.items() if _is_table(value)]
     if len(tables) < _ENOUGH:
         return None
-    return Unknown(f"one JSON object of {shown(lines.first)}", lines.first, _LINES)
+    return Unknown(
+        f"one JSON object of {format_names(lines.first)}", lines.first, _LINES
+    )
 
 
 def _is_table(value: object) -> bool:
@@ -167,11 +169,11 @@ def looks_like(root: object) -> str:
         case Unknown():
             return root.looks_like
         case JsonLines():
-            return f"JSON lines of {shown(root.first)}"
+            return f"JSON lines of {format_names(root.first)}"
         case Table():
-            return f"a table of {shown(root.names)}"
+            return f"a table of {format_names(root.names)}"
         case Mapping():
-            named = f"a dictionary of {shown(root)}"
+            named = f"a dictionary of {format_names(root)}"
             return "weights of a model, no batch" if is_weights(root) else named
         case Node(name):
             return node_looks_like(name)
@@ -193,7 +195,7 @@ def _zip(source: Source) -> object:
         return _opened(read_torch(source.whole()), source)
     if entries and all(name.endswith(".npy") for name in entries):
         return npz_root(entries)
-    return Unknown(f"a zip of {shown(entries)}")
+    return Unknown(f"a zip of {format_names(entries)}")
 
 
 def _arrow(source: Source) -> object:

@@ -166,12 +166,12 @@ def left_out_of(batch: Batch) -> list[str]:
     return [str(name) for name in found] if isinstance(found, list) else []
 
 
-def told_left_out(names: Collection[str]) -> dict[str, list[str]]:
+def left_out_entry(names: Collection[str]) -> dict[str, list[str]]:
     """Return the entry of `meta` for what is left out; none where nothing is.
 
     Examples
     --------
-    >>> told_left_out({"kl", "chat"}), told_left_out([])
+    >>> left_out_entry({"kl", "chat"}), left_out_entry([])
     ({'left_out': ['chat', 'kl']}, {})
     """
     return {"left_out": sorted(names)} if names else {}

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 P95 = "p95_abs_diff"
 _OWN = {column.name for column in ROUNDS.columns}
-MORE = tuple(column.name for column in CELLS.columns if column.name not in _OWN)
+EXTRA_COLUMNS = tuple(
+    column.name for column in CELLS.columns if column.name not in _OWN
+)
 # The bits of a float32 that has no sign are in the order of its size.
 _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
-    data: Batch | pd.DataFrame, columns: Sequence[str] = MORE
+    data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
 ) -> pd.DataFrame:
     """Return the round frame with more of what `schema.CELLS` names.
 
@@ -130,7 +132,7 @@ _LARGEST = ("max_abs_diff",)
 _MORE = ("prob_diff", "beyond", "difference")
 
 
-def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
+def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """Combine the rows of a round frame that have the same keys.
 
     Parameters
@@ -158,7 +160,7 @@ def combined(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     ...         "mean_abs_diff": [0.1, 0.5],
     ...     }
     ... )
-    >>> combined(frame, "round")
+    >>> aggregate_rounds(frame, "round")
        round  num_rows  num_tokens  mean_abs_diff
     0      0         2           4            0.2
     """
@@ -194,7 +196,7 @@ def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
     Returns
     -------
     Series
-        Signs kept, in the order of `combined`.
+        Signs kept, in the order of `aggregate_rounds`.
 
     Examples
     --------

@@ -118,9 +118,9 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
         If a frame lacks a column.
     """
     if isinstance(data, Batch):
-        return token_frame(data, [_COLUMN, *measure.more])
+        return token_frame(data, [_COLUMN, *measure.extra_columns])
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
-    needs_prob = "prob_diff" in measure.more
+    needs_prob = "prob_diff" in measure.extra_columns
     return data.assign(prob_diff=prob_diffs_of(data)) if needs_prob else data
 
 

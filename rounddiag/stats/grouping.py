@@ -10,7 +10,11 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import sample_frame
-from rounddiag.core.columns import open_names, open_values, spread
+from rounddiag.core.columns import (
+    extra_column_names,
+    extra_column_values,
+    scatter_with_missing,
+)
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
 from rounddiag.stats.token_places import num_seen
@@ -38,9 +42,9 @@ def values_of_batch(batch: Batch, name: str) -> Array:
     FrameError
         If there is no such column.
     """
-    opened = open_names(batch)
+    opened = extra_column_names(batch)
     if name in opened and name not in _TAKEN:
-        return open_values(batch, name)
+        return extra_column_values(batch, name)
     samples = sample_frame(batch)
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*opened, *samples, *counted]))
@@ -341,7 +345,9 @@ def parts_of_samples(
     sample = data.rounds.sample.cpu().numpy()
     values = values_of_batch(data, by)
     first = _one_a_sample(Split.of(by, values), sample)
-    return Split.of(by, spread(values[first], sample[first], len(samples)))
+    return Split.of(
+        by, scatter_with_missing(values[first], sample[first], len(samples))
+    )
 
 
 def _one_a_sample(split: Split, sample: Array) -> Array:

@@ -11,8 +11,8 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
-from rounddiag.stats.cells import combined, extremes
-from rounddiag.wording import listed
+from rounddiag.stats.cells import aggregate_rounds, extremes
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,9 @@ def samples_of(
     0       0           0           0            NaN
     1       1           1           3            0.1
     """
-    found = combined(rounds, "sample").rename(columns={"num_rows": "num_rounds"})
+    found = aggregate_rounds(rounds, "sample").rename(
+        columns={"num_rows": "num_rounds"}
+    )
     found = found.set_index("sample").reindex(range(num_samples)).rename_axis("sample")
     counts = ["num_rounds", "num_tokens"]
     found[counts] = found[counts].fillna(0).astype("int64")
@@ -72,12 +74,12 @@ def samples_of(
     return found.assign(**known).reset_index()
 
 
-def pool_of(num_samples: int, num_rounds: int) -> int:
+def samples_per_row(num_samples: int, num_rounds: int) -> int:
     """Say how many neighbours share a row; none up to 400 rows and 14,400 cells.
 
     Examples
     --------
-    >>> pool_of(400, 36), pool_of(401, 1), pool_of(400, 60), pool_of(5000, 100)
+    >>> samples_per_row(400, 36), samples_per_row(401, 1), samples_per_row(400, 60), samples_per_row(5000, 100)
     (1, 2, 2, 35)
     """
     most = min(MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
@@ -85,7 +87,7 @@ def pool_of(num_samples: int, num_rounds: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class HeatmapRows:
     """Rows of samples: one each, or pools of as many neighbours each.
 
     Attributes
@@ -100,7 +102,7 @@ class Rows:
     def pool(self) -> int:
         """How many samples share a row; the last row may have fewer."""
         num_rounds = self.samples["num_rounds"].max() if len(self.samples) else 0
-        return pool_of(len(self.samples), int(num_rounds))
+        return samples_per_row(len(self.samples), int(num_rounds))
 
     @property
     def num(self) -> int:
@@ -115,7 +117,7 @@ class Rows:
         Returns
         -------
         DataFrame
-            As `combined` gives it, with the keys `row` and `round`, and `shown`: the
+            As `aggregate_rounds` gives it, with the keys `row` and `round`, and `shown`: the
             metric, for a pool its largest value (in size) or its mean over tokens.
         """
         order = self.samples["sample"]
@@ -124,7 +126,7 @@ class Rows:
         placed = rounds.assign(row=rank[rounds["sample"]].to_numpy() // self.pool)
         if self.pool == 1:
             return placed.assign(num_rows=1, shown=placed[metric])
-        found = combined(placed, "row", "round")
+        found = aggregate_rounds(placed, "row", "round")
         if pooling == "mean":
             return found.assign(shown=found[metric])
         return found.assign(shown=extremes(placed, metric, "row", "round"))
@@ -141,7 +143,7 @@ Order: TypeAlias = Literal["sample", "worst", "rounds", "reward", "group"]
 _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
-def ordered(
+def order_rows(
     samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
 ) -> pd.DataFrame:
     """Sort samples; equals stay in the order of their numbers.
@@ -170,7 +172,7 @@ def ordered(
     --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"sample": [0, 1, 2], "reward": [0.0, None, 1.0]})
-    >>> ordered(frame, "reward")["sample"].tolist()
+    >>> order_rows(frame, "reward")["sample"].tolist()
     [2, 0, 1]
     """
     match order:
@@ -209,7 +211,7 @@ def _listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
-            found=listed(wrong, len(wrong)),
+            found=join_names(wrong, len(wrong)),
             advice="Name samples by their numbers.",
         )
     return samples.iloc[[places[one] for one in order]]
@@ -239,7 +241,7 @@ def common_order(
     pairs : DataFrame
         As `partners` gives them.
     order : {"sample", "worst", "rounds", "reward", "group"}
-        As in `ordered`. A pair has the larger metric of its two samples, the larger
+        As in `order_rows`. A pair has the larger metric of its two samples, the larger
         number of rounds, and number, reward and group of the first batch's.
     metric : str
 
@@ -269,10 +271,10 @@ def common_order(
         name: np.fmax(first[name].abs(), other[name].abs())
         for name in {metric, "num_rounds"} & {*first.columns}
     }
-    rank = ordered(first.assign(**larger), order, metric).index
+    rank = order_rows(first.assign(**larger), order, metric).index
 
     def samples(frame: pd.DataFrame, paired: pd.DataFrame) -> list[int]:
-        alone = ordered(frame.drop(frame.index[paired["sample"]]), order, metric)
+        alone = order_rows(frame.drop(frame.index[paired["sample"]]), order, metric)
         return [*paired.loc[rank, "sample"].tolist(), *alone["sample"].tolist()]
 
     return samples(before, first), samples(after, other)

@@ -362,7 +362,7 @@ class Estimator:
             {
                 "mean": one["mean"],
                 "ci_low": low,
-                "ci_high": min(high, self.measure.most),
+                "ci_high": min(high, self.measure.upper_bound),
                 "is_few": is_few(one["counts"]),
             }
             for one, (low, high) in zip(summed, ends, strict=True)

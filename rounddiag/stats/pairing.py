@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.scores import told
+from rounddiag.core.scores import tag_pair
 from rounddiag.schema import ROUNDS, mean_column
 from rounddiag.stats.worst import worst_cells, worst_samples
 
@@ -142,7 +142,7 @@ def paired_cells(
     found = own.merge(pairs, on="sample").merge(first, on=["baseline_sample", "round"])
     found["difference"] = found[metric] - found["baseline_mean"]
     found.attrs[METRIC] = metric
-    return told(found, after)
+    return tag_pair(found, after)
 
 
 _SAID = ("num_tokens", "baseline_mean", "mean", "difference", "low")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import measure_of
-from rounddiag.core.scores import told
+from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import group_ends, round_group
 from rounddiag.stats.inputs import clusters_of, fair_part, measured
@@ -70,9 +70,9 @@ def positions(
     1  1.0   1.0         264
     2  2.0   3.0         528
     """
-    need_batch(batch)
+    require_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
-    rounds, tokens = round_and_token_frames(batch, measure.more)
+    rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
     first = first_places(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
@@ -92,4 +92,4 @@ def positions(
     bins = found.pop("cell").to_numpy()
     found.insert(0, "low", np.append(low, np.nan)[bins])
     found.insert(1, "high", np.append(high, np.nan)[bins])
-    return told(found, batch)
+    return tag_pair(found, batch)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames, token_roles
 from rounddiag.core.measures import measure_of
-from rounddiag.core.scores import told
+from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
 from rounddiag.stats.inputs import clusters_of, fair_part, measured
@@ -71,10 +71,10 @@ def role_means(
     0          thought        2061
     8  last of a round         264
     """
-    need_batch(batch)
+    require_batch(batch)
     batch, measure = fair_part(batch), measure_of(metric)
     roles = token_roles(batch, tagger)
-    rounds, tokens = round_and_token_frames(batch, measure.more)
+    rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
     values, sample = measured(tokens, measure), tokens["sample"].to_numpy()
     split = None if by is None else split_by(batch, tokens, by)
     cluster = clusters_of(batch)
@@ -99,4 +99,4 @@ def role_means(
     found.insert(
         1 if split is None else 2, "overlaps", np.arange(len(found)) >= len(of_roles)
     )
-    return told(found, batch)
+    return tag_pair(found, batch)

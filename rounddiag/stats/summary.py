@@ -14,7 +14,7 @@ from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import measure_of, prob_diffs, prob_diffs_of
-from rounddiag.core.scores import check_pair, paired, told
+from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import numbered, parts_of_rounds
 from rounddiag.stats.inputs import (
@@ -83,7 +83,7 @@ def row_of(
     num_finite = runs["num_finite"].sum()
     taken = _finite_tokens(runs, tokens)
     values = measure.values(taken[measure.column])
-    known = measure.in_rounds
+    known = measure.round_column
     totals = run_sums(values, runs["num_finite"]) if known is None else runs[known]
     found = {
         "num_samples": len(np.unique(runs["sample"])),
@@ -338,7 +338,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     how = Estimator(measure=measure_of(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
     if isinstance(batch, Batch):
-        batch = paired(batch, a, b)
+        batch = select_scores(batch, a, b)
         is_usual = (metric, weight, last_aligned, by) == usual
         rows = rows_of_all(batch, cluster=cluster, ci=ci) if is_usual else None
         if rows is not None:
@@ -348,7 +348,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         runs = runs_of_frame(batch, a=a, b=b, by=by)
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
-    return told(_frame(rows, columns, has_prob="prob_diff" in runs.tokens), batch)
+    return tag_pair(_frame(rows, columns, has_prob="prob_diff" in runs.tokens), batch)
 
 
 def _rows(

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.core import rounds_of_tokens
 from rounddiag.schema import TOKENS
-from rounddiag.stats.cells import combined
+from rounddiag.stats.cells import aggregate_rounds
 from rounddiag.stats.intervals import few_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def cell_bounds(tokens: pd.DataFrame) -> pd.DataFrame:
 
 def sample_bounds(cells: pd.DataFrame) -> pd.DataFrame:
     """Return mean and lower bound of every sample, from its cells, and `num_rounds`."""
-    found = combined(cells, "sample").rename(columns={"num_rows": "num_rounds"})
+    found = aggregate_rounds(cells, "sample").rename(columns={"num_rows": "num_rounds"})
     row = np.searchsorted(found["sample"], cells["sample"])
     mean = found["mean_abs_diff"].to_numpy()
 

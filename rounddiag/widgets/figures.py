@@ -16,7 +16,7 @@ from rounddiag.figures import (
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.heatmap_cells import range_of
 from rounddiag.figures.rounds import RoundOptions
-from rounddiag.stats.heatmap_rows import ordered, samples_of
+from rounddiag.stats.heatmap_rows import order_rows, samples_of
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _kept_samples(shown: Shown, order: Order, metric: str) -> list[int]:
     rounds = shown.rounds
     samples = samples_of(rounds, rounds, shown.batch.num_samples)
     kept = samples[samples["num_rounds"] > 0]
-    found: list[int] = ordered(kept, order, metric)["sample"].tolist()
+    found: list[int] = order_rows(kept, order, metric)["sample"].tolist()
     return found
 
 

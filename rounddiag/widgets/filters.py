@@ -16,7 +16,7 @@ from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
 from rounddiag.widgets import regex_worker as matching
-from rounddiag.wording import listed
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -239,7 +239,7 @@ def _needed(key: str, field: str, values: Field | None) -> Field:
 
 def _check(key: str, value: str, known: list[str]) -> None:
     if value not in known:
-        names = listed([*map(repr, known)], len(known), most=8)
+        names = join_names([*map(repr, known)], len(known), most=8)
         raise _unfit_filtering(
             key=key, expected=f"one of {names}", found=f"{value!r:.80}"
         )

@@ -11,7 +11,7 @@ from rounddiag.figures.compare import LAYERS
 from rounddiag.stats.heatmap_rows import common_order, samples_of
 from rounddiag.stats.pairing import paired_cells, partners, worst_differences
 from rounddiag.widgets.state import Heatmap
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,9 +61,11 @@ class Comparison:
         """Say how many samples are paired, and how many are in one batch only."""
         if self.why_apart:
             return self.why_apart
-        paired = f"{count(len(self.pairs), 'sample')} of both, paired by `sample_ids`"
+        paired = (
+            f"{pluralize(len(self.pairs), 'sample')} of both, paired by `sample_ids`"
+        )
         alone = [
-            f"{count(num, 'sample')} of {name} only"
+            f"{pluralize(num, 'sample')} of {name} only"
             for name, batch in zip(self.names, self._batches, strict=True)
             if (num := batch.num_samples - len(self.pairs))
         ]

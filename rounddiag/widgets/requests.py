@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from rounddiag.batch.html import failed_checks, sources
+from rounddiag.batch.html import describe_sources, failed_checks
 from rounddiag.core import sample_frame
-from rounddiag.core.columns import open_names
+from rounddiag.core.columns import extra_column_names
 from rounddiag.figures import plot_trajectory
 from rounddiag.figures._parts.lines import MAX_LINES
 from rounddiag.figures.colored_text import NO_TEXT
@@ -25,7 +25,7 @@ from rounddiag.widgets.figures import as_bytes, note_on, offered, overview, why_
 from rounddiag.widgets.images import picture, thumbnails
 from rounddiag.widgets.sample_view import Facts, observation, trajectory_of
 from rounddiag.widgets.state import AXES, METRICS
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +86,7 @@ def options_of(batch: Batch) -> dict[str, Any]:
 
 def _dividing(batch: Batch, samples: pd.DataFrame) -> Iterator[str]:
     """Give the columns of samples and rounds that have a few values."""
-    for name in dict.fromkeys([*open_names(batch), *samples.columns]):
+    for name in dict.fromkeys([*extra_column_names(batch), *samples.columns]):
         column = batch.round_columns.get(name, samples.get(name))
         if (
             column is not None
@@ -96,7 +96,7 @@ def _dividing(batch: Batch, samples: pd.DataFrame) -> Iterator[str]:
 
 
 def _chips(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
-    for label, value in sources(batch.meta).items():
+    for label, value in describe_sources(batch.meta).items():
         if label in ("mask", "old log-probs", "sampling"):
             yield {"label": label, "value": value, "tone": "plain"}
     facts = batch.meta.get("capture")
@@ -105,7 +105,7 @@ def _chips(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
         yield {"label": "saved", "value": share, "tone": "warn"}
     num = int((~np.isfinite(diff)).sum())
     tone = "warn" if num else "plain"
-    yield {"label": "not finite", "value": count(num, "token"), "tone": tone}
+    yield {"label": "not finite", "value": pluralize(num, "token"), "tone": tone}
 
 
 def _verdict(diff: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rounddiag.checks.images import image_token
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.core import round_and_token_frames
 from rounddiag.core.measures import MEASURES
-from rounddiag.core.scores import pair_of, paired
+from rounddiag.core.scores import pair_of, select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
@@ -83,7 +83,7 @@ class Facts:
     def _sizes_of(self, a: str, b: str) -> Array:
         """Return the finite |diff| of the batch, smallest first."""
         if (a, b) not in self._sizes:
-            every = diffs(paired(self._batch, a, b))
+            every = diffs(select_scores(self._batch, a, b))
             self._sizes[a, b] = np.sort(np.abs(every[np.isfinite(every)]))
         return self._sizes[a, b]
 
@@ -296,7 +296,7 @@ def trajectory_of(
     ('click (278, 170)', ['<think>', 'I', ' see'])
     """
     check_sample(sample, batch.num_samples)
-    facts, one = facts or Facts(batch), paired(batch[sample], a, b)
+    facts, one = facts or Facts(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _columns(one))
     counts = rounds["num_tokens"].to_numpy()
     tokens = _tokens(frame, facts)

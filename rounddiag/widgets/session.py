@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core import round_frame, sample_frame, token_frame
-from rounddiag.core.columns import open_names
-from rounddiag.core.scores import paired
+from rounddiag.core.columns import extra_column_names
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import ROUNDS
 from rounddiag.stats import cell_frame
@@ -101,7 +101,7 @@ def shown(batch: Batch, state: State) -> Shown:
     """Apply the filter of a state to a batch of its pair of scores."""
     if state.filter.is_empty:
         return Shown(batch, token_frame(batch), is_all=True)
-    more = [state.by] if state.by in open_names(batch) else []
+    more = [state.by] if state.by in extra_column_names(batch) else []
     kept = kept_tokens(batch, state.filter, columns=("prob_diff", *more))
     if state.by is not None and state.by not in kept:
         column = sample_frame(batch)[["sample", state.by]]
@@ -188,7 +188,7 @@ class Frames:
             return nothing(self._paired(there))
 
     def _paired(self, state: State) -> Batch:
-        return paired(self._batches[state.batch], state.a, state.b)
+        return select_scores(self._batches[state.batch], state.a, state.b)
 
 
 class Session:
@@ -235,7 +235,7 @@ class Session:
     @property
     def batch(self) -> Batch:
         """The batch, its two log-probs those of the pair that is looked at."""
-        return paired(self.original, self.state.a, self.state.b)
+        return select_scores(self.original, self.state.a, self.state.b)
 
     def change(self, changes: Mapping[str, Any]) -> None:
         """Replace entries of the state; where one is wrong nothing changes.

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.checks import check, checked
+from rounddiag.checks import check, with_check_results
 from rounddiag.errors import BatchError
 from rounddiag.loaders import load
 from tests.batches import hand_batch, masks, padded
@@ -129,7 +129,7 @@ def test_samples_that_are_named_exist_and_break_the_contract_alone() -> None:
 
 
 def test_a_checked_batch_carries_what_was_found() -> None:
-    batch = checked(scored([[-1.0]], [[0.5]]))
+    batch = with_check_results(scored([[-1.0]], [[0.5]]))
     found = [one for one in batch.meta["checks"] if one["status"] == "failed"]
     assert found == [
         {

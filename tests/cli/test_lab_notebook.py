@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
-from rounddiag.cli.lab import notebook_for
 
+from rounddiag.cli.lab import notebook_for
 from rounddiag.errors import RounddiagError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from rounddiag.cli.lab import start_lab
 
+from rounddiag.cli.lab import start_lab
 from tests.browser.server import free_port, isolated_environment
 
 CHECKOUT = Path(__file__).parents[2]

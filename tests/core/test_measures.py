@@ -12,7 +12,7 @@ import torch
 
 from rounddiag import token_frame
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
-from rounddiag.core.scores import paired
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
 from tests.batches import hand_batch
@@ -85,7 +85,7 @@ def test_values_can_be_read_only() -> None:
 def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) -> None:
     other = torch.full((3, 6), -1.0)
     batch = hand_batch(device, scores={"current": other})
-    found = prob_diffs(paired(batch, "current", "rollout"))
+    found = prob_diffs(select_scores(batch, "current", "rollout"))
     rollout = [-1, -1, -2, -1, -1, -1, -3, -2]
     wanted = [math.exp(-1) - math.exp(value) for value in rollout]
     assert found.tolist() == pytest.approx(wanted, abs=1e-7)

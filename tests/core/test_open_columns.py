@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rounddiag import token_frame
 from rounddiag.core import round_frame
-from rounddiag.core.columns import spread
+from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import FrameError
 from tests.batches import hand_batch
 
@@ -76,22 +76,34 @@ def test_rows_of_rounds_that_are_not_there_are_left_out() -> None:
 
 
 def test_values_keep_their_dtype_where_none_is_absent() -> None:
-    assert spread(np.array([True, False]), np.array([1, 0]), 2).tolist() == [
+    assert scatter_with_missing(
+        np.array([True, False]), np.array([1, 0]), 2
+    ).tolist() == [
         False,
         True,
     ]
-    assert spread(np.array([3], dtype=np.uint8), np.array([0]), 1).dtype == np.uint8
+    assert (
+        scatter_with_missing(np.array([3], dtype=np.uint8), np.array([0]), 1).dtype
+        == np.uint8
+    )
 
 
 def test_what_a_float_cannot_hold_is_none_where_it_is_absent() -> None:
     large = np.array([(1 << 53) + 1])
-    assert spread(large, np.array([0]), 2).tolist() == [(1 << 53) + 1, None]
-    assert spread(np.array([True]), np.array([1]), 2).tolist() == [None, True]
-    assert spread(np.array([], dtype=object), np.array([], dtype=int), 1).tolist() == [
-        None
+    assert scatter_with_missing(large, np.array([0]), 2).tolist() == [
+        (1 << 53) + 1,
+        None,
     ]
+    assert scatter_with_missing(np.array([True]), np.array([1]), 2).tolist() == [
+        None,
+        True,
+    ]
+    assert scatter_with_missing(
+        np.array([], dtype=object), np.array([], dtype=int), 1
+    ).tolist() == [None]
     assert (
-        spread(np.array([0.5], dtype=np.float32), np.array([0]), 2).dtype == np.float32
+        scatter_with_missing(np.array([0.5], dtype=np.float32), np.array([0]), 2).dtype
+        == np.float32
     )
 
 
@@ -99,4 +111,6 @@ def test_what_a_float_cannot_hold_is_none_where_it_is_absent() -> None:
 def test_spread_values_come_back(values: list[int], absent: int) -> None:
     size = len(values) + absent
     places = np.random.default_rng(0).permutation(size)[: len(values)]
-    assert spread(np.array(values), places, size)[places].tolist() == values
+    assert (
+        scatter_with_missing(np.array(values), places, size)[places].tolist() == values
+    )

@@ -12,7 +12,7 @@ import torch
 
 from rounddiag import round_frame, round_summary, sample_frame, token_frame
 from rounddiag.core import rounds_of_tokens
-from rounddiag.core.scores import check_pair, pair_of, paired
+from rounddiag.core.scores import check_pair, pair_of, select_scores
 from rounddiag.errors import BatchError, FrameError
 from rounddiag.schema import Pair
 from tests.batches import hand_batch
@@ -32,13 +32,13 @@ def three_scores(**others: Any) -> Batch:
 
 def test_the_standard_pair_is_the_batch_itself() -> None:
     batch = three_scores(meta={"checks": []})
-    assert paired(batch, "old", "rollout") is batch
+    assert select_scores(batch, "old", "rollout") is batch
     assert pair_of(batch) == Pair()
 
 
 def test_a_batch_of_another_pair_has_its_scores_in_place_of_the_standard_ones() -> None:
     batch = three_scores()
-    found = paired(batch, "ref", "current")
+    found = select_scores(batch, "ref", "current")
     assert found.old_log_probs is batch.scores["ref"]
     assert found.rollout_log_probs is batch.scores["current"]
     assert found.meta == {"pair": ["ref", "current"]}
@@ -55,7 +55,7 @@ def test_what_was_known_of_the_standard_pair_only_is_left_out() -> None:
         "source": "step.parquet",
     }
     batch = three_scores(meta=facts)
-    assert paired(batch, "current", "rollout").meta == {
+    assert select_scores(batch, "current", "rollout").meta == {
         "capture": {"num_saved": 3, "rounds": []},
         "source": "step.parquet",
         "pair": ["current", "rollout"],
@@ -69,20 +69,20 @@ def test_a_score_that_the_batch_lacks_is_an_error() -> None:
         " Name a score that the batch has."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        paired(three_scores(), "new", "rollout")
+        select_scores(three_scores(), "new", "rollout")
 
 
 def test_a_batch_of_a_pair_is_of_no_other() -> None:
-    found = paired(three_scores(), "current", "rollout")
-    assert paired(found, "old", "rollout") is found
-    assert paired(found, "current", "rollout") is found
+    found = select_scores(three_scores(), "current", "rollout")
+    assert select_scores(found, "old", "rollout") is found
+    assert select_scores(found, "current", "rollout") is found
     message = (
         "expected a batch of the pair 'old', 'rollout', to choose `a` and `b`; found"
         " one of the pair 'current', 'rollout'. Choose them of the batch that it was"
         " made from."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        paired(found, "ref", "rollout")
+        select_scores(found, "ref", "rollout")
 
 
 @pytest.mark.parametrize("told", [None, "ab", ["old"], [1, 2], {"a": "old", "b": "x"}])
@@ -98,7 +98,7 @@ def test_every_frame_says_which_pair_it_is_of(build: Any) -> None:
     assert build(batch).attrs == {}
     assert build(batch, a="current").attrs == {"pair": ["current", "rollout"]}
     # The same numbers, whoever chose the pair.
-    chosen = paired(batch, "current", "rollout")
+    chosen = select_scores(batch, "current", "rollout")
     pd.testing.assert_frame_equal(build(chosen), build(batch, a="current"))
     assert pair_of(build(chosen)) == CURRENT
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rounddiag import plot_rounds, round_summary, token_frame
-from rounddiag.core.scores import paired
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import BatchError, FrameError
 from tests.batches import hand_batch, padded
 
@@ -159,7 +159,7 @@ def test_another_pair_is_named_on_the_axis() -> None:
     title = "mean |current - rollout|<br>log-prob [nat], token-weighted"
     assert figure.layout.yaxis.title.text == title
     assert plot_rounds(token_frame(batch, a="current")) == figure
-    assert plot_rounds(paired(batch, "current", "rollout")) == figure
+    assert plot_rounds(select_scores(batch, "current", "rollout")) == figure
     given = plot_rounds(round_summary(batch, a="current"), layers={"counts": True})
     assert given.layout.yaxis.title.text == title
     assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rounddiag import round_frame, sample_frame
-from rounddiag.stats.cells import AGGREGATES, combined, extremes
+from rounddiag.stats.cells import AGGREGATES, aggregate_rounds, extremes
 from tests.batches import AWKWARD, padded, random_log_probs
 
 NAN = math.nan
@@ -27,7 +27,7 @@ FRAME = pd.DataFrame(
 
 
 def test_counts_are_added_and_means_are_over_finite_tokens() -> None:
-    found = combined(FRAME, "round")
+    found = aggregate_rounds(FRAME, "round")
     assert found["num_rows"].tolist() == [3, 1]
     assert found["num_tokens"].tolist() == [9, 2]
     assert found["mean_abs_diff"][0] == pytest.approx((2 * 1 + 2 * 4 + 4 * 2.5) / 8)
@@ -36,7 +36,7 @@ def test_counts_are_added_and_means_are_over_finite_tokens() -> None:
 
 
 def test_rows_without_a_finite_value_have_no_mean() -> None:
-    found = combined(FRAME, "round")
+    found = aggregate_rounds(FRAME, "round")
     assert found.loc[1, ["mean_abs_diff", "mean_diff", "max_abs_diff"]].isna().all()
 
 
@@ -45,7 +45,7 @@ def test_the_rounds_of_a_sample_combine_to_the_sample_frame() -> None:
     batch = padded(AWKWARD, random_log_probs(shape, 0), random_log_probs(shape, 1))
     names = ["num_tokens", *AGGREGATES]
     samples = sample_frame(batch)
-    found = combined(round_frame(batch), "sample")
+    found = aggregate_rounds(round_frame(batch), "sample")
     expected = samples[samples["num_tokens"] > 0]
     np.testing.assert_allclose(found[names], expected[names], rtol=1e-6)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rounddiag.errors import FrameError
-from rounddiag.stats.heatmap_rows import ordered
+from rounddiag.stats.heatmap_rows import order_rows
 
 NAN = math.nan
 SAMPLES = pd.DataFrame(
@@ -36,16 +36,16 @@ SAMPLES = pd.DataFrame(
     ],
 )
 def test_samples_stand_in_the_order(order: Any, expected: list[int]) -> None:
-    assert ordered(SAMPLES, order)["sample"].tolist() == expected
+    assert order_rows(SAMPLES, order)["sample"].tolist() == expected
 
 
 def test_the_worst_of_a_signed_metric_is_farthest_from_zero() -> None:
-    assert ordered(SAMPLES, "worst", "mean_diff")["sample"].tolist() == [0, 3, 2, 1]
+    assert order_rows(SAMPLES, "worst", "mean_diff")["sample"].tolist() == [0, 3, 2, 1]
 
 
 def test_a_list_of_samples_is_an_order_of_none_but_these() -> None:
-    assert ordered(SAMPLES, [3, 0])["sample"].tolist() == [3, 0]
-    assert ordered(SAMPLES, []).empty
+    assert order_rows(SAMPLES, [3, 0])["sample"].tolist() == [3, 0]
+    assert order_rows(SAMPLES, []).empty
 
 
 @pytest.mark.parametrize(("order", "found"), [([0, 4], "4"), ([2, 1, 2], "2")])
@@ -55,7 +55,7 @@ def test_a_list_must_name_each_sample_once(order: list[int], found: str) -> None
         " Name samples by their numbers."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        ordered(SAMPLES, order)
+        order_rows(SAMPLES, order)
 
 
 def test_an_unknown_order_is_told() -> None:
@@ -64,7 +64,7 @@ def test_an_unknown_order_is_told() -> None:
         " found 'best'. Leave it out for the order of the batch."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        ordered(SAMPLES, "best")  # type: ignore[arg-type]
+        order_rows(SAMPLES, "best")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_what_an_order_needs_is_told(order: Any, field: str, column: str) -> Non
         f" `{column}`; found none. Choose another order, `worst` say."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        ordered(SAMPLES.drop(columns=column), order)
+        order_rows(SAMPLES.drop(columns=column), order)

@@ -11,7 +11,7 @@ import torch
 
 from rounddiag import round_frame
 from rounddiag.stats import heatmap_rows as pools
-from rounddiag.stats.heatmap_rows import Rows, ordered, samples_of
+from rounddiag.stats.heatmap_rows import HeatmapRows, order_rows, samples_of
 from tests.batches import hand_batch
 
 NAN = math.nan
@@ -28,10 +28,10 @@ FRAME = pd.DataFrame(
 
 
 @pytest.fixture
-def two_rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+def two_rows(monkeypatch: pytest.MonkeyPatch) -> HeatmapRows:
     """Five samples in pools of three and two."""
     monkeypatch.setattr(pools, "MAX_ROWS", 2)
-    return Rows(samples=samples_of(FRAME, FRAME, 5))
+    return HeatmapRows(samples=samples_of(FRAME, FRAME, 5))
 
 
 def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
@@ -56,7 +56,7 @@ def test_a_frame_tells_of_its_samples_itself() -> None:
 
 
 def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
-    rows = Rows(samples=ordered(samples_of(FRAME, FRAME, 5), "worst"))
+    rows = HeatmapRows(samples=order_rows(samples_of(FRAME, FRAME, 5), "worst"))
     found = rows.rounds(FRAME, "mean_abs_diff", "max")
     assert found["row"].tolist() == [2, 2, 1, 4, 0]
     assert found["shown"].tolist() == pytest.approx(
@@ -65,7 +65,9 @@ def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
     assert rows.means("num_rounds").tolist() == [1, 1, 2, 0, 1]
 
 
-def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(two_rows: Rows) -> None:
+def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(
+    two_rows: HeatmapRows,
+) -> None:
     assert (two_rows.pool, two_rows.num) == (3, 2)
     largest = two_rows.rounds(FRAME, "mean_diff", "max")
     assert list(zip(largest["row"], largest["round"], strict=True)) == [
@@ -80,8 +82,8 @@ def test_a_pool_shows_its_largest_value_or_its_mean_over_tokens(two_rows: Rows) 
     assert mean["shown"].tolist() == pytest.approx([(-0.5 + 0.75) / 4, 0.25, -4])
 
 
-def test_a_pool_has_the_mean_of_its_samples(two_rows: Rows) -> None:
+def test_a_pool_has_the_mean_of_its_samples(two_rows: HeatmapRows) -> None:
     assert two_rows.means("num_rounds").tolist() == [1, 1]
     rewards = two_rows.samples.assign(reward=[1.0, NAN, 0.0, NAN, NAN])
-    found = Rows(samples=rewards).means("reward")
+    found = HeatmapRows(samples=rewards).means("reward")
     np.testing.assert_array_equal(found, [0.5, NAN])

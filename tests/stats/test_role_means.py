@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.core.scores import paired
+from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import ROLE_MEANS
 from rounddiag.stats import role_means
@@ -121,5 +121,5 @@ def test_differences_of_probabilities_are_averaged() -> None:
 
 
 def test_the_pair_is_told_by_the_frame() -> None:
-    batch = paired(hand_batch(tokenizer=spelled), "rollout", "old")
+    batch = select_scores(hand_batch(tokenizer=spelled), "rollout", "old")
     assert role_means(batch).attrs == {"pair": ["rollout", "old"]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rounddiag.core.measures import measure_of
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,9 @@ def raised_words(means: pd.DataFrame, axis: MeanAxis, edge: str) -> list[str]:
     ['1 mean exactly 0, drawn at the lower edge']
     """
     num = 0 if isinstance(axis, LinearAxis) else int((means["mean"] == 0).sum())
-    return [f"{count(num, 'mean')} exactly 0, drawn at the {edge} edge"] if num else []
+    return (
+        [f"{pluralize(num, 'mean')} exactly 0, drawn at the {edge} edge"] if num else []
+    )
 
 
 # What is smaller is drawn in a band of its own, as zeros are.

@@ -26,7 +26,7 @@ from rounddiag.figures._parts.means import (
 from rounddiag.figures._parts.round_layers import unit_of
 from rounddiag.figures._parts.scales import add_color_bar, scale_of
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -233,7 +233,11 @@ def add_strip(figure: go.Figure, compared: Compared) -> None:
 def _hover_row(name: str, row: pd.Series[Any], unit: str) -> list[str]:
     paired = row["num_pairs"] > 0
     num, before = row["num_samples"], row["num_baseline_samples"]
-    of = count(num, "pair") if paired else f"{count(num, 'sample')}, {before:,} before"
+    of = (
+        pluralize(num, "pair")
+        if paired
+        else f"{pluralize(num, 'sample')}, {before:,} before"
+    )
     lines = [
         f"difference {number(row['difference'])}{unit}",
         interval(row["ci_low"], row["ci_high"]),
@@ -255,7 +259,7 @@ def explanation(compared: Compared, means: pd.DataFrame, axis: MeanAxis) -> list
     found = compared.differences
     for name, text in zip(compared.names[1:], others, strict=True):
         num = found.loc[found["name"] == name, "num_pairs"].max()
-        how = f"paired, {count(num, 'sample')}" if num > 0 else "not paired by ids"
+        how = f"paired, {pluralize(num, 'sample')}" if num > 0 else "not paired by ids"
         lines.append(f"{text}: {how}")
     lines += raised_words(means, axis, "lower")
     return lines + notes(means, int(means["num_nonfinite"].sum()))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.core.scores import check_pair, pair_of, paired
+from rounddiag.core.scores import check_pair, pair_of, select_scores
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.labels import short_name
 from rounddiag.schema import (
@@ -24,10 +24,10 @@ from rounddiag.schema import (
     Pair,
 )
 from rounddiag.stats import cell_frame, positions, role_means, round_summary
-from rounddiag.stats.cells import MORE, P95
-from rounddiag.stats.heatmap_rows import pool_of
+from rounddiag.stats.cells import EXTRA_COLUMNS, P95
+from rounddiag.stats.heatmap_rows import samples_per_row
 from rounddiag.stats.inputs import num_picked
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,7 @@ def of_pair(
     if isinstance(data, pd.DataFrame):
         check_pair(data, a, b)
     else:
-        data = paired(_batch(data), a, b)
+        data = select_scores(_batch(data), a, b)
     known = pair_of(data)
     return data, Pair(short_name(known.a, _NAME), short_name(known.b, _NAME))
 
@@ -109,12 +109,12 @@ def rounds_of(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, in
         known = data.columns if isinstance(data, pd.DataFrame) else ()
         PAIRED_CELLS.require(known, *ROUNDS.keys, *_CELL, "baseline_mean", metric)
     if isinstance(data, pd.DataFrame):
-        table = CELLS if metric in MORE else ROUNDS
+        table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
         table.require(data.columns, *ROUNDS.keys, *_CELL, metric)
         return data, int(data["sample"].max()) + 1 if len(data) else 0
     num_rounds = int(_batch(data).rounds.round.max()) + 1 if data.num_rounds else 0
-    is_alone = pool_of(data.num_samples, num_rounds) == 1
-    more = ([metric] if metric in MORE else []) + ([P95] if is_alone else [])
+    is_alone = samples_per_row(data.num_samples, num_rounds) == 1
+    more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
     return cell_frame(data, more), data.num_samples
 
 
@@ -247,4 +247,4 @@ def left_out(data: Batch | pd.DataFrame) -> list[str]:
     []
     """
     num = num_picked_of(data)
-    return [f"left out: {count(num, 'sample')} picked as the worst"] if num else []
+    return [f"left out: {pluralize(num, 'sample')} picked as the worst"] if num else []

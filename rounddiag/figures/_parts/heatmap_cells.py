@@ -12,7 +12,7 @@ from rounddiag.figures._parts.labels import CROSS, number, short_name, tick_step
 from rounddiag.figures._parts.scales import LogScale, scale_between, scale_of
 from rounddiag.schema import CELLS, DIFFERENCE, PAIRED_CELLS, ROUND, SAMPLE
 from rounddiag.stats.pairing import METRIC
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
     from rounddiag.figures._parts.scales import Scale
     from rounddiag.schema import Column, Pair
-    from rounddiag.stats.heatmap_rows import Pooling, Rows
+    from rounddiag.stats.heatmap_rows import HeatmapRows, Pooling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Heat:
         The smallest and the largest size that colours tell apart.
     """
 
-    rows: Rows
+    rows: HeatmapRows
     rounds: pd.DataFrame
     grid: Grid
     said: Sequence[str]
@@ -323,7 +323,7 @@ def explanation(heat: Heat) -> list[str]:
     """Explain the marks and what a row stands for, a line each."""
     lines = []
     if heat.is_pooled:
-        num = count(len(heat.rows.samples), "sample")
+        num = pluralize(len(heat.rows.samples), "sample")
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
     if heat.is_difference:
@@ -334,10 +334,10 @@ def explanation(heat: Heat) -> list[str]:
     zeros = int((heat.shown == 0).sum())
     if zeros:
         where = "in the middle" if heat.scale.low < 0 else "at the low end"
-        lines.append(f"{count(zeros, 'cell')} exactly 0, shown {where}")
+        lines.append(f"{pluralize(zeros, 'cell')} exactly 0, shown {where}")
     undefined = int(heat.grid.undefined("shown").sum())
     if undefined:
-        lines.append(f"{CROSS} {count(undefined, 'cell')} without a finite value")
+        lines.append(f"{CROSS} {pluralize(undefined, 'cell')} without a finite value")
     return lines
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rounddiag.figures._parts.canvas import cross
 from rounddiag.figures._parts.labels import CROSS, number
 from rounddiag.stats import FEW_SAMPLES, few_rows
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,10 +71,10 @@ def _hover_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuple
     lines = [
         f"mean {number(row.mean)}{unit}",
         interval(row.ci_low, row.ci_high),
-        f"{count(row.num_samples, 'sample')}, {count(row.num_tokens, 'token')}",
+        f"{pluralize(row.num_samples, 'sample')}, {pluralize(row.num_tokens, 'token')}",
     ]
     if row.num_nonfinite:
-        lines.append(f"{count(row.num_nonfinite, 'token')} not finite, left out")
+        lines.append(f"{pluralize(row.num_nonfinite, 'token')} not finite, left out")
     if row.is_few:
         lines.append(few_caution(row.num_samples))
     return "<br>".join(lines)
@@ -108,7 +108,7 @@ def notes(means: pd.DataFrame, num_nonfinite: int) -> list[str]:
     if means["mean"].isna().any():
         lines.append(f"{CROSS} no finite value")
     if num_nonfinite:
-        left_out = count(num_nonfinite, "token")
+        left_out = pluralize(num_nonfinite, "token")
         lines.append(f"left out: {left_out} whose diff is not finite")
     return lines
 

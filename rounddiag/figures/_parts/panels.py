@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rounddiag.figures._parts.labels import CROSS, number
 from rounddiag.figures._parts.lines import check_few_lines, shortened
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -247,7 +247,7 @@ def _why(row: pd.Series[Any], name: str) -> str:
 
 def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
     if not row["num"]:
-        return [count(0, noun)]
+        return [pluralize(0, noun)]
     size = f"mean |difference| {number(row['mean_abs_diff'])}"
     if signed:
         last = f"mean difference {number(row['mean_diff'])}"
@@ -255,7 +255,7 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
         last = "Pearson r undefined"
     else:
         last = f"Pearson r {row['pearson']:.4f}"
-    return [count(row["num"], noun), size, last]
+    return [pluralize(row["num"], noun), size, last]
 
 
 def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
@@ -263,9 +263,9 @@ def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
     lines = []
     num = int(agreed["num_nonfinite"].sum())
     if num:
-        lines.append(f"left out: {count(num, noun)} without two finite values")
+        lines.append(f"left out: {pluralize(num, noun)} without two finite values")
     if num_picked:
-        size = count(num_picked, "sample")
+        size = pluralize(num_picked, "sample")
         lines.append(f"{size} picked as the worst: means are too high")
     return lines
 
@@ -274,5 +274,5 @@ def why_empty(agreed: pd.DataFrame, noun: str) -> str:
     """Say why there is nothing to draw."""
     num = int(agreed["num_nonfinite"].sum())
     if num:
-        return f"{CROSS} {count(num, noun)}, none with two finite values"
+        return f"{CROSS} {pluralize(num, noun)}, none with two finite values"
     return "no generated tokens: the response mask is 0"

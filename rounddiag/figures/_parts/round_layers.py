@@ -24,7 +24,7 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import METRICS, NUM_SAMPLES, NUM_TOKENS
 from rounddiag.stats import few_rows
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ def about_worst(worst: pd.Series[Any] | None, unit: str, look: Theme) -> list[st
     return [
         f"{mark} worst: round {int(worst['round'])}, mean {mean}{unit}",
         interval(worst["ci_low"], worst["ci_high"]),
-        f"{count(samples, 'sample')} and {count(tokens, 'token')} in this round",
+        f"{pluralize(samples, 'sample')} and {pluralize(tokens, 'token')} in this round",
     ]
 
 
@@ -150,7 +150,9 @@ def notes(summary: pd.DataFrame, worst: pd.Series[Any] | None) -> list[str]:
         lines.append(f"{CROSS} no finite value in the round")
     left_out = int(summary["num_nonfinite"].sum())
     if left_out:
-        lines.append(f"left out: {count(left_out, 'token')} whose diff is not finite")
+        lines.append(
+            f"left out: {pluralize(left_out, 'token')} whose diff is not finite"
+        )
     return lines
 
 
@@ -170,10 +172,10 @@ def _about(row: Mapping[Any, Any], unit: str) -> Iterator[str]:
     yield f"median {middle}, p99 {high}, max {most}"
     if row["share_zero"] > 0:
         yield f"exactly 0: {_percent(row['share_zero'])} of tokens"
-    yield f"{count(row['num_samples'], 'sample')}, {count(row['num_tokens'], 'token')}"
+    yield f"{pluralize(row['num_samples'], 'sample')}, {pluralize(row['num_tokens'], 'token')}"
     left_out = int(row["num_nonfinite"])
     if left_out:
-        yield f"{count(left_out, 'token')} not finite, left out"
+        yield f"{pluralize(left_out, 'token')} not finite, left out"
     if row["is_few"]:
         yield few_caution(row["num_samples"])
 

@@ -12,10 +12,10 @@ import torch
 
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_SAMPLE, offsets_of
-from rounddiag.core.columns import spread
+from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
-from rounddiag.loaders.source import left_out_of, told_left_out
+from rounddiag.loaders.source import left_out_entry, left_out_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ def _columns(
         here = [index for index, part in enumerate(parts) if name in part]
         places = [np.arange(ends[i] - sizes[i], ends[i]) for i in here]
         values = _end_to_end([parts[i][name] for i in here])
-        joined[name] = spread(values, np.concatenate(places), sum(sizes))
+        joined[name] = scatter_with_missing(values, np.concatenate(places), sum(sizes))
     return joined
 
 
@@ -170,7 +170,7 @@ def merged_meta(
         "source": ", ".join(sources(parts)),
         **told,
         **(counts if any(counts.values()) else {}),
-        **told_left_out(left_out),
+        **left_out_entry(left_out),
     }
 
 

@@ -15,7 +15,7 @@ from rounddiag.checks.tokens import known_sequence
 from rounddiag.loaders.lazy.tensors import StoredTensor, stored
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.vision import patch_screenshots
-from rounddiag.wording import listed
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -303,7 +303,7 @@ def _fact(
 
 
 def _listed(sizes: list[int]) -> str:
-    return listed(sizes, len(sizes), most=_MAX_SIZES) or "none"
+    return join_names(sizes, len(sizes), most=_MAX_SIZES) or "none"
 
 
 def _shortened(facts: list[str]) -> list[str]:

@@ -12,8 +12,8 @@ import torch
 
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
-from rounddiag.loaders.source import left_out_of, told_left_out
-from rounddiag.wording import count
+from rounddiag.loaders.source import left_out_entry, left_out_of
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,8 +47,8 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merged(batch.round_columns, new_rounds)
-    lost = [f"{count(num_lost, 'row')} of `round_columns`"] if num_lost else []
-    told = told_left_out([*left_out_of(batch), *lost])
+    lost = [f"{pluralize(num_lost, 'row')} of `round_columns`"] if num_lost else []
+    told = left_out_entry([*left_out_of(batch), *lost])
     return replace(
         done, images=images, round_columns=columns, meta={**batch.meta, **told}
     )

@@ -29,11 +29,11 @@ from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.interleaving import Weave
 from rounddiag.loaders.assembly.round_splitting import division_ids
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.natural_order import is_absent, sort_keys
-from rounddiag.loaders.source import left_out_of, told_left_out
+from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.schema import ORIGINAL_SAMPLE
-from rounddiag.wording import count
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -118,7 +118,7 @@ def named_column(batch: Batch, name: str, option: str) -> Array:
         raise LoadError.build(
             key=option,
             expected="the name of a column with one value a row",
-            found=f"{name!r}, where there are {shown(columns)}",
+            found=f"{name!r}, where there are {format_names(columns)}",
             advice="Pass one of them.",
         )
     return columns[name]
@@ -135,7 +135,7 @@ def _asked(batch: Batch, name: str) -> list[Any]:
         raise LoadError.build(
             key="order_by",
             expected=f"numbers, or texts, in all rows of the column {name!r}",
-            found=shown(map(repr, values.tolist())),
+            found=format_names(map(repr, values.tolist())),
             advice="Pass another column, or none for the order of the file.",
         )
     return keys
@@ -376,8 +376,8 @@ def _meta(batch: Batch, differing: dict[str, Array], told: str) -> dict[str, Any
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (batch.position_ids is not None)
     if num_lost := _num_lost(batch):
-        lost.append(f"{count(num_lost, 'row')} of `round_columns`")
-    left_out = told_left_out([*left_out_of(batch), *lost])
+        lost.append(f"{pluralize(num_lost, 'row')} of `round_columns`")
+    left_out = left_out_entry([*left_out_of(batch), *lost])
     meta = {**batch.meta, "rows": told, **left_out}
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]

@@ -34,7 +34,7 @@ from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.padding import real_positions, unpadded
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.wording import listed
+from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ def compared(reader: FieldReader) -> dict[str, str]:
         for sample, parts in found.items()
         if (what := _difference(*parts, None if real is None else real[sample]))
     ]
-    return {"input_ids": listed(told, len(told)) or "equal"}
+    return {"input_ids": join_names(told, len(told)) or "equal"}
 
 
 def _difference(

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged, ragged, row_list
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class FieldReader:
                 file=self.source,
                 key=key,
                 expected=meaning,
-                found=f"only {shown(self.names)}",
+                found=f"only {format_names(self.names)}",
                 advice=advice[key],
             )
         return found

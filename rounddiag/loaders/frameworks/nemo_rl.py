@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.tabular.json_lines import Record, SampleRecords, others
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
     if lacking:
         raise source.error(
             expected=f"`{lacking[0]}` in the records of NeMo-RL",
-            found=f"only {shown(lines.first)}",
+            found=f"only {format_names(lines.first)}",
             advice="Older releases and some of its algorithms do not save it: update"
             " NeMo-RL, and train with GRPO.",
         )

@@ -20,9 +20,9 @@ from rounddiag.loaders.lazy.tensors import (
     stored_tensor,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.messages import shown
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span, told_left_out
+from rounddiag.loaders.source import Span, left_out_entry
 from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class TrainingInput:
             raise self.misfit(
                 key=name,
                 expected="a tensor",
-                found=f"only {shown(self.tensors)}",
+                found=f"only {format_names(self.tensors)}",
                 advice=advice,
             )
 
@@ -343,7 +343,7 @@ def _meta(given: TrainingInput) -> dict[str, object]:
     return {
         "metadata": _plain(given),
         "num_dropped_rows": given.num_padding,
-        **told_left_out({*given.tensors, *given.lists} - known),
+        **left_out_entry({*given.tensors, *given.lists} - known),
     }
 
 

@@ -38,12 +38,12 @@ BROKEN = (
 _INT32 = torch.iinfo(torch.int32)
 
 
-def host_array(values: Tensor) -> np.ndarray[Any, Any]:
+def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
     """Return the values on the host: floats from 32 bits up, int64 narrowed to int32.
 
     Examples
     --------
-    >>> host_array(torch.tensor([1, 2])).dtype
+    >>> to_numpy(torch.tensor([1, 2])).dtype
     dtype('int32')
     """
     values = values.detach().cpu()
@@ -55,9 +55,9 @@ def host_array(values: Tensor) -> np.ndarray[Any, Any]:
 
 
 def mask_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return a mask as bool where it holds 0 and 1 only, else as `host_array`."""
+    """Return a mask as bool where it holds 0 and 1 only, else as `to_numpy`."""
     flags = values != 0
-    return host_array(flags if bool((values == flags).all()) else values)
+    return to_numpy(flags if bool((values == flags).all()) else values)
 
 
 def list_array(values: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.Array:

@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet.columns import (
-    host_array,
     list_array,
     mask_array,
     open_column,
     rounds_column,
     tensor_mark,
     text_array,
+    to_numpy,
 )
 from rounddiag.loaders.parquet.metadata import KEY, Footer, redacted, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
@@ -73,7 +73,7 @@ def _named(batch: Batch) -> Iterator[Column]:
         if texts is not None:
             yield _column(name, text_array(name, texts))
     if batch.rewards is not None:
-        array = pa.array(host_array(batch.rewards))
+        array = pa.array(to_numpy(batch.rewards))
         yield _column("reward", array, batch.rewards)
 
 
@@ -83,7 +83,7 @@ def _tokens(batch: Batch) -> Iterator[Column]:
     for name, flat in {**batch.per_token, **scores}.items():
         real = _without_padding(flat, batch.offsets.cpu(), lengths)
         is_mask = name in {"response_mask", "loss_mask"}
-        values = mask_array(real) if is_mask else host_array(real)
+        values = mask_array(real) if is_mask else to_numpy(real)
         yield _column(name, list_array(values, lengths.numpy()), flat)
 
 
@@ -91,7 +91,7 @@ def _prompts(batch: Batch) -> Iterator[Column]:
     ids, offsets = batch.prompt_ids, batch.prompt_offsets
     if ids is not None and offsets is not None:
         limits = offsets.cpu()
-        values = host_array(ids[limits[0] :])
+        values = to_numpy(ids[limits[0] :])
         yield _column("prompt_ids", list_array(values, limits.diff().numpy()), ids)
 
 
@@ -113,7 +113,7 @@ def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[Column]:
     flat = [row.reshape(-1) for row in rows]
     values = torch.cat(flat) if flat else torch.empty(0, dtype=torch.int64)
     sizes = np.array([len(row) for row in flat], dtype=np.int64)
-    yield _column(name, list_array(host_array(values), sizes), values)
+    yield _column(name, list_array(to_numpy(values), sizes), values)
     if any(row.dim() != 1 for row in rows):
         shapes = [list(row.shape) for row in rows]
         yield _column(f"{name}{SHAPE}", pa.array(shapes, pa.list_(pa.int32())))
@@ -204,7 +204,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ...     rd.load(f"{folder}/two.parquet").group_ids
     ('0', '0')
     """
-    need_batch(batch)
+    require_batch(batch)
     batch = redacted(batch) if redact else batch
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     if batch.images is not None:
         metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
     table = table_of(batch).replace_schema_metadata(metadata)
-    with whole_file(file) as partial:
+    with write_atomically(file) as partial:
         pq.write_table(
             table,
             partial,
@@ -228,7 +228,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
 
 @contextmanager
-def whole_file(file: Path) -> Iterator[Path]:
+def write_atomically(file: Path) -> Iterator[Path]:
     """Give a path to write to, whose file takes the place of `file` when whole."""
     partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}.partial")
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.batch import need_batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import place_of
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring.score_files import entries_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def need_ids(batch: Batch, advice: str) -> None:
     """Raise a BatchError for no batch, and for one whose file left token ids out."""
-    need_batch(batch)
+    require_batch(batch)
     if batch.is_redacted:
         raise BatchError.build(
             expected="a batch with its token ids",

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.writer import whole_file
+from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.loaders.rescoring.attach_scores import need_ids
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     (place / "images").mkdir(parents=True)
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
-        whole_file(place / "samples.jsonl") as partial,
+        write_atomically(place / "samples.jsonl") as partial,
         partial.open("w", encoding="utf-8") as lines,
     ):
         for number in numbers:

@@ -9,8 +9,8 @@ import numpy as np
 
 from rounddiag.errors import BatchError
 from rounddiag.loaders.lazy.arrays import ragged
-from rounddiag.loaders.messages import shown
-from rounddiag.loaders.parquet.columns import host_array
+from rounddiag.loaders.messages import format_names
+from rounddiag.loaders.parquet.columns import to_numpy
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -23,7 +23,7 @@ _ODD = (ArithmeticError, TypeError, ValueError, RuntimeError)
 
 def shown_names(table: Table) -> str:
     """Return the names of a table's columns for a message."""
-    return f"columns {shown(table.names)}"
+    return f"columns {format_names(table.names)}"
 
 
 def whole(table: Table, name: str, size: int | None = None) -> Array:
@@ -64,7 +64,7 @@ def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
         found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
         raise _misfit(name, f"{num_rows} lists of numbers", found)
     convert = _whole if name == "token_ids" else _floats
-    return convert(name, host_array(rows.values)), rows.lengths.numpy()
+    return convert(name, to_numpy(rows.values)), rows.lengths.numpy()
 
 
 def _column(table: Table, name: str, size: int | None) -> Array:

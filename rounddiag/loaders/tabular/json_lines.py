@@ -19,7 +19,7 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.padding import divided
 from rounddiag.loaders.lazy.arrays import Ragged, ragged
 from rounddiag.loaders.natural_order import is_absent
-from rounddiag.loaders.source import told_left_out
+from rounddiag.loaders.source import left_out_entry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -317,7 +317,7 @@ class SampleRecords:
             "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
             **SAME_PROMPT,
         }
-        told = told_left_out(self.left_out)
+        told = left_out_entry(self.left_out)
         return replace(batch, meta={**batch.meta, **ours, **told})
 
     def _table(self) -> dict[str, list[object]]:

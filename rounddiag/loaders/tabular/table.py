@@ -19,7 +19,7 @@ from rounddiag.loaders.lazy.arrays import (
     stored_array,
 )
 from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
-from rounddiag.loaders.source import told_left_out
+from rounddiag.loaders.source import left_out_entry
 from rounddiag.vision import EncodedScreenshot
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     inputs = columns.pop("multi_modal_inputs", None)
     carried = {*batch.sample_columns, *batch.meta["sampling"], *_told(batch)}
     others = [name for name in (*columns, *table.info) if name not in carried]
-    told = told_left_out([*table.left_out, *fields.left_out, *others])
+    told = left_out_entry([*table.left_out, *fields.left_out, *others])
     batch = replace(batch, meta={**batch.meta, **told})
     if pictures is not None:
         return with_encoded(batch, pictures, source)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
-from rounddiag.core.scores import paired
+from rounddiag.core.scores import select_scores
 from rounddiag.loaders.parquet import load_parquet, save
 from tests.loaders.parquet.conftest import objects, png
 
@@ -149,7 +149,9 @@ def test_a_bare_batch_is_redacted_too(full: Batch, tmp_path: Path) -> None:
 def test_which_scores_are_compared_stays(full: Batch, tmp_path: Path) -> None:
     scored = replace(full, scores={"current": full.old_log_probs + 0.5})
     for a, meta in (("current", ["current", "rollout"]), ("old", None)):
-        save(paired(scored, a, "rollout"), tmp_path / f"{a}.parquet", redact=True)
+        save(
+            select_scores(scored, a, "rollout"), tmp_path / f"{a}.parquet", redact=True
+        )
         assert load_parquet(tmp_path / f"{a}.parquet").meta.get("pair") == meta
     # What is not the name of a score could be anything.
     odd = replace(full, meta={"pair": ["Jane Doe", "rollout"]})

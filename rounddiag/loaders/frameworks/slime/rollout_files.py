@@ -19,7 +19,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
 )
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.sniff import names_of, read_root
-from rounddiag.loaders.source import Source, Span, left_out_of, told_left_out
+from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
 from rounddiag.loaders.tabular.table import as_list
 from rounddiag.vision import RawScreenshot
 
@@ -298,7 +298,7 @@ def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
 
 def without(batch: Batch, names: set[str]) -> Batch:
     """Return a batch whose `meta` tells which fields of its files it does not have."""
-    told = told_left_out({*left_out_of(batch), *names})
+    told = left_out_entry({*left_out_of(batch), *names})
     return replace(batch, meta={**batch.meta, **told})
 
 
