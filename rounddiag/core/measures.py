@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rounddiag.core.divergence import beyond, chi2, k1, k2, k3, prob_diff
+from rounddiag.core.divergence import (
+    beyond,
+    chi2,
+    k1,
+    k2,
+    k3,
+    mult_prob_error,
+    prob_diff,
+)
 from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, Metric, metric_name
@@ -66,6 +74,7 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "beyond": _beyond(2.0),
     "train_rollout_logprob_abs_diff": np.abs,
     "mismatch_kl": _wide(k3),
+    "token_mult_prob_error": _wide(mult_prob_error),
 }
 MEASURES = {
     name: Measure(**vars(metric), values=_VALUES[name])

@@ -178,6 +178,11 @@ METRICS = {
             weight="token",
             round_column="k3",
         ),
+        Metric(
+            name="token_mult_prob_error",
+            meaning="mean factor between {a} and {b} probability (NeMo-RL)",
+            weight="token",
+        ),
     )
 }
 # Metrics whose mean's column has another name.

@@ -276,8 +276,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         KL(rollout, old)), all in nats; `chi2` :math:`e^{2d} - 1` with :math:`d` limited
         to 20; `beyond`, the share of tokens with :math:`e^d` outside
         [1 / threshold, threshold]; `prob_diff`, verl's |difference of probabilities|.
-        As trainers log them: `train_rollout_logprob_abs_diff` (slime: |d| by sample)
-        and `mismatch_kl` (prime-rl: k3 by token), whatever `weight` is. The columns of
+        As trainers log them, whatever `weight` is: `train_rollout_logprob_abs_diff`
+        (slime: |d| by sample), `mismatch_kl` (prime-rl: k3 by token) and
+        `token_mult_prob_error` (NeMo-RL: :math:`e^{|d|}` by token). The columns of
         means, `mean_abs_diff` and `mean_diff`, are names of their metrics everywhere.
     weight : {"token", "sample"}
         What counts alike in `mean`.
@@ -326,7 +327,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     References
     ----------
     verl, `rollout_corr_helper.py` and pull request 5229; slime, `loss.py`
-    (`train_rollout_logprob_abs_diff`); prime-rl, `trainer/rl/loss.py` (`mismatch_kl`).
+    (`train_rollout_logprob_abs_diff`); prime-rl, `trainer/rl/loss.py` (`mismatch_kl`);
+    NeMo-RL, `algorithms/loss_functions.py` (`token_mult_prob_error`).
 
     Examples
     --------

@@ -15,6 +15,7 @@ from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
+from tests import oracle
 from tests.batches import hand_batch
 
 DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
@@ -33,6 +34,7 @@ DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
         ("beyond", [0, 0, 1]),
         ("train_rollout_logprob_abs_diff", [0, 0.5, 1]),
         ("mismatch_kl", [0, math.exp(0.5) - 1.5, math.exp(-1)]),
+        ("token_mult_prob_error", [1, math.exp(0.5), math.e]),
     ],
 )
 def test_each_metric_of_three_tokens(metric: str, wanted: list[float]) -> None:
@@ -48,7 +50,7 @@ def test_every_metric_has_a_column() -> None:
 def test_what_trainers_log_has_a_weight_of_its_own() -> None:
     weights = {name: measure.weight for name, measure in MEASURES.items()}
     own = {name: weight for name, weight in weights.items() if weight is not None}
-    assert own == {"train_rollout_logprob_abs_diff": "sample", "mismatch_kl": "token"}
+    assert own == oracle.OWN_WEIGHT
 
 
 def test_large_diffs_are_limited_where_verl_limits_them() -> None:
