@@ -1,7 +1,8 @@
-"""The map: every public name is there, told, and no module hides a function."""
+"""The public names: they resolve, have docstrings, and no module hides a function."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import types
@@ -12,12 +13,29 @@ import pytest
 
 import rounddiag
 
-PUBLIC = sorted(rounddiag.__all__)
+PUBLIC = dir(rounddiag)
+HOMES = rounddiag._HOMES
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_resolves_and_says_what_it_is(name: str) -> None:
+def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(rounddiag, name))
+
+
+def test_type_checkers_see_every_public_name_where_it_is() -> None:
+    tree = ast.parse(inspect.getsource(rounddiag))
+    imported = {
+        alias.asname: (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert imported == {
+        name: ("rounddiag" if name == home else f"rounddiag.{home}", name)
+        for name, home in HOMES.items()
+    }
+    assert [*HOMES] == PUBLIC == sorted(HOMES)
 
 
 def test_a_public_function_is_never_a_module_of_the_package() -> None:
@@ -27,16 +45,12 @@ def test_a_public_function_is_never_a_module_of_the_package() -> None:
     assert all(isinstance(getattr(rounddiag, name), types.ModuleType) for name in named)
 
 
-@pytest.mark.parametrize("name", sorted(rounddiag._HOME_OF))
-def test_no_module_hides_a_function_in_its_home_either(name: str) -> None:
-    assert find_spec(f"rounddiag.{rounddiag._HOME_OF[name]}.{name}") is None
-
-
-def test_dir_lists_the_public_names_alone() -> None:
-    assert dir(rounddiag) == PUBLIC
+@pytest.mark.parametrize(("name", "home"), HOMES.items())
+def test_no_module_hides_a_function_in_its_home_either(name: str, home: str) -> None:
+    assert find_spec(f"rounddiag.{home}.{name}") is None
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     message = "module 'rounddiag' has no attribute 'plot_round'"
     with pytest.raises(AttributeError, match=re.escape(message)):
-        _ = rounddiag.plot_round
+        _ = rounddiag.plot_round  # type: ignore[attr-defined]
