@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.size_guard import PICTURE, check_weights
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def screenshots_of(
         If the columns hold anything else.
     """
     stamp = stamp_of(file)
-    rows = zip(_places(source), _known(source, file), strict=True)
+    rows = zip(_places(source), _known(source), strict=True)
     return tuple(
         tuple(
             StoredScreenshot(
@@ -172,13 +171,12 @@ def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
     }
 
 
-def _known(source: pq.ParquetFile, file: Path) -> list[list[dict[str, int | None]]]:
+def _known(source: pq.ParquetFile) -> list[list[dict[str, int | None]]]:
     """Return what is known of every picture, a list a sample."""
     is_first = _is_first(source.schema_arrow)
     names = [_ROUND] if is_first else [_PATH, _FACTS]
     table = source.read(names, use_threads=False)
     sizes = pc.list_value_length(table[COLUMN])
-    check_weights(file, (PICTURE * size for size in sizes.to_pylist()))
     known = table[COLUMN if is_first else _FACTS]
     if not pc.list_value_length(known).equals(sizes):
         raise LoadError.build(

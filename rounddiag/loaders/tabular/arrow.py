@@ -15,64 +15,13 @@ from rounddiag.batch.layout import offsets_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
 from rounddiag.loaders.parquet.columns import BROKEN, tensor_of
-from rounddiag.loaders.parquet.reader import TableReader
-from rounddiag.loaders.parquet.size_guard import check_size, check_weights
+from rounddiag.loaders.parquet.reader import SizeLimit, TableReader
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.loaders.source import Source
-
-
-# Places of fields in the tables of a flatbuffer.
-_HEADER, _BUFFERS, _COMPRESSION, _DATA = 2, 2, 3, 1
-_SIZE = 8  # bytes of a number before a compressed buffer
-
-
-def num_bytes(file: Any) -> Iterator[int]:  # noqa: ANN401 pyarrow has no types
-    """Yield what each message of a stream takes when it is decompressed."""
-    for message in pa.ipc.MessageReader.open_stream(file):
-        body = 0 if message.body is None else message.body.size
-        is_batch = message.type in {"record batch", "dictionary"}
-        yield max(body, _decompressed(message) if is_batch and body else 0)
-
-
-def _decompressed(message: Any) -> int:  # noqa: ANN401 as above
-    told, body = memoryview(message.metadata), memoryview(message.body)
-    batch = _table_arrow_budget(told, _number(told, 0, 4), _HEADER)
-    if message.type == "dictionary":
-        batch = _table_arrow_budget(told, batch, _DATA)
-    buffers = _field(told, batch, _BUFFERS)
-    if not buffers or not _field(told, batch, _COMPRESSION):
-        return 0
-    first = buffers + _number(told, buffers, 4)
-    starts = [first + 4 + 16 * i for i in range(_number(told, first, 4))]
-    places = [(_number(told, at, 8), _number(told, at + 8, 8)) for at in starts]
-    sizes = (_number(body, at, _SIZE) for at, size in places if size > _SIZE)
-    return sum(max(size, 0) for size in sizes)  # -1 stands before what is as it was
-
-
-def _table_arrow_budget(told: memoryview, table: int, field: int) -> int:
-    """Return where the table stands that a field of a table refers to."""
-    at = _field(told, table, field)
-    return at + _number(told, at, 4)
-
-
-def _field(told: memoryview, table: int, field: int) -> int:
-    """Return where a field of a table stands; 0 where it is not there."""
-    names = table - _number(told, table, 4)
-    place = 4 + 2 * field
-    offset = _number(told, names + place, 2) if place < _number(told, names, 2) else 0
-    return table + offset if offset else 0
-
-
-def _number(data: memoryview, at: int, size: int) -> int:
-    """Return a number; a LookupError where it would stand outside."""
-    if not 0 <= at <= len(data) - size:
-        msg = "a place outside of a message"
-        raise LookupError(msg)
-    return int.from_bytes(data[at : at + size], "little", signed=size > 2)  # noqa: PLR2004 offsets of fields have no sign
 
 
 # Not list views, which may overlap: a few bytes could be as many rows as one likes.
@@ -215,11 +164,18 @@ def arrow_table(source: Source) -> Table:
         if file.read() != end:  # cut off between two batches, it would lose rows
             raise source.damaged(found="no end")
         file.seek(start)
-        check_weights(source.path, num_bytes(file))
-        file.seek(start)
-        held = pa.ipc.open_stream(file).read_all()
-        held.validate(full=True)  # offsets that lie would be read outside of the file
-    return table_of_arrow(held, source)
+        table = _read_batches(file, SizeLimit(source.path))
+        table.validate(full=True)  # offsets that lie would be read outside of the file
+    return table_of_arrow(table, source)
+
+
+def _read_batches(file: pa.NativeFile, limit: SizeLimit) -> pa.Table:
+    stream, batches = pa.ipc.open_stream(file), []
+    for batch in stream:
+        # Batches share their dictionaries, which `nbytes` counts for each of them.
+        limit.add(sum(getattr(c, "indices", c).nbytes for c in batch.columns))
+        batches.append(batch)
+    return pa.Table.from_batches(batches, stream.schema)
 
 
 def table_of_arrow(held: pa.Table, source: Source) -> Table:
@@ -270,9 +226,8 @@ class _Columns(Mapping[str, Any]):
 
 
 def _parquet_column(source: Source, name: str) -> pa.ChunkedArray:
-    check_size(source.path, lambda chunk: chunk.path.split(".")[0] == name)
     with pq.ParquetFile(source.path) as file:
-        return TableReader(file).column(name)
+        return TableReader(file, SizeLimit(source.path)).column(name)
 
 
 @contextmanager
