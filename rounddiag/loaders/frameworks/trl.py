@@ -11,9 +11,10 @@ from rounddiag.loaders.fields.padding import divided, end_of
 from rounddiag.loaders.fields.reader import RowReader
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.lazy.arrays import row_list
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.tabular.arrays import table_of
 from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
-from rounddiag.loaders.tabular.table import Table, Watched, batch_from_table
+from rounddiag.loaders.tabular.table import Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -197,7 +198,7 @@ def _read(
     source: Source,
 ) -> Batch:
     table = table_of(root, source)
-    held = Watched(table.fields)
+    held = LazyFields.watch(table.fields)
     fields = renamed(held, source.path)
     groups = _groups(fields) if not {"uid", "group_ids"} & {*table.columns} else {}
     whole = Table(

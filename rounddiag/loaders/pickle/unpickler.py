@@ -287,8 +287,8 @@ class PickleMachine:
     def _new(self) -> None:
         """Push the placeholder of an object that is created without a call."""
         args, cls = self._stack.pop(), self._stack.pop()
-        is_tuple = isinstance(args, tuple)
-        self._stack.append(Node(_called_name(cls), args if is_tuple else ()))
+        args = args if isinstance(args, tuple) else ()
+        self._stack.append(Node(_called_name(cls), args))
 
     def _new_with_keywords(self) -> None:
         self._stack.pop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,14 @@ import pyarrow.parquet as pq
 from rounddiag.batch.layout import offsets_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.parquet.columns import BROKEN, tensor_of
 from rounddiag.loaders.parquet.reader import SizeLimit, TableReader
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from torch import Tensor
 
     from rounddiag.loaders.source import Source
@@ -198,31 +200,22 @@ def _table_arrow(
     rows = [name for name in has_rows if has_rows[name]]
     plain = [name for name in has_rows if not has_rows[name]]
     return Table(
-        fields=_Columns(rows, lambda name: rows_of(read(name)), source),
-        columns=_Columns(plain, lambda name: plain_column(read(name)), source),
+        fields=_lazy_columns(rows, lambda name: rows_of(read(name)), source),
+        columns=_lazy_columns(plain, lambda name: plain_column(read(name)), source),
         marks=[key.decode(errors="replace") for key in schema.metadata or {}],
     )
 
 
-class _Columns(Mapping[str, Any]):
-    """Columns, converted when they are looked up."""
+def _lazy_columns(
+    names: Iterable[str], convert: Callable[[str], object], source: Source
+) -> LazyFields:
+    """Return columns that are converted when they are looked up."""
 
-    def __init__(
-        self, names: Sequence[str], convert: Callable[[str], Any], source: Source
-    ) -> None:
-        self._names, self._convert, self._source = names, convert, source
+    def read(name: str) -> object:
+        with _load_errors(source, name):
+            return convert(name)
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 rows, an array or a list
-        if name not in self._names:
-            raise KeyError(name)
-        with _load_errors(self._source, name):
-            return self._convert(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    return LazyFields(names, read)
 
 
 def _parquet_column(source: Source, name: str) -> pa.ChunkedArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.table import Table
@@ -42,7 +43,8 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
             columns[name] = _column(value)
         else:
             fields[name] = value
-    return Table(fields=_Rows(fields), columns=columns, info=info)
+    rows = LazyFields(fields, lambda name: _host_rows(fields[name]))
+    return Table(fields=rows, columns=columns, info=info)
 
 
 def table_of_lines(lines: JsonLines) -> Table:
@@ -75,26 +77,14 @@ def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
     return _numbers(value) if isinstance(value, list) else value
 
 
-class _Rows(Mapping[str, Any]):
-    """Rows of numbers, made tensors of the host when they are looked up."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> Tensor | list[Tensor]:
-        value = self._fields[name]
-        if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
-            return _tensor(value)
-        rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
-        # An empty list of JSON says nothing of its dtype.
-        dtype = next((row.dtype for row in rows if row.numel()), None)
-        return [row if row.numel() or dtype is None else row.to(dtype) for row in rows]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+def _host_rows(value: Any) -> Tensor | list[Tensor]:  # noqa: ANN401 rows of numbers
+    """Return rows of numbers as tensors of the host."""
+    if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
+        return _tensor(value)
+    rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
+    # An empty list of JSON says nothing of its dtype.
+    dtype = next((row.dtype for row in rows if row.numel()), None)
+    return [row if row.numel() or dtype is None else row.to(dtype) for row in rows]
 
 
 def _cells(column: Any) -> Any:  # noqa: ANN401 an array of numbers, else a list

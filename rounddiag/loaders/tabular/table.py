@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -18,6 +18,7 @@ from rounddiag.loaders.lazy.arrays import (
     scalar_value,
     stored_array,
 )
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
 from rounddiag.loaders.source import left_out_entry
 from rounddiag.vision import EncodedScreenshot
@@ -105,39 +106,8 @@ class Table:
     def renamed(self, names: Mapping[str, str]) -> Table:
         """Return the same columns, some of them under other names."""
         parts = (self.fields, self.columns, self.info)
-        fields, columns, info = (Renamed(part, names) for part in parts)
+        fields, columns, info = (LazyFields.rename(part, names) for part in parts)
         return replace(self, fields=fields, columns=columns, info=info)
-
-
-class Renamed(Mapping[str, Any]):
-    """A mapping, some of whose keys go by other names; values are left alone.
-
-    Parameters
-    ----------
-    held : mapping
-    names : mapping of str to str
-        New names, and the keys that they stand for. What had a new name is hidden.
-
-    Examples
-    --------
-    >>> dict(Renamed({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
-    {'c': 3, 'b': 1}
-    """
-
-    def __init__(self, held: Mapping[str, Any], names: Mapping[str, str]) -> None:
-        self._held, keys = held, [*held]
-        taken = {*names, *names.values()}
-        self._keys = {key: key for key in keys if key not in taken}
-        self._keys |= {new: old for new, old in names.items() if old in keys}
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it was
-        return self._held[self._keys[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 def batch_from_table(table: Table, source: Source) -> Batch:
@@ -150,7 +120,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     LoadError
         If a required column is missing or the columns do not fit together.
     """
-    fields, columns = Watched(table.fields), dict(table.columns)
+    fields, columns = LazyFields.watch(table.fields), dict(table.columns)
     if "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
     ids, pictures = columns.pop("sample_ids", None), columns.pop("images", None)
@@ -178,55 +148,20 @@ def _told(batch: Batch) -> list[str]:
     return [*facts, *["uid"] * groups, *["rewards"] * rewards]
 
 
-class Watched(Mapping[str, Any]):
-    """A mapping that remembers what was looked up."""
-
-    def __init__(self, held: Mapping[str, Any]) -> None:
-        self._held, self._looked_up = held, set[str]()
-
-    @property
-    def left_out(self) -> list[str]:
-        """The names that were not looked up."""
-        return [name for name in self._held if name not in self._looked_up]
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it is
-        value = self._held[name]
-        self._looked_up.add(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-
 _TENSORS = (StoredTensor, Tensor)  # in the file, or made of a list in it
 
 
-class StoredFields(Mapping[str, Any]):
-    """Fields that are read from the file when they are looked up."""
-
-    def __init__(self, fields: Mapping[str, Value]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> Tensor | Ragged | list[Tensor]:
-        match self._fields[name]:
-            case StoredTensor() as tensor:
-                return tensor.read()
-            case StoredJagged() as nested:
-                lengths = None if nested.lengths is None else nested.lengths.read()
-                return compact(
-                    nested.values.read(), nested.offsets.read(), lengths, nested.dim
-                )
-            case rows:
-                return [_tensor(row) for row in rows if isinstance(row, _TENSORS)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+def _read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
+    """Copy a field out of the file."""
+    match value:
+        case StoredTensor():
+            return value.read()
+        case StoredJagged():
+            lengths = None if value.lengths is None else value.lengths.read()
+            return compact(
+                value.values.read(), value.offsets.read(), lengths, value.dim
+            )
+    return [_tensor(row) for row in value if isinstance(row, _TENSORS)]
 
 
 def stored_table(
@@ -241,7 +176,7 @@ def stored_table(
     rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
     facts = {str(k): scalar_value(v) for k, v in info.items()}
     return Table(
-        fields=StoredFields(rows),
+        fields=LazyFields(rows, lambda name: _read_rows(rows[name])),
         columns={**columns, **values},
         info={**facts, **{k: v.read().item() for k, v in single.items()}},
     )
