@@ -87,7 +87,7 @@ def order_of(parts: Parts, seed: tuple[int, ...]) -> Order:
 def mean_abs_diffs(parts: Parts) -> Array:
     """Return each sample's mean |diff| over its finite tokens, or -1 without any."""
     reader = FieldReader(parts.fields, parts.source)
-    rounds = find_rounds(reader.mask()[0], reader.responses.offsets)
+    rounds = find_rounds(reader.mask()[0], reader.tokens.offsets)
     old, rollout = (
         reader.log_probs(f"{name}_log_probs") for name in ("old", "rollout")
     )

@@ -278,7 +278,7 @@ def _rows(reader: FieldReader, name: str) -> Ragged | None:
         found = reader.rows(name)
     except LoadError:
         return None
-    responses = reader.responses
+    responses = reader.tokens
     fits = found is not None and torch.equal(found.offsets, responses.offsets)
     return found if fits else None
 

@@ -215,7 +215,7 @@ def test_a_field_of_another_shape_is_logged_once_and_raised_never(
             logging.WARNING,
             "step 0 is not saved: DataProto: `old_log_probs`: expected 2"
             " rows of 12 positions; found 2 rows of 11 positions. Save every field for"
-            " the same samples and response positions. (told once)",
+            " the same samples and tokens. (told once)",
         )
     ]
 

@@ -32,7 +32,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.layout import REQUIRED
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.padding import real_positions, unpadded
+from rounddiag.loaders.fields.padding import real_positions, without_padding
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.wording import join_names
 
@@ -97,7 +97,7 @@ def compared(reader: FieldReader) -> dict[str, str]:
     whole, prompts = reader.rows("input_ids"), reader.prompts
     if whole is None or prompts is None:
         return {}
-    fields = (whole, prompts, reader.responses)
+    fields = (whole, prompts, reader.tokens)
     if len({len(field.lengths) for field in fields}) > 1:
         return {"input_ids": "it has another number of rows"}
     rows = zip(*(field.rows() for field in fields), strict=True)
@@ -176,17 +176,17 @@ def batch_from_fields(
     """
     reader = FieldReader(fields, source)
     facts = dict(info or {})
-    kept = plain_columns(columns or {}, len(reader.responses.lengths))
+    kept = plain_columns(columns or {}, len(reader.tokens.lengths))
     groups = kept.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     parts: dict[str, Any] = {
-        "response_ids": reader.responses.values,
+        "response_ids": reader.tokens.values,
         "response_mask": mask,
         "rollout_log_probs": reader.log_probs("rollout_log_probs"),
         "old_log_probs": reader.log_probs("old_log_probs"),
-        "offsets": reader.responses.offsets,
-        **unpadded(reader),
+        "offsets": reader.tokens.offsets,
+        **without_padding(reader),
         "entropy": reader.per_token("entropys", "entropy"),
         "advantages": reader.per_token("advantages"),
         "round_ids": reader.per_token("round_ids"),

@@ -142,7 +142,7 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
 def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
     message = (
         f"dict: `old_log_probs`: expected rows of numbers; found {found}. Save every"
-        " field for the same samples and response positions."
+        " field for the same samples and tokens."
     )
     with says(message):
         load({**COLUMNS, "old_log_probs": rows})
