@@ -94,7 +94,7 @@ class TableReader:
         return name in self.names
 
     def field(self, name: str) -> pa.Field:
-        """Return a column's type, with its metadata."""
+        """Return the type and the metadata of a column."""
         return self._source.schema_arrow.field(name)
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -118,12 +118,12 @@ class TableReader:
         return column
 
     def lists(self, name: str) -> tuple[pa.ChunkedArray, Tensor]:
-        """Return the values of a column of lists, end to end, and the lists' sizes.
+        """Return the values of a column of lists, concatenated, and the lists' sizes.
 
         Raises
         ------
         LoadError
-            If it holds anything else, or no list in a row.
+            If it holds anything else, or a row without a list.
         """
         column = self.column(name)
         fits = pa.types.is_list(column.type)
@@ -132,7 +132,7 @@ class TableReader:
         return pc.list_flatten(column), torch.from_numpy(sizes)
 
     def numbers(self, name: str) -> tuple[Tensor, Tensor]:
-        """Return what `lists` does of a column of lists of numbers.
+        """Return the same as `lists`, for a column of lists of numbers.
 
         Raises
         ------
@@ -182,7 +182,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
 
 
 def fields_of(table: TableReader) -> dict[str, Any]:
-    """Return the fields that a file holds, `images` excepted.
+    """Return the fields of a Batch that a file holds, except `images`.
 
     Raises
     ------
@@ -234,14 +234,14 @@ def _tokens(table: TableReader, name: str, lengths: Tensor) -> Tensor:
 
 
 def _samples(table: TableReader) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: table.texts(name)
         for name, key in (("sample_id", "sample_ids"), ("group_id", "group_ids"))
         if name in table
     }
     if "reward" in table:
-        found["rewards"] = table.number("reward")
-    return found
+        fields["rewards"] = table.number("reward")
+    return fields
 
 
 def _prompts(table: TableReader) -> dict[str, Tensor]:
@@ -252,7 +252,7 @@ def _prompts(table: TableReader) -> dict[str, Tensor]:
 
 
 def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
-    """Return a field with one tensor a sample, in the shapes that they had."""
+    """Return a field with one tensor per sample, in their original shapes."""
     if name not in table:
         return None
     values, sizes = table.numbers(name)
@@ -289,7 +289,7 @@ def _rounds(table: TableReader) -> Arrays:
 def load_parquet(path: str | os.PathLike[str]) -> Batch:
     """Read a batch that `save` wrote.
 
-    Screenshots stay in the file until one is asked for, so the file has to stay.
+    Screenshots stay in the file until one is requested, so the file must remain.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
 
 
 def parquet_names(source: Source) -> dict[str, None]:
-    """Return the names in a Parquet file: of its columns, and in its metadata.
+    """Return the names of the columns and of the metadata of a Parquet file.
 
     Raises
     ------
@@ -331,13 +331,13 @@ def parquet_names(source: Source) -> dict[str, None]:
     except BROKEN as error:
         found = f"{type(error).__name__}: {error!s:.80}"
         raise source.damaged(found=found) from error
-    told = [name.decode(errors="replace") for name in schema.metadata or {}]
-    return dict.fromkeys([*schema.names, *told])
+    marks = [name.decode(errors="replace") for name in schema.metadata or {}]
+    return dict.fromkeys([*schema.names, *marks])
 
 
 @contextmanager
 def _load_errors(file: Path) -> Iterator[None]:
-    """Let nothing but a LoadError out, and name the file in it."""
+    """Turn every error into a LoadError that names the file."""
     try:
         yield
     except RounddiagError as error:

@@ -101,7 +101,7 @@ def test_lists_of_lists_are_rows_of_two_dimensions() -> None:
     [
         ([[1, None], [2]], None, "1 nulls among whole numbers"),
         ([[True, None], [True]], None, "1 nulls among whole numbers"),
-        ([["a"], ["b"]], None, "string in the place of numbers"),
+        ([["a"], ["b"]], None, "string in place of numbers"),
         ([[1], None], None, "null in 1 of 2 rows"),
         ([[[1], [2, 3]], []], None, "lists of different lengths in one row"),
         ([[[[1]]], []], None, "lists in lists in lists"),
