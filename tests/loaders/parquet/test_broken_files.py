@@ -60,8 +60,8 @@ def test_footers(tmp_path: Path, footer: bytes, message: str) -> None:
     [
         b"\xff\xfe",
         b"[" * 1_000_000,
-        b'{"version": ' + b"9" * 10_000_000 + b"}",
-        b'"' + b"x" * 10_000_000 + b'"',
+        b'{"version": ' + b"9" * 100_000 + b"}",
+        b'"' + b"x" * 5_000_000 + b'"',  # above the limit of 4 MiB
     ],
     ids=["no text", "deep", "long number", "long text"],
 )
