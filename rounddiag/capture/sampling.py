@@ -90,7 +90,7 @@ def order_samples(batch: TrainerBatch, seed: tuple[int, ...]) -> SampleOrder:
 def mean_abs_diffs(batch: TrainerBatch) -> Array:
     """Return the mean |diff| of each sample's finite tokens, -1 where it has none."""
     reader = FieldReader(batch.fields, batch.source)
-    rounds = find_rounds(reader.mask()[0], reader.responses.offsets)
+    rounds = find_rounds(reader.mask()[0], reader.tokens.offsets)
     old, rollout = (
         reader.log_probs(f"{name}_log_probs") for name in ("old", "rollout")
     )

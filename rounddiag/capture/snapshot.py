@@ -158,7 +158,7 @@ def _rows(reader: FieldReader, name: str) -> Ragged | None:
         rows = reader.rows(name)
     except LoadError:
         return None
-    offsets = reader.responses.offsets
+    offsets = reader.tokens.offsets
     fits = rows is not None and torch.equal(rows.offsets, offsets)
     return rows if fits else None
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.sniff import looks_like, names_of
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Renamed, Table
+from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -97,7 +98,11 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
                 advice="Name a column that the file has.",
             )
     names = {key_of(ours): theirs for ours, theirs in columns.items()}
-    return root.renamed(names) if isinstance(root, Table) else Renamed(root, names)
+    return (
+        root.renamed(names)
+        if isinstance(root, Table)
+        else LazyFields.rename(root, names)
+    )
 
 
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:

@@ -216,7 +216,7 @@ def test_a_field_of_another_shape_is_logged_once_and_never_raised(
             logging.WARNING,
             "step 0 was not saved: DataProto: `old_log_probs`: expected 2"
             " rows of 12 positions; found 2 rows of 11 positions. Save every field for"
-            f" the same samples and response positions. {SUPPRESSED}",
+            f" the same samples and tokens. {SUPPRESSED}",
         )
     ]
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.padding import divided, end_of
-from rounddiag.loaders.fields.reader import RowReader
+from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.lazy.arrays import row_list
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.tabular.arrays import table_of
 from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
-from rounddiag.loaders.tabular.table import Table, Watched, batch_from_table
+from rounddiag.loaders.tabular.table import Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,14 +48,14 @@ def without_padding(
     LoadError
         If the fields are missing or do not fit.
     """
-    completions = RowReader(held, source, "completion_ids", most_lacking=0)
-    real = completions.required("completion_mask")
-    tools = completions.field("tool_mask")
+    completions = FieldReader(held, source, "completion_ids")
+    real = completions.required_token_rows("completion_mask")
+    tools = completions.token_rows("tool_mask")
     written = (
         real if tools is None else [a * b for a, b in zip(real, tools, strict=True)]
     )
-    found = {ours: completions.field(theirs) for theirs, ours in names.items()}
-    parts = {"responses": completions.tokens, "response_mask": written, **found}
+    found = {ours: completions.token_rows(theirs) for theirs, ours in names.items()}
+    parts = {"responses": completions.tokens.rows(), "response_mask": written, **found}
     sizes = [end_of(row) for row in real]
     return {
         **_prompts(held, source),
@@ -69,8 +70,9 @@ def without_padding(
 def _prompts(held: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
     if "prompt_ids" not in tuple(held):
         return {}
-    prompts = RowReader(held, source, "prompt_ids", most_lacking=0)
-    pairs = zip(prompts.tokens, prompts.required("prompt_mask"), strict=True)
+    prompts = FieldReader(held, source, "prompt_ids")
+    masks = prompts.required_token_rows("prompt_mask")
+    pairs = zip(prompts.tokens.rows(), masks, strict=True)
     return {"prompts": [row[mask != 0] for row, mask in pairs]}
 
 
@@ -197,7 +199,7 @@ def _read(
     source: Source,
 ) -> Batch:
     table = table_of(root, source)
-    held = Watched(table.fields)
+    held = LazyFields.watch(table.fields)
     fields = renamed(held, source.path)
     groups = _groups(fields) if not {"uid", "group_ids"} & {*table.columns} else {}
     whole = Table(

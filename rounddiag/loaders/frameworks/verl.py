@@ -13,6 +13,7 @@ from rounddiag.loaders.fields.padding import divided
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.trl import roll_fields
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,
     StoredTensor,
@@ -27,7 +28,6 @@ from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tabular.table import (
     Table,
-    Watched,
     as_list,
     batch_from_table,
     plain_values,
@@ -77,7 +77,7 @@ def read_data_proto(node: Node, source: Source) -> Batch:
 
 def _of_roll(table: Table, source: Source) -> Table:
     """Return ROLL's fields and groups under verl's names."""
-    held, columns = Watched(table.fields), dict(table.columns)
+    held, columns = LazyFields.watch(table.fields), dict(table.columns)
     groups = columns.pop("traj_group_id", None)
     named = {} if groups is None else {"uid": groups}
     fields = roll_fields(held, source.path)
@@ -96,7 +96,7 @@ def _are_whole(responses: Value | None, sequences: Value | None) -> bool:
 
 
 def _from_sequences(table: Table, source: Source) -> Batch:
-    held = Watched(table.fields)
+    held = LazyFields.watch(table.fields)
     names = {name: name for name in _OF_SEQUENCES}
     fields = divided(
         held, source.path, tokens="responses", written="response_mask", names=names
