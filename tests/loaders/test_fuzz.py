@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.sniff import read_root
+from rounddiag.loaders.sniff import open_container
 from tests.loaders.verl_writer import pickled, small_batch
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_a_load_error_or_a_batch(
     try:
         batch = load(path)
     except LoadError as error:
-        if "did not foresee" in str(error):
+        if "unexpected error" in str(error):
             raise
         return
     assert len(batch.response_mask) == int(batch.offsets[-1])
@@ -99,11 +99,11 @@ def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
     path.write_bytes(WHOLE["proto"])
 
     def cutting(source: Source) -> object:
-        root = read_root(source)
+        root = open_container(source)
         with path.open("r+b") as file:
             file.truncate(int(len(WHOLE["proto"]) * share))
         return root
 
-    monkeypatch.setattr("rounddiag.loaders.file_reader.read_root", cutting)
+    monkeypatch.setattr("rounddiag.loaders.file_reader.open_container", cutting)
     with pytest.raises(LoadError, match="found another size or time"):
         load(path)

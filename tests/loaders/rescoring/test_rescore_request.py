@@ -15,10 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from rounddiag.loaders.scores import attach
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
+from rounddiag.loaders.rescoring import attach
 from rounddiag.loaders.rescoring.rescore_request import export_rescore
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
