@@ -250,9 +250,10 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
         return None
     samples = samples_of(batch, indices).unique().tolist()
     first = [str(place_of(batch, index)) for index in indices[:_SHOWN].tolist()]
+    places = join_names(first, len(indices), most=_SHOWN)
     detail = (
         f"{pluralize(len(indices), 'token')} {what}, in"
-        f" {pluralize(len(samples), 'sample')}: {join_names(first, len(indices), most=_SHOWN)}"
+        f" {pluralize(len(samples), 'sample')}: {places}"
     )
     return Fault(detail, tuple(samples))
 

@@ -167,8 +167,8 @@ def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
     if found:
         sample, (value, share) = next(iter(found.items()))
         yield Fault(
-            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many tokens:"
-            f" sample {sample} has {value:.6g} at {share:.0%} of them",
+            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many"
+            f" tokens: sample {sample} has {value:.6g} at {share:.0%} of them",
             tuple(found),
         )
 

@@ -47,8 +47,8 @@ def _copies(batch: Batch) -> Fault | None:
     first = min(found)
     num = sum(len(rows) - 1 for rows in found)
     return Fault(
-        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of another:"
-        f" sample {first[1]} is sample {first[0]}",
+        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of"
+        f" another: sample {first[1]} is sample {first[0]}",
         tuple(sorted(row for rows in found for row in rows[1:])),
     )
 

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from rounddiag.checks.contracts import (
@@ -208,18 +207,6 @@ def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
         first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
         ids = torch.cat([batch.prompt_ids[first:stop], ids])
     return stop - first, ids.cpu().numpy()
-
-
-def runs_of(ids: Array, token: int) -> list[tuple[int, int]]:
-    """Return start and length of each maximal run of one token.
-
-    Examples
-    --------
-    >>> runs_of(np.array([9, 9, 1, 9]), 9)
-    [(0, 2), (3, 1)]
-    """
-    edges = np.flatnonzero(np.diff(ids == token, prepend=False, append=False))
-    return [(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 # A response may begin with the one token that its prompt is.

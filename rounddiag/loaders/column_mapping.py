@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.sniff import looks_like, names_of
+from rounddiag.loaders.sniff import content_names, describe_content
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
 
@@ -55,15 +57,16 @@ def key_of(name: str) -> str:
     return _VERL.get(ours, ours)
 
 
-def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
-    """Return what a file holds, with its columns under the names that we know.
+def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> object:
+    """Return the content of a file with its columns under the names that we know.
 
     Parameters
     ----------
     root : object
         What the file holds, in any form that is a table.
     columns : mapping of str to str
-        Our name of a field or verl's, and the name that the file has for it.
+        Our name of a field or verl's, and the file's name for it. If it is empty,
+        nothing changes.
     source : Source
 
     Raises
@@ -72,29 +75,31 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
         If there is no such field or no such column, if a column is to be two fields,
         or if the file is no table.
     """
+    if not columns:
+        return root
     root = table_of_lines(root) if isinstance(root, JsonLines) else root
-    is_own = "rounddiag" in names_of(root)
+    is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"
         raise _misnamed(
             source,
             "columns",
             expected="a table with names of your own",
-            found=own if is_own else looks_like(root),
+            found=own if is_own else describe_content(root),
             advice="Leave `columns` out. To compare other scores of a batch, name them"
             " where it is shown: `a=...`, `b=...`."
             if is_own
             else "Leave `columns` out: only a table has columns to name.",
         )
-    held = root.names if isinstance(root, Table) else [str(key) for key in root]
+    existing = root.names if isinstance(root, Table) else [str(key) for key in root]
     _check_fields(columns, source)
     for ours, theirs in columns.items():
-        if theirs not in held:
+        if theirs not in existing:
             raise _misnamed(
                 source,
                 ours,
                 expected="the name of a column",
-                found=f"{theirs!r}, where the columns are {format_names(held)}",
+                found=f"{theirs!r}, where the columns are {format_names(existing)}",
                 advice="Name a column that the file has.",
             )
     names = {key_of(ours): theirs for ours, theirs in columns.items()}
@@ -103,6 +108,18 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
         if isinstance(root, Table)
         else LazyFields.rename(root, names)
     )
+
+
+def response_column(names: Collection[str]) -> dict[str, str]:
+    """Return the column of the responses, which must hold ids and is often text.
+
+    Examples
+    --------
+    >>> response_column(["prompts", "responses"]), response_column(["prompts"])
+    ({'responses': 'responses'}, {})
+    """
+    found = [name for name in ("responses", "response_ids") if name in names]
+    return {name: name for name in found[:1]}
 
 
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:

@@ -16,7 +16,7 @@ _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
 _SHOWN = 4  # names of files in a message
 
 
-def files_of(path: str | os.PathLike[str]) -> list[Path]:
+def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     """Return the files that a path means, in the order of the numbers in their names.
 
     A folder means the files, at any depth, that are named as a format's files are; the

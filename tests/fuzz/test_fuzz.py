@@ -11,7 +11,7 @@ import pytest
 
 from rounddiag.loaders import load
 from rounddiag.loaders.registry import FORMATS, find_format
-from rounddiag.loaders.sniff import names_of, read_root
+from rounddiag.loaders.sniff import content_names, open_container
 from rounddiag.loaders.source import Source
 from tests.fuzz.cases import case
 from tests.fuzz.corpus import corpus
@@ -38,8 +38,8 @@ def test_the_corpus_has_whole_files_of_every_format(tmp_path: Path) -> None:
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
             if not name.endswith(".json"):
-                root = read_root(Source.of_file(place / name))
-                form = find_format(names_of(root))
+                root = open_container(Source.of_file(place / name))
+                form = find_format(content_names(root))
                 keys.add(form and form.keys)
         assert load(place / seed.opened, columns=seed.columns).num_tokens > 0
 

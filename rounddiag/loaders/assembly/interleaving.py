@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _UNDEFINED = ("entropy", "advantages")
 
 
-class Weave:
+class StepInterleaver:
     """Where each row goes in its sample, and the fields that come of it.
 
     Parameters

@@ -98,7 +98,7 @@ def _merged(
 _MOST = 1 << 31  # of token ids
 
 
-def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
+def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     """Divide runs of generated tokens after each of these tokens, through `round_ids`.
 
     Two turns without an observation between them are one run of the mask; a stop token
@@ -131,7 +131,7 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     ...     rollout_log_probs=zeros,
     ...     old_log_probs=zeros,
     ... )
-    >>> divide_after(batch, [2]).rounds.num_tokens.tolist()
+    >>> split_after(batch, [2]).rounds.num_tokens.tolist()
     [2, 2]
     """
     ids = _listed(stop_tokens)
@@ -146,7 +146,7 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
         )
     is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))
     after = is_stop.nonzero()[:, 0] + 1
-    done = with_rounds(batch, round_ids=division_ids(batch, after))
+    done = with_rounds(batch, round_ids=round_ids_with_breaks(batch, after))
     more = done.num_rounds - batch.num_rounds
     told = f"{more} runs divided after {', '.join(map(str, ids))}"
     return replace(done, meta={**done.meta, "stop_tokens": told})
@@ -157,7 +157,7 @@ def _listed(given: Any) -> list[int]:  # noqa: ANN401 what should be a list
     return [*given] if isinstance(given, Iterable) else [-1]
 
 
-def with_holes(batch: Batch, *, fill: bool) -> Batch:
+def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
     """Report the holes that a rejection left in the mask; fill them where asked to.
 
     Parameters
@@ -185,7 +185,7 @@ def with_holes(batch: Batch, *, fill: bool) -> Batch:
     return replace(batch, meta={**batch.meta, "holes": told})
 
 
-def division_ids(batch: Batch, breaks: Tensor) -> Tensor:
+def round_ids_with_breaks(batch: Batch, breaks: Tensor) -> Tensor:
     """Return `round_ids` that change where those of the batch do, and at `breaks`."""
     changes = torch.zeros(len(batch.response_ids) + 1, dtype=torch.int32)
     changes[breaks] = 1

@@ -27,8 +27,8 @@ import torch
 from rounddiag.batch.layout import select
 from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.interleaving import Weave
-from rounddiag.loaders.assembly.round_splitting import division_ids
+from rounddiag.loaders.assembly.interleaving import StepInterleaver
+from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.natural_order import is_absent, sort_keys
 from rounddiag.loaders.source import left_out_entry, left_out_of
@@ -192,7 +192,7 @@ class Trajectories:
     order: str
 
 
-def with_hint(batch: Batch) -> Batch:
+def with_join_hint(batch: Batch) -> Batch:
     """Say in `meta["rows"]` where rows are known to be steps, and how to join them."""
     for names in GROUPINGS:
         if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
@@ -304,13 +304,13 @@ def join_rows(
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
     found = find_trajectories(batch, names, order_by)
     rows = select(batch, torch.from_numpy(found.rows))
-    weave = Weave(rows, found.sizes)
-    heads = select(rows, torch.from_numpy(weave.first))
-    differing = {k: v for k, v in _columns(rows).items() if not _agree(v, weave)}
+    steps = StepInterleaver(rows, found.sizes)
+    heads = select(rows, torch.from_numpy(steps.first))
+    differing = {k: v for k, v in _columns(rows).items() if not _agree(v, steps)}
     joined = replace(
         heads,
-        **weave.fields(),
-        rewards=None if rows.rewards is None else rows.rewards[weave.last],
+        **steps.fields(),
+        rewards=None if rows.rewards is None else rows.rewards[steps.last],
         group_ids=None if "row_group_id" in differing else heads.group_ids,
         sample_ids=found.names,
         position_ids=None,
@@ -318,10 +318,10 @@ def join_rows(
             **{k: v for k, v in heads.sample_columns.items() if k not in differing},
             "num_rows": found.sizes,
         },
-        round_columns=_round_columns(rows, weave, differing),
+        round_columns=_round_columns(rows, steps, differing),
         meta=_meta(batch, differing, f"{_told(names, found.sizes)}, {found.order}"),
     )
-    return replace(joined, round_ids=division_ids(joined, weave.breaks))
+    return replace(joined, round_ids=round_ids_with_breaks(joined, steps.breaks))
 
 
 def _columns(rows: Batch) -> dict[str, Array]:
@@ -335,16 +335,16 @@ def _columns(rows: Batch) -> dict[str, Array]:
     return {**arrays, **rows.sample_columns}
 
 
-def _agree(column: Array, weave: Weave) -> bool:
+def _agree(column: Array, steps: StepInterleaver) -> bool:
     """Tell whether all rows of each trajectory have the same value."""
     pairs = zip(
-        column.tolist(), column[weave.first][weave.sample].tolist(), strict=True
+        column.tolist(), column[steps.first][steps.sample].tolist(), strict=True
     )
     return all(a == b or (a != a and b != b) for a, b in pairs)  # noqa: PLR0124 NaN
 
 
 def _round_columns(
-    rows: Batch, weave: Weave, differing: dict[str, Array]
+    rows: Batch, steps: StepInterleaver, differing: dict[str, Array]
 ) -> dict[str, Array]:
     row = rows.rounds.sample.numpy()
     others = {
@@ -352,8 +352,8 @@ def _round_columns(
         **{name: round_values(rows, name) for name in rows.round_columns},
     }
     return {
-        "sample": weave.sample[row],
-        "round": rows.rounds.round.numpy() + weave.rounds_before[row],
+        "sample": steps.sample[row],
+        "round": rows.rounds.round.numpy() + steps.rounds_before[row],
         "row": rows.sample_columns[ORIGINAL_SAMPLE.name][row],
         **{k: v for k, v in others.items() if k not in {*_KEYS, ORIGINAL_SAMPLE.name}},
     }

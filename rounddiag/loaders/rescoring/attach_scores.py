@@ -14,7 +14,7 @@ from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import place_of
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring.score_files import entries_of
-from rounddiag.loaders.sniff import looks_like, read_root
+from rounddiag.loaders.sniff import describe_content, open_container
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.in_memory import in_memory, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
@@ -170,13 +170,13 @@ def _table_of_file(path: Path) -> Table:
             advice="Pass the path of the scores.",
         )
     source = Source.of_file(path)
-    root = read_root(source)
+    root = open_container(source)
     if isinstance(root, JsonLines):
         return table_of_lines(root)
     if isinstance(root, Table):
         return root
     raise source.error(
         expected="JSON lines or a Parquet file of scores",
-        found=looks_like(root),
+        found=describe_content(root),
         advice="Write what `rounddiag.attach` says: a row a sample, or a row a token.",
     )

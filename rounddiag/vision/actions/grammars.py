@@ -7,17 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from rounddiag.action_grammar import Call, find_calls, json_calls, xml_calls
 from rounddiag.errors import FrameError
 from rounddiag.vision.actions.action import Action, Coordinates
-from rounddiag.vision.actions.calls import (
-    NAMES,
-    POINTS,
-    Call,
-    find_calls,
-    json_calls,
-    read_call,
-    xml_calls,
-)
+from rounddiag.vision.actions.calls import NAMES, POINTS, read_call
 
 if TYPE_CHECKING:
     from rounddiag.vision.actions.action import Kind

@@ -180,7 +180,7 @@ def test_responses_that_are_whole_sequences_are_divided(
     assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [(4, 5), (4, 3)]
     assert batch.meta["prompts"] == (
-        "`responses` are whole sequences, as `input_ids`: prompts are what is before"
+        "`responses` are whole sequences, as `input_ids`: the prompt is what precedes"
         " the first token that the model wrote"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.paths import files_of
+from rounddiag.loaders.paths import resolve_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def touch(folder: Path, *names: str) -> None:
 
 
 def named(folder: Path, path: object = None) -> list[str]:
-    files = files_of(folder if path is None else folder / str(path))
+    files = resolve_paths(folder if path is None else folder / str(path))
     return [file.relative_to(folder).as_posix() for file in files]
 
 
@@ -83,7 +83,7 @@ def test_a_folder_of_several_steps_in_one_file_each_is_an_error(tmp_path: Path) 
         " 2.pt, 3.pt and 2 more. Pass one of the files."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        files_of(tmp_path)
+        resolve_paths(tmp_path)
 
 
 def test_a_folder_without_a_known_name_is_an_error(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_folder_without_a_known_name_is_an_error(tmp_path: Path) -> None:
         " {}. `rounddiag.formats()` lists the names; pass the file itself."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message.format('no file'))}$"):
-        files_of(tmp_path)
+        resolve_paths(tmp_path)
     touch(tmp_path, "a.txt")
     with pytest.raises(LoadError, match=f"^{re.escape(message.format('a.txt'))}$"):
-        files_of(tmp_path)
+        resolve_paths(tmp_path)

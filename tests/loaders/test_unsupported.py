@@ -98,7 +98,8 @@ def test_another_json_document_is_told_by_its_keys(tmp_path: Path) -> None:
     path.write_text(json.dumps({"a": {"c": 1}, "b": 2}, indent=2))
     message = (
         f"{path}: expected a saved batch; found one JSON object of a, b."
-        " JSON lines have a row a line; or pass what `json.load` makes of the file."
+        " Write JSON lines, with one row a line, or pass what `json.load` makes of"
+        " the file."
         " `rounddiag.formats()` lists what can be opened."
     )
     with says(message):

@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounddiag.loaders.scores import attach
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.rescoring import attach
 from tests.batches import hand_batch, masks, padded
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rounddiag import token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.assembly.round_splitting import divide_after, with_holes
+from rounddiag.loaders.assembly.round_splitting import fill_mask_holes, split_after
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import masks, padded
 from tests.loaders.verl_writer import small_batch, write
@@ -38,7 +38,7 @@ def turns(ids: list[list[int]], mask: list[list[int]], **others: Any) -> Batch:
 def test_a_run_is_divided_after_each_stop_token() -> None:
     batch = turns([[5, STOP, 6, 7, STOP, 8]], [[1, 1, 1, 1, 1, 1]])
 
-    divided = divide_after(batch, [STOP])
+    divided = split_after(batch, [STOP])
 
     assert divided.rounds.num_tokens.tolist() == [2, 3, 1]
     assert divided.rounds.round.tolist() == [0, 1, 2]
@@ -49,7 +49,7 @@ def test_a_stop_token_at_the_end_of_a_run_or_sample_divides_nothing() -> None:
     ids = [[5, STOP, 9, STOP], [STOP, 5, 6, STOP]]
     batch = turns(ids, [[1, 1, 0, 0], [0, 1, 1, 1]])
 
-    divided = divide_after(batch, [STOP])
+    divided = split_after(batch, [STOP])
 
     assert divided.rounds.num_tokens.tolist() == [2, 3]
     assert divided.meta["stop_tokens"] == "0 runs divided after 2"
@@ -58,14 +58,14 @@ def test_a_stop_token_at_the_end_of_a_run_or_sample_divides_nothing() -> None:
 def test_several_stop_tokens_in_a_row_end_a_round_each() -> None:
     batch = turns([[5, STOP, 3, 6]], [[1, 1, 1, 1]])
 
-    assert divide_after(batch, (3, STOP)).rounds.num_tokens.tolist() == [2, 1, 1]
+    assert split_after(batch, (3, STOP)).rounds.num_tokens.tolist() == [2, 1, 1]
 
 
 def test_round_ids_of_the_file_go_on_dividing() -> None:
     ids = torch.tensor([[7, 7, 7, 9, 9, 7]])
     batch = turns([[5, STOP, 6, 7, 8, 9]], [[1] * 6], round_ids=ids)
 
-    assert divide_after(batch, [STOP]).rounds.num_tokens.tolist() == [2, 1, 2, 1]
+    assert split_after(batch, [STOP]).rounds.num_tokens.tolist() == [2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", -1, 1 << 70, None, 2.0])
@@ -75,12 +75,12 @@ def test_what_is_no_token_id_is_an_error(token: Any) -> None:
         " Pass the numbers: `tokenizer.convert_tokens_to_ids(...)`."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
-        divide_after(turns([[5]], [[1]]), [token])
+        split_after(turns([[5]], [[1]]), [token])
 
 
 def test_stop_tokens_may_be_an_array() -> None:
     batch = turns([[5, STOP, 6]], [[1, 1, 1]])
-    assert divide_after(batch, np.array([STOP])).num_rounds == 2
+    assert split_after(batch, np.array([STOP])).num_rounds == 2
 
 
 def test_images_and_round_columns_go_with_their_tokens() -> None:
@@ -97,7 +97,7 @@ def test_images_and_round_columns_go_with_their_tokens() -> None:
         round_columns=columns,
     )
 
-    divided = divide_after(batch, [STOP])
+    divided = split_after(batch, [STOP])
 
     assert divided.images is not None
     assert [shot.round for shot in divided.images[1]] == [0, 2, None]
@@ -119,14 +119,14 @@ def punched(**others: Any) -> Batch:
 
 
 def test_holes_are_reported() -> None:
-    batch = with_holes(punched(), fill=False)
+    batch = fill_mask_holes(punched(), fill=False)
 
     assert batch.num_rounds == 4
     assert batch.meta["holes"] == "2 found; load(..., fill_holes=True) fills them"
 
 
 def test_holes_are_filled_and_the_mask_of_the_file_is_kept() -> None:
-    batch = with_holes(punched(), fill=True)
+    batch = fill_mask_holes(punched(), fill=True)
 
     assert batch.rounds.num_tokens.tolist() == [5, 1]
     assert batch.response_mask.tolist() == [1, 1, 1, 1, 1, 0, 1]
@@ -138,7 +138,7 @@ def test_holes_are_filled_and_the_mask_of_the_file_is_kept() -> None:
 def test_a_loss_mask_of_the_file_stays() -> None:
     loss_mask = torch.tensor([[0, 0, 1, 0, 1, 0, 1]])
 
-    batch = with_holes(punched(loss_mask=loss_mask), fill=True)
+    batch = fill_mask_holes(punched(loss_mask=loss_mask), fill=True)
 
     assert batch.loss_mask is not None
     assert batch.loss_mask.tolist() == [0, 0, 1, 0, 1, 0, 1]
@@ -152,7 +152,9 @@ def test_rows_of_rounds_that_become_one_are_counted() -> None:
     }
     shot = EncodedScreenshot(data=b"", round=3)
 
-    batch = with_holes(punched(round_columns=columns, images=((shot,),)), fill=True)
+    batch = fill_mask_holes(
+        punched(round_columns=columns, images=((shot,),)), fill=True
+    )
 
     assert batch.round_columns["round"].tolist() == [1, 0]
     assert batch.round_columns["version"].tolist() == [30, 10]
@@ -166,7 +168,7 @@ def test_rows_of_rounds_that_are_not_there_stay_as_they_are() -> None:
         "sample": np.array([0, 0, 7], dtype=np.uint64),
         "round": np.array([3, 9, 0], dtype=np.uint64),
     }
-    batch = with_holes(punched(round_columns=columns), fill=True)
+    batch = fill_mask_holes(punched(round_columns=columns), fill=True)
 
     assert batch.round_columns["sample"].tolist() == [0, 0, 7]
     assert batch.round_columns["round"].tolist() == [1, 9, 0]
@@ -174,7 +176,7 @@ def test_rows_of_rounds_that_are_not_there_stay_as_they_are() -> None:
 
 def test_a_batch_without_holes_is_left_alone() -> None:
     batch = turns([[5, 6, 7]], [[1, 1, 0]])
-    assert with_holes(batch, fill=True) is batch
+    assert fill_mask_holes(batch, fill=True) is batch
 
 
 def test_load_has_both_options(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_dividing_moves_no_token(
     tokens = torch.tensor([*ids, *[0] * size][:size], dtype=torch.int64)
     batch = replace(batch, response_ids=tokens)
 
-    divided = divide_after(batch, stops)
+    divided = split_after(batch, stops)
 
     columns = ["token_id", "position"]
     before, after = token_frame(batch, columns), token_frame(divided, columns)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rounddiag.loaders import load
-from rounddiag.loaders.frameworks.trl import roll_fields
+from rounddiag.loaders.frameworks.verl import roll_fields
 from tests.loaders.table_cases import says
 
 DATA = Path(__file__).parents[2] / "data"
@@ -215,7 +215,7 @@ def test_roll_s_dump_of_a_rollout_is_told_what_it_lacks() -> None:
     del fields["old_log_probs"]
     message = (
         "f: `old_log_probs`: expected the log-probabilities of the training engine;"
-        " found none. What ROLL dumps of a rollout was written before there are any:"
+        " found none. ROLL dumps a rollout before the training engine computed them:"
         " save the batch in the pipeline where they are, before the correction."
     )
     with says(message):

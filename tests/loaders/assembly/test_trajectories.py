@@ -442,7 +442,7 @@ def test_order_by_alone_is_an_error(tmp_path: Path) -> None:
     save(steps(), tmp_path / "a.parquet")
     message = (
         "`order_by`: expected it together with `sample_by`; found it alone."
-        " Name the columns that name a trajectory in `sample_by`."
+        " Pass the columns that identify a trajectory as `sample_by`."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         load(tmp_path / "a.parquet", order_by="when")

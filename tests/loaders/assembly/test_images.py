@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch
+from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.assembly.images import Place, image_places, image_token
+from rounddiag.loaders.assembly.images import Place, image_places
 from rounddiag.loaders.source import Span
+from rounddiag.vision.image_tokens import find_image_token
 from tests.loaders.verl_writer import small_batch, write
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ def batch_of(prompt: list[int], response: list[int], mask: list[int]) -> Batch:
         old_log_probs=[zeros],
         prompt_ids=[torch.tensor(prompt, dtype=torch.int64)],
     )
+
+
+def image_token(batch: Batch, sizes: list[list[int]]) -> int | None:
+    ids = [known_sequence(batch, sample)[1] for sample in range(len(batch))]
+    return find_image_token(ids, sizes=sizes)
 
 
 def places(batch: Batch, *num_tokens: int) -> list[tuple[int | None, int | None]]:
