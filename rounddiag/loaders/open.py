@@ -148,6 +148,12 @@ def load(
         files are of several steps, a column is not there, or two rows of a trajectory
         are one step.
 
+    Notes
+    -----
+    A file cannot run code, but a forged one can fill the memory: pickles check lengths
+    against the file's size, while Parquet and Arrow files are refused only after the
+    column that is too large was read.
+
     Examples
     --------
     >>> import rounddiag as rd

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     Sample = dict[str, Any]
 
 
-MAX_VALUES = 1 << 20  # of all columns together
+MAX_CELLS = 1 << 20  # of all plain columns together
+MAX_VALUES = 1 << 20  # of all samples together
 _MAX_ENTRIES = 32  # of a dictionary, such as `metadata`
 
 
@@ -70,7 +71,7 @@ def plain_table(
         place for sample in samples for place in _places(sample, used)
     )
     names = {".".join(map(str, place)): place for place in places}
-    most = MAX_VALUES // max(len(samples), 1)
+    most = MAX_CELLS // max(len(samples), 1)
     columns, left_out = dict[str, list[Any]](), {*list(names)[most:]}
     for name, place in list(names.items())[:most]:
         values = [_plain(_at(sample, place), source) for sample in samples]
