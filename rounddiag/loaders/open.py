@@ -100,6 +100,12 @@ def load(
         files are of several steps; if a column is missing or holds the wrong kind of
         values; or if two rows of a trajectory have the same step.
 
+    Notes
+    -----
+    A file cannot run code, but a forged one can fill the memory: pickles check lengths
+    against the file's size, while Parquet and Arrow files are refused only after the
+    column that is too large was read.
+
     Examples
     --------
     >>> import rounddiag as rd
