@@ -234,7 +234,7 @@ def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
 
 
 def _key_columns(keys: list[str]) -> dict[str, list[object]]:
-    """Take the keys apart: `uid_session_index`, where a uid may have underscores."""
+    """Split the keys `uid_session_index`; a uid may have underscores."""
     parts = [key.rsplit("_", 2) for key in keys]
     if not parts or any(len(part) != 3 for part in parts):  # noqa: PLR2004 see above
         return {}
@@ -260,7 +260,7 @@ def _without_padding(batch: Batch) -> Batch:
 
 
 def _is_padding(batch: Batch) -> list[bool]:
-    """Tell padding rows by their tag; without tags, by group id and an empty mask."""
+    """Find padding rows by their tag; without tags, by group id and an empty mask."""
     flags = batch.sample_columns.get("is_padding")
     if flags is not None:
         return [bool(flag) for flag in flags]
