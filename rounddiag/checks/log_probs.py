@@ -21,7 +21,7 @@ from rounddiag.checks.contracts import (
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -43,26 +43,45 @@ def why_not_measurable(
 ) -> str:
     """Return why the mismatch cannot be measured; empty if it can.
 
-    It cannot if the log-probabilities of both engines are bit-identical.
+    It cannot if both engines' log-probabilities are bit-identical, or if those of one
+    engine are 0 at all generated tokens.
 
     Examples
     --------
     >>> two = torch.tensor([-1.0, -2.0])
     >>> why_not_measurable(torch.tensor([1, 1]), two, two + 0.5)
     ''
+    >>> why_not_measurable(torch.tensor([1, 1]), two, torch.zeros(2))[:46]
+    '`old_log_probs` are 0 at all 2 generated token'
     """
-    scores = (rollout_log_probs, old_log_probs)
-    differing = blocks_where(response_mask, torch.ne, *scores)
-    if next(differing, None) is not None:
-        return ""
     num_tokens = int((response_mask != 0).sum())
     if num_tokens == 0:
         return ""
-    return (
-        "`old_log_probs` and `rollout_log_probs` are bit-identical at all"
-        f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
-        " (bypass mode)"
-    )
+    if not _any_where(response_mask, torch.ne, rollout_log_probs, old_log_probs):
+        return (
+            "`old_log_probs` and `rollout_log_probs` are bit-identical at all"
+            f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
+            " (bypass mode)"
+        )
+    for name, engine, log_probs in (
+        ("old_log_probs", "training", old_log_probs),
+        ("rollout_log_probs", "sampling", rollout_log_probs),
+    ):
+        if not _any_where(response_mask, _is_not_zero, log_probs):
+            return (
+                f"`{name}` are 0 at all {num_tokens} generated tokens: the {engine}"
+                " engine did not compute them"
+            )
+    return ""
+
+
+def _any_where(mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor) -> bool:
+    """Return whether a condition holds at any generated token."""
+    return next(blocks_where(mask, condition, *fields), None) is not None
+
+
+def _is_not_zero(values: Tensor) -> Tensor:
+    return values != 0
 
 
 def _not_measurable(batch: Batch) -> Fault | None:

@@ -95,11 +95,22 @@ def read_data_proto(node: Node, source: Source) -> Batch:
             columns = {str(k): plain_values(v, source) for k, v in others.items()}
             table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
             if remote:
+                _check_local(fields, source)
                 return batch_from_table(_roll_table(table, source), source)
             if _are_equal(fields.get("responses"), fields.get("input_ids")):
                 return _from_sequences(table, source)
             return batch_from_table(table, source)
     raise source.damaged(found="a DataProto without its three parts")
+
+
+def _check_local(fields: Mapping[str, Value], source: Source) -> None:
+    """Raise a LoadError if ROLL's tensors were in other processes when it was saved."""
+    if not fields:
+        raise source.error(
+            expected="ROLL's tensors",
+            found="a DataProto without any: `transfer_backend` keeps them elsewhere",
+            advice="Run ROLL without `transfer_backend`, and save the batch again.",
+        )
 
 
 def _roll_table(table: Table, source: Source) -> Table:
