@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.sniff import content_names, describe_content
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Renamed, Table
+from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -102,7 +103,11 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
                 advice="Name a column that the file has.",
             )
     names = {key_of(ours): theirs for ours, theirs in columns.items()}
-    return root.renamed(names) if isinstance(root, Table) else Renamed(root, names)
+    return (
+        root.renamed(names)
+        if isinstance(root, Table)
+        else LazyFields.rename(root, names)
+    )
 
 
 def response_column(names: Collection[str]) -> dict[str, str]:

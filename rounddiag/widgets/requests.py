@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from plotly.offline import get_plotlyjs
 
+from rounddiag import schema
 from rounddiag.batch.html import describe_sources, failed_checks
 from rounddiag.core import sample_frame
 from rounddiag.core.columns import extra_column_names
@@ -24,7 +25,7 @@ from rounddiag.text.roles import ROLES
 from rounddiag.widgets.figures import as_bytes, note_on, offered, overview, why_none
 from rounddiag.widgets.images import picture, thumbnails
 from rounddiag.widgets.sample_view import Facts, observation, trajectory_of
-from rounddiag.widgets.state import AXES, METRICS
+from rounddiag.widgets.state import AXES
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def options_of(batch: Batch) -> dict[str, Any]:
     return {
         "batch": [0],
         "heatmap": ["batch"],
-        "metric": [*METRICS],
+        "metric": [
+            [name, metric.short, metric.hint]
+            for name, metric in schema.METRICS.items()
+            if metric.in_explorer
+        ],
         "order": [order for order in get_args(Order) if not lacking.get(order)],
         "scores": ["old", "rollout", *batch.scores],
         "by": [*_dividing(batch, samples)],

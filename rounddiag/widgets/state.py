@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from rounddiag import schema
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import layers_of
 from rounddiag.figures._parts.token_colors import UNDERLINED
-from rounddiag.schema import MEAN_COLUMNS, ROUNDS, mean_column, metric_name
+from rounddiag.schema import MEAN_COLUMNS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
 # column of a round frame that holds its mean.
-METRICS = {name: mean_column(name) for name in ("abs_diff", "diff", "prob_diff", "k3")}
+METRICS = {
+    name: metric.mean_column.name
+    for name, metric in schema.METRICS.items()
+    if metric.in_explorer
+}
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 PIXELS = 2 * 3 * 14 * 14  # values a patch: two frames, three colours
-IMAGE = 99  # the token that stands for a picture
+IMAGE = 99  # the image token
+# The end of the first log message of each type of error.
+SUPPRESSED = "(further warnings of this type are suppressed)"
 
 
 class DataProto(SimpleNamespace):

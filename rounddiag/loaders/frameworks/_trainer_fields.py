@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.tabular.arrays import table_of
 from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
-from rounddiag.loaders.tabular.table import Table, Watched, batch_from_table
+from rounddiag.loaders.tabular.table import Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ def _read(
     source: Source,
 ) -> Batch:
     table = table_of(root, source)
-    saved = Watched(table.fields)
+    saved = LazyFields.watch(table.fields)
     fields = to_verl(saved, source.path)
     groups = {}
     if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:

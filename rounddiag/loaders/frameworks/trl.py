@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.padding import end_of
-from rounddiag.loaders.fields.reader import RowReader
+from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,
@@ -51,12 +51,14 @@ def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tens
         If a field is missing or does not fit.
     """
     require_log_probs(fields, _NAMES, _ADVICE, source)
-    completions = RowReader(fields, source, "completion_ids", most_lacking=0)
-    real = completions.required("completion_mask")
-    tools = completions.field("tool_mask")
+    completions = FieldReader(fields, source, "completion_ids")
+    real = completions.required_token_rows("completion_mask")
+    tools = completions.token_rows("tool_mask")
     mask = real if tools is None else [a * b for a, b in zip(real, tools, strict=True)]
-    log_probs = {ours: completions.field(theirs) for theirs, ours in _NAMES.items()}
-    parts = {"responses": completions.tokens, "response_mask": mask, **log_probs}
+    log_probs = {
+        ours: completions.token_rows(theirs) for theirs, ours in _NAMES.items()
+    }
+    parts = {"responses": completions.tokens.rows(), "response_mask": mask, **log_probs}
     sizes = [end_of(row) for row in real]
     return {
         **_prompts(fields, source),
@@ -71,8 +73,9 @@ def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tens
 def _prompts(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
     if "prompt_ids" not in tuple(fields):
         return {}
-    prompts = RowReader(fields, source, "prompt_ids", most_lacking=0)
-    pairs = zip(prompts.tokens, prompts.required("prompt_mask"), strict=True)
+    prompts = FieldReader(fields, source, "prompt_ids")
+    masks = prompts.required_token_rows("prompt_mask")
+    pairs = zip(prompts.tokens.rows(), masks, strict=True)
     return {"prompts": [row[mask != 0] for row, mask in pairs]}
 
 

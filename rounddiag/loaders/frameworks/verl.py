@@ -21,6 +21,7 @@ from rounddiag.loaders.fields.padding import divided
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,
     StoredTensor,
@@ -35,7 +36,6 @@ from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tabular.table import (
     Table,
-    Watched,
     as_list,
     batch_from_table,
     plain_values,
@@ -115,7 +115,7 @@ def _check_local(fields: Mapping[str, Value], source: Source) -> None:
 
 def _roll_table(table: Table, source: Source) -> Table:
     """Return ROLL's fields and groups under verl's names."""
-    saved, columns = Watched(table.fields), dict(table.columns)
+    saved, columns = LazyFields.watch(table.fields), dict(table.columns)
     groups = columns.pop("traj_group_id", None)
     if groups is not None:
         columns = {"uid": groups, **columns}
@@ -157,7 +157,7 @@ def _are_equal(responses: Value | None, sequences: Value | None) -> bool:
 
 
 def _from_sequences(table: Table, source: Source) -> Batch:
-    saved = Watched(table.fields)
+    saved = LazyFields.watch(table.fields)
     names = {name: name for name in _SEQUENCE_FIELDS}
     fields = divided(
         saved, source.path, tokens="responses", written="response_mask", names=names

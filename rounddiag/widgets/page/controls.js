@@ -1,12 +1,6 @@
 // What stands over the figures: the batch, and what is chosen of it.
 
 const CONTROL_WORDS = {
-  metric: [
-    ["abs_diff", "|diff|", "mean |diff| of the log-probs, in nats"],
-    ["diff", "signed", "mean diff of the log-probs, in nats"],
-    ["prob_diff", "|Δp|", "mean |difference| of the probabilities"],
-    ["k3", "k3", "mean k3 estimate of the KL divergence"],
-  ],
   order: [
     ["sample", "number"],
     ["worst", "worst first"],
@@ -73,7 +67,7 @@ function controlBar({ onSet, onThreshold = () => {} }) {
   function show(facts, options, state, counts, compared = null) {
     head.show(facts);
     looked.show(compared, state);
-    metric.set(wordsFor("metric", options.metric), state.metric);
+    metric.set(options.metric, state.metric);
     axis.set(wordsFor("axis", options.axis), state.axis);
     axis.node.hidden = options.axis.length < 2;
     drawn = state.layers;

@@ -16,7 +16,7 @@ from tests.loaders.verl_writer import small_batch
 if TYPE_CHECKING:
     from rounddiag import Batch
 
-SAME = "Save every field for the same samples and response positions."
+SAME = "Save every field for the same samples and tokens."
 
 
 def built(**changes: Any) -> Batch:

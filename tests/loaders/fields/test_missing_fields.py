@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rounddiag import Batch
 
-SAME = "Save every field for the same samples and response positions."
+SAME = "Save every field for the same samples and tokens."
 
 
 def built(**changes: Any) -> Batch:
@@ -39,7 +39,8 @@ def test_no_mask_at_all_is_told() -> None:
     refuses(
         "`response_mask`: expected a mask of the tokens that the model wrote; found"
         " only prompts, responses, rollout_log_probs, old_log_probs. Save"
-        " `response_mask` too: without a mask nobody knows what the model wrote.",
+        " `response_mask` as well: without it, generated tokens cannot be told apart"
+        " from observations.",
         response_mask=None,
         attention_mask=None,
     )

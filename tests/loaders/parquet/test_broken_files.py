@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
-from tests.loaders.parquet.tables import FOOTER, expect, write
+from tests.loaders.parquet.tables import COLUMNS, FOOTER, expect, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +60,8 @@ def test_footers(tmp_path: Path, footer: bytes, message: str) -> None:
     [
         b"\xff\xfe",
         b"[" * 1_000_000,
-        b'{"version": ' + b"9" * 10_000_000 + b"}",
-        b'"' + b"x" * 10_000_000 + b'"',
+        b'{"version": ' + b"9" * 100_000 + b"}",
+        b'"' + b"x" * 5_000_000 + b'"',  # above the limit of 4 MiB
     ],
     ids=["no text", "deep", "long number", "long text"],
 )
@@ -115,3 +115,12 @@ def test_a_flipped_bit_gives_a_batch_or_a_load_error(
     path.write_bytes(content)
     with suppress(LoadError):
         save(load_parquet(path), path)
+
+
+def test_a_page_without_a_header_is_a_load_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.parquet", **COLUMNS)
+    content = bytearray(path.read_bytes())
+    content[4:8] = b"\xff" * 4
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match="expected a whole Parquet file as"):
+        load_parquet(path)

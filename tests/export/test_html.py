@@ -1,4 +1,4 @@
-"""Figures in a page: two themes in one, and JSON that cannot end its script."""
+"""Figures as HTML: both themes stored in one, captions from docstrings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 import plotly.graph_objects as go
 
-from rounddiag.export.html import embedded
+from rounddiag.export.html import embed_figure
 
 
 def plot(color: str, *, theme: str) -> go.Figure:
@@ -30,19 +30,19 @@ def without_notes(*, theme: str) -> go.Figure:
     return go.Figure(layout={"height": 10, "title": {"text": theme}})
 
 
-def test_the_light_figure_is_stored_with_what_is_different_in_the_dark_one() -> None:
-    html = embedded(plot, "red")
+def test_the_light_figure_is_stored_with_the_differences_of_the_dark_one() -> None:
+    html = embed_figure(plot, "red")
     (stored,) = re.findall('<script type="application/json">(.*?)</script>', html)
-    found = json.loads(stored)
-    assert found["figure"] == json.loads(plot("red", theme="light").to_json())
-    assert found["dark"] == [[["data", 0, "marker", "color", 1], "black"]]
+    content = json.loads(stored)
+    assert content["figure"] == json.loads(plot("red", theme="light").to_json())
+    assert content["dark"] == [[["data", 0, "marker", "color", 1], "black"]]
 
 
-def test_the_title_is_the_figure_in_words() -> None:
-    assert 'role="img" aria-label="Points. in red"' in embedded(plot, "red")
+def test_the_title_is_the_accessible_name() -> None:
+    assert 'role="img" aria-label="Points. in red"' in embed_figure(plot, "red")
 
 
 def test_how_to_read_it_comes_from_the_docstring() -> None:
     caption = "<p>high is bad, low is not.</p></details></figcaption></figure>"
-    assert embedded(plot, "red").endswith(caption)
-    assert "<figcaption>" not in embedded(without_notes)
+    assert embed_figure(plot, "red").endswith(caption)
+    assert "<figcaption>" not in embed_figure(without_notes)

@@ -150,7 +150,7 @@ def test_a_field_of_another_shape_is_named(proto: DataProto, path: Path) -> None
 def test_what_is_no_batch(path: Path) -> None:
     message = (
         "expected a DataProto, a TensorDict or a mapping of str to Tensor; found a"
-        " list. Pass the batch as the trainer has it."
+        " list. Pass the trainer's batch itself."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         save_batch([torch.zeros(2)], path)

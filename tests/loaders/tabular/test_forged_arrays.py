@@ -96,7 +96,7 @@ def test_offsets_of_a_nested_tensor_that_fall_are_refused(tmp_path: Path) -> Non
     path.write_bytes(pickled(nested))
     assert refused(path) == (
         "`responses`: expected rows of numbers; found offsets that do not rise from 0"
-        " to the end. Save every field for the same samples and response positions."
+        " to the end. Save every field for the same samples and tokens."
     )
 
 

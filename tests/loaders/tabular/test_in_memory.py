@@ -134,15 +134,15 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        ([["a"], ["b"]], "a list in the place of a row"),
-        ([[1, 2], None], "nothing in the place of a row"),
-        ([[[1], [2, 3]], [1]], "a list in the place of a row"),
+        ([["a"], ["b"]], "a list in place of a row"),
+        ([[1, 2], None], "nothing in place of a row"),
+        ([[[1], [2, 3]], [1]], "a list in place of a row"),
     ],
 )
 def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
     message = (
         f"dict: `old_log_probs`: expected rows of numbers; found {found}. Save every"
-        " field for the same samples and response positions."
+        " field for the same samples and tokens."
     )
     with says(message):
         load({**COLUMNS, "old_log_probs": rows})
@@ -181,7 +181,7 @@ def test_two_columns_of_one_name_are_told() -> None:
     frame = pd.DataFrame(COLUMNS)
     message = (
         "DataFrame: expected one column of each name; found 11 columns of 10 names."
-        " Name each column otherwise."
+        " Rename the columns."
     )
     with says(message):
         load(pd.concat([frame, frame[["turns"]]], axis=1))

@@ -29,13 +29,13 @@ def test_screenshots_of_the_worst_round_are_small_jpegs(tmp_path: Path) -> None:
     assert page.titles[-1] == "Screenshots of round 1"
     assert "1 of 1 screenshot shown to the model just before round 1" in page.text
     (image,) = page.images
-    assert image["alt"] == "What the model saw: sample 0, 1536 x 40 pixels"
+    assert image["alt"] == "Screenshot: sample 0, 1536 x 40 pixels"
     kind, _, data = (image["src"] or "").partition(",")
     assert kind == "data:image/jpeg;base64"
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (768, 20)
 
 
-def test_a_damaged_screenshot_is_said(tmp_path: Path) -> None:
+def test_a_damaged_screenshot_is_reported(tmp_path: Path) -> None:
     broken = EncodedScreenshot(data=b"<script>", round=1)
     page = page_of(hand_batch(images=((broken,), (), ())), tmp_path)
     assert page.images == []

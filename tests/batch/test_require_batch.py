@@ -1,4 +1,4 @@
-"""Functions that take a Batch say so when they get a path."""
+"""Functions that take a Batch raise an error that says so."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.pickle.opcodes import WINDOW, take_numbers
-from tests.loaders.pickles.test_pickle_machine import read, whole
+from tests.loaders.pickle.test_pickle_machine import read, whole
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn

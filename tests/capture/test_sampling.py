@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.capture import Recorder
-from rounddiag.capture.sampling import Order, mean_abs_diffs, order_of
-from rounddiag.capture.trainer_batch import parts_of
+from rounddiag.capture.sampling import SampleOrder, mean_abs_diffs, order_samples
+from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.loaders.parquet import load_parquet
 from tests.capture.conftest import IMAGE, inputs
 
@@ -50,14 +50,14 @@ def test_the_mean_of_a_sample_is_over_its_generated_finite_tokens() -> None:
             [[-1.0, 9, -2], [-1, torch.nan, -3], [-torch.inf, 9, 9], [9, 9, 9]]
         ),
     }
-    assert mean_abs_diffs(parts_of(data)).tolist() == [1.5, 2.0, -1.0, -1.0]
+    assert mean_abs_diffs(read_trainer_batch(data)).tolist() == [1.5, 2.0, -1.0, -1.0]
 
 
 @given(st.integers(0, 20), st.integers(0, 30), st.integers(0, 30))
 def test_half_are_drawn_and_half_are_the_worst_of_the_others(
     num_samples: int, num: int, more: int
 ) -> None:
-    order = Order(
+    order = SampleOrder(
         random=np.random.default_rng(num).permutation(num_samples),
         worst=np.arange(num_samples)[::-1],
     )
@@ -72,9 +72,11 @@ def test_half_are_drawn_and_half_are_the_worst_of_the_others(
 
 
 def test_the_draw_depends_on_seed_and_step_and_not_on_the_numbers() -> None:
-    one, other = (parts_of(fields(sizes)) for sizes in ([0.0] * 50, [1.0] * 50))
+    one, other = (
+        read_trainer_batch(fields(sizes)) for sizes in ([0.0] * 50, [1.0] * 50)
+    )
     draws = [
-        order_of(part, seed).random.tolist()
+        order_samples(part, seed).random.tolist()
         for part, seed in (
             (one, (0, 10)),
             (other, (0, 10)),
@@ -137,7 +139,7 @@ def test_pictures_that_are_too_many_to_copy_are_counted(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     held = 32 * 3 * 14 * 14 * 2  # bytes of one picture: one frame, in bfloat16
-    monkeypatch.setattr("rounddiag.capture.trainer_batch._ROOM", 2 * held)
+    monkeypatch.setattr("rounddiag.capture.snapshot._MAX_PIXEL_BYTES", 2 * held)
     batch = saved(tmp_path, fields([0.0, 1.0, 2.0], pictures=True))
     assert batch.images is not None
     assert sum(len(row) for row in batch.images) == 2

@@ -205,8 +205,7 @@ def test_a_row_of_another_length_is_told(tmp_path: Path) -> None:
     write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}, path)
     message = (
         f"{path}: `old_log_probs`: expected 2 rows of [3, 1] positions; found 2 rows of"
-        " [2, 1] positions. Save every field for the same samples and response"
-        " positions."
+        " [2, 1] positions. Save every field for the same samples and tokens."
     )
     with says(message):
         load(path)
