@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.core import sums_cpu as on_cpu
 from rounddiag.core.sums import Totals
-from rounddiag.loaders.assembly.images import held_rows, image_places
+from rounddiag.loaders.assembly.images import rows_in_memory, image_places
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
@@ -123,7 +123,7 @@ def read_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictio
     if pixels is None or grid is None:
         return ()
     grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
-    return patch_screenshots(partial(held_rows, pixels), pixels.shape, grids) or ()
+    return patch_screenshots(partial(rows_in_memory, pixels), pixels.shape, grids) or ()
 
 
 def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above

@@ -1,4 +1,4 @@
-"""Image tokens: as many as the screenshots ask for, and none that the model wrote."""
+"""Image tokens that fit the screenshots, and M-RoPE position ids."""
 
 from __future__ import annotations
 
@@ -167,18 +167,18 @@ _MERGE = 2  # patches a side that share one image token
 
 
 def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
-    """Return the position ids of a text with pictures, by the rule of Qwen2.5-VL.
+    """Return the M-RoPE position ids of a text with pictures, as in Qwen2.5-VL.
 
-    Text counts on alike in all three rows. An image block has its frame, row and column
-    in the grid of merged patches, after the largest position before it; text goes on
-    after the largest of the block.
+    Text is numbered equally in all three rows. An image block has the frame, row and
+    column in the grid of merged patches, offset by the largest position before it; text
+    continues after the largest position of the block.
 
     Parameters
     ----------
     length : int
-        How many tokens the text has, image tokens included.
+        Number of tokens, including image tokens.
     pictures : sequence of (int, (int, int, int))
-        Where each block starts, in order, and the picture's `image_grid_thw`.
+        The start of each block, in order, and the picture's `image_grid_thw`.
 
     Returns
     -------
@@ -246,7 +246,7 @@ def _others(batch: Batch) -> Fault | None:
 
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
-    """Give what is different in each sample of which the positions can be told."""
+    """Yield the difference in each sample whose positions can be computed."""
     rows = zip(
         _position_ids(batch),
         prompt_lengths(batch),
@@ -261,7 +261,7 @@ def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
 
 
 def _pictures(batch: Batch) -> list[list[Picture] | None]:
-    """Return the pictures of each sample; None where tokens and grids do not fit."""
+    """Return the pictures of each sample; None if tokens and grids do not fit."""
     if batch.images is None or not any(batch.images):
         return [[]] * batch.num_samples
     return [
@@ -282,7 +282,7 @@ def _fitted(
 
 
 def _difference(ids: Tensor, expected: Tensor, before: int) -> str:
-    """Say what is the first position that differs; nothing where all are the same."""
+    """Describe the first position that differs; empty if none does."""
     length = expected.shape[1]
     text = torch.arange(length)[None]
     by_rows = {1: text, 3: expected, 4: torch.cat([text, expected])}

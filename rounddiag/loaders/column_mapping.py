@@ -1,4 +1,4 @@
-"""`columns=`: fields that a file has under names of its own."""
+"""`columns=`: fields that a file has under the user's own names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = (
     *("prompt_ids", "attention_mask", "loss_mask", "round_ids", "position_ids"),
     *("entropy", "advantages", "rewards", "group_ids", "sample_ids", "images"),
 )
-# What verl calls some of them: a column of that name must not hide what is meant.
+# verl's names of some of them: a column of that name must not hide the mapped one.
 _VERL = {
     "response_ids": "responses",
     "prompt_ids": "prompts",
@@ -52,7 +52,7 @@ def our_name(name: str) -> str:
 
 
 def key_of(name: str) -> str:
-    """Return the key that a field is looked up by, before any other."""
+    """Return the name under which a field is looked up first."""
     ours = our_name(name)
     return _VERL.get(ours, ours)
 
@@ -87,9 +87,9 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
             expected="a table with names of your own",
             found=own if is_own else describe_content(root),
             advice="Leave `columns` out. To compare other scores of a batch, name them"
-            " where it is shown: `a=...`, `b=...`."
+            " in the view: `a=...`, `b=...`."
             if is_own
-            else "Leave `columns` out: only a table has columns to name.",
+            else "Leave `columns` out: only tables have columns.",
         )
     existing = root.names if isinstance(root, Table) else [str(key) for key in root]
     _check_fields(columns, source)
@@ -174,39 +174,39 @@ _ADVICE = {
     "response_ids": "Save the ids that the engines had: text cannot be turned back"
     " into the same ones.",
 }
-_SHOWN = 100  # values of a column that tell what it holds
+_MAX_VALUES = 100  # of a column that are inspected for a message
 
 
 def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> None:
-    """Check that what is to be per token is so, and what is to be per sample.
+    """Check that mapped columns have values per token or per sample, as required.
 
     Parameters
     ----------
     table : Table
-        Under the names that we know.
+        With renamed columns.
     columns : mapping of str to str
-        Names of fields, and the names that the file had for them.
+        Names of fields, and their names in the file.
     source : Source
 
     Raises
     ------
     LoadError
-        If a column is of another kind.
+        If a column holds another kind of values.
     """
     for ours, theirs in columns.items():
         key = key_of(ours) if key_of(ours) in table.names else ours
-        held = table.columns if our_name(ours) in _EXPECTED else table.fields
-        if key not in [*held]:  # `in` on what reads when looked up would read it
+        present = table.columns if our_name(ours) in _EXPECTED else table.fields
+        if key not in [*present]:  # `in` on a lazy mapping would read the field
             raise _misused(source, ours, theirs, found=_kind(table, key))
 
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
-    """Check that a batch has what was asked for.
+    """Check that a batch has the mapped fields.
 
     Raises
     ------
     LoadError
-        If a column has values that the field cannot have, or another number of them.
+        If a column has values that the field cannot hold, or another number of them.
     """
     for ours, theirs in columns.items():
         if not _is_used(batch, our_name(ours)):
@@ -224,7 +224,7 @@ def _is_used(batch: Batch, name: str) -> bool:
 
 
 def _values(batch: Batch, ours: str) -> str:
-    """Say what a column holds that is of the right kind, and was not taken."""
+    """Describe a column of the right kind that a batch did not use."""
     if ours in batch.sample_columns:
         return _kind_of(batch.sample_columns[ours])
     if ours == "attention_mask":
@@ -252,7 +252,7 @@ def _kind(table: Table, key: str) -> str:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401 an array, or a list of anything
-    first = [*values[:_SHOWN]]
+    first = [*values[:_MAX_VALUES]]
     if any(isinstance(value, str) for value in first):
         return "text"
     return "one value a sample"

@@ -158,7 +158,7 @@ def test_our_own_file_has_no_columns_to_name(tmp_path: Path) -> None:
     message = (
         f"{path}: `columns`: expected a table with names of your own; found a file of"
         " rounddiag's own, whose columns are known. Leave `columns` out. To compare"
-        " other scores of a batch, name them where it is shown: `a=...`, `b=...`."
+        " other scores of a batch, name them in the view: `a=...`, `b=...`."
     )
     with says(message):
         load(path, columns={"old_log_probs": "rollout_log_probs"})

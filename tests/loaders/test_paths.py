@@ -88,7 +88,7 @@ def test_a_folder_of_several_steps_in_one_file_each_is_an_error(tmp_path: Path) 
 
 def test_a_folder_without_a_known_name_is_an_error(tmp_path: Path) -> None:
     message = (
-        f"{tmp_path}: expected a file that is named as those of a framework; found"
+        f"{tmp_path}: expected a file with the name of a framework's file; found"
         " {}. `rounddiag.formats()` lists the names; pass the file itself."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message.format('no file'))}$"):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a picture stands; None where that is not known.
+    """The position of a picture; None where it is unknown.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         Index in the response of its first image token; negative in the prompt, whose
         last token is -1.
     round : int or None
-        The first round after it; None also where no round follows.
+        The first round after it; None also if no round follows.
     """
 
     position: int | None = None
@@ -51,16 +51,16 @@ class Place(NamedTuple):
 def image_places(
     batch: Batch, sample: int, num_tokens: Sequence[int], token: int | None = None
 ) -> list[Place]:
-    """Return where each picture of a sample stands, and the first round after it.
+    """Return the position of each picture of a sample, and the first round after it.
 
     Parameters
     ----------
     batch : Batch
     sample : int
     num_tokens : sequence of int
-        How many image tokens each picture of the sample has.
+        Number of image tokens of each picture.
     token : int, optional
-        The image token; found in this sample when left out.
+        The image token; by default the only one that fits in this sample.
     """
     num_before, ids = known_sequence(batch, sample)
     sizes = list(num_tokens)
@@ -86,7 +86,7 @@ def _places(
     ]
 
 
-_MAX_FACTS = 8  # what is odd in all samples is not told a thousand times
+_MAX_FACTS = 8  # of a batch, in `meta`
 _MAX_SIZES = 4
 # A screenshot has 10 kB and more, though rows of one group may share it.
 _FREE, _BYTES = 1_000, 100
@@ -96,10 +96,10 @@ _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL 
 
 
 def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> Batch:
-    """Return a batch that knows what each sample was shown; pixels stay in the file.
+    """Return a batch with the screenshots of each sample; pixels stay in the file.
 
-    What is odd is told in `meta["screenshots"]`, one sentence a sample: pixels of
-    another processor, and image tokens that are not as many as the pixels ask for.
+    `meta["screenshots"]` lists what does not fit, one sentence a sample: pixels of an
+    unknown processor, or a number of image tokens that differs from the grids.
 
     Parameters
     ----------
@@ -109,32 +109,32 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     source : Source
     """
     if len(inputs) != batch.num_samples:
-        odd = f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"
-        return replace(batch, meta={**batch.meta, "screenshots": [odd]})
+        facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"]
+        return replace(batch, meta={**batch.meta, "screenshots": facts})
     rows = [_plain(row) for row in inputs]
-    found = list(_within_budget((_pictures(row, source) for row in rows), source))
-    pictures = [images or () for images in found]
+    known = list(_within_budget((_pictures(row, source) for row in rows), source))
+    pictures = [images or () for images in known]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     sequences = (known_sequence(batch, sample)[1] for sample in range(len(batch)))
     token = find_image_token(sequences, sizes=sizes)
     facts = [
         f"sample {sample}: {fact}"
-        for sample, images in enumerate(found)
+        for sample, images in enumerate(known)
         if (fact := _fact(batch, sample, images, token))
     ]
     facts += [f"sample {i}: {_VIDEOS}" for i, row in enumerate(rows) if _has_video(row)]
     images = tuple(
         _placed(batch, sample, images, token) for sample, images in enumerate(pictures)
     )
-    told = {"screenshots": _shortened(facts)} if facts else {}
-    none = None in found and not any(images)
-    return replace(batch, images=None if none else images, meta={**batch.meta, **told})
+    note = {"screenshots": _shortened(facts)} if facts else {}
+    none = None in known and not any(images)
+    return replace(batch, images=None if none else images, meta={**batch.meta, **note})
 
 
 def _within_budget(
     found: Iterable[Images | None], source: Source
 ) -> Iterator[Images | None]:
-    """Stop a small file that shows the same pixels again and again."""
+    """Refuse a small file that repeats the same pixels many times."""
     left = _FREE + source.size // _BYTES
     for images in found:
         left -= len(images or ())
@@ -144,7 +144,7 @@ def _within_budget(
 
 
 def _plain(row: object) -> Mapping[object, object]:
-    """Return what a processor gave for a sample, empty where it gave nothing."""
+    """Return the processor's output for a sample; empty if there is none."""
     if isinstance(row, Node) and isinstance(row.state, dict):
         row = row.state.get("data")  # transformers' BatchFeature
     return row if isinstance(row, Mapping) else {}
@@ -158,17 +158,19 @@ def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
     """Return the pictures of a sample; None for those of an unknown processor."""
     match row:
         case {
-            "pixel_values": torch.Tensor() as held,
-            "image_grid_thw": torch.Tensor() as held_grids,
-        } if held_grids.numel() % 3 == 0:
-            sizes = [(t, h, w) for t, h, w in held_grids.reshape(-1, 3).tolist()]
-            return patch_screenshots(partial(held_rows, held), held.shape, sizes)
+            "pixel_values": torch.Tensor() as pixels,
+            "image_grid_thw": torch.Tensor() as grids,
+        } if grids.numel() % 3 == 0:
+            sizes = [(t, h, w) for t, h, w in grids.reshape(-1, 3).tolist()]
+            return patch_screenshots(
+                partial(rows_in_memory, pixels), pixels.shape, sizes
+            )
         case {"pixel_values": values, "image_grid_thw": grid}:
-            pixels, grids = stored(values, source), stored(grid, source)
-            if isinstance(pixels, StoredTensor) and isinstance(grids, StoredTensor):
-                known = _grids(grids, pixels.num_elements // _LEAST)
-                rows = partial(_rows, pixels)
-                return patch_screenshots(rows, pixels.shape, known) if known else None
+            saved, saved_grid = stored(values, source), stored(grid, source)
+            if isinstance(saved, StoredTensor) and isinstance(saved_grid, StoredTensor):
+                known = _grids(saved_grid, saved.num_elements // _LEAST)
+                rows = partial(_rows, saved)
+                return patch_screenshots(rows, saved.shape, known) if known else None
     return () if row.get("pixel_values") is None else None
 
 
@@ -176,7 +178,7 @@ def _rows(pixels: StoredTensor, start: int, stop: int) -> torch.Tensor:
     return pixels.rows(start, stop).read()
 
 
-def held_rows(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+def rows_in_memory(pixels: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     """Return rows of pixels that are in memory, on any device."""
     return pixels[start:stop].detach().cpu()
 
@@ -201,7 +203,7 @@ def _placed(batch: Batch, sample: int, images: Images, token: int | None) -> Ima
 def _fact(
     batch: Batch, sample: int, images: Images | None, token: int | None
 ) -> str | None:
-    """Say what is odd about a sample's pictures, if anything."""
+    """Return what does not fit in a sample's pictures, if anything."""
     if images is None:
         return _UNKNOWN
     sizes = [shot.num_image_tokens for shot in images]
@@ -211,8 +213,8 @@ def _fact(
     if token is None:
         return None
     lengths = TokenRuns.of_ids(known_sequence(batch, sample)[1], token).length.tolist()
-    is_odd = lengths != sizes
-    return f"{expected}; runs of token {token}: {_listed(lengths)}" if is_odd else None
+    differs = lengths != sizes
+    return f"{expected}; runs of token {token}: {_listed(lengths)}" if differs else None
 
 
 def _listed(sizes: list[int]) -> str:

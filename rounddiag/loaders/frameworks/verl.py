@@ -95,11 +95,22 @@ def read_data_proto(node: Node, source: Source) -> Batch:
             columns = {str(k): plain_values(v, source) for k, v in others.items()}
             table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
             if remote:
+                _check_local(fields, source)
                 return batch_from_table(_roll_table(table, source), source)
             if _are_equal(fields.get("responses"), fields.get("input_ids")):
                 return _from_sequences(table, source)
             return batch_from_table(table, source)
     raise source.damaged(found="a DataProto without its three parts")
+
+
+def _check_local(fields: Mapping[str, Value], source: Source) -> None:
+    """Raise a LoadError if ROLL's tensors were in other processes when it was saved."""
+    if not fields:
+        raise source.error(
+            expected="ROLL's tensors",
+            found="a DataProto without any: `transfer_backend` keeps them elsewhere",
+            advice="Run ROLL without `transfer_backend`, and save the batch again.",
+        )
 
 
 def _roll_table(table: Table, source: Source) -> Table:
@@ -234,7 +245,7 @@ def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
 
 
 def _key_columns(keys: list[str]) -> dict[str, list[object]]:
-    """Take the keys apart: `uid_session_index`, where a uid may have underscores."""
+    """Split the keys `uid_session_index`; a uid may have underscores."""
     parts = [key.rsplit("_", 2) for key in keys]
     if not parts or any(len(part) != 3 for part in parts):  # noqa: PLR2004 see above
         return {}
@@ -260,7 +271,7 @@ def _without_padding(batch: Batch) -> Batch:
 
 
 def _is_padding(batch: Batch) -> list[bool]:
-    """Tell padding rows by their tag; without tags, by group id and an empty mask."""
+    """Find padding rows by their tag; without tags, by group id and an empty mask."""
     flags = batch.sample_columns.get("is_padding")
     if flags is not None:
         return [bool(flag) for flag in flags]

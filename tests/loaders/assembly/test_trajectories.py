@@ -149,8 +149,8 @@ def test_two_rows_of_one_step_are_an_error(order_by: str | None) -> None:
     columns = {"traj_uid": column("a", "a", "a"), **order}
     message = (
         "`step_idx`: expected one row a step of each trajectory; found rows 1 and 2,"
-        " both step 4 of trajectory 'a'. Drop one of them, or name the columns that"
-        " tell the trajectories apart in `sample_by`."
+        " both step 4 of trajectory 'a'. Remove one of them, or pass the columns that"
+        " distinguish the trajectories as `sample_by`."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         join_rows(steps(sample_columns=columns), "traj_uid", order_by)

@@ -166,8 +166,8 @@ def test_no_sample() -> None:
 @pytest.mark.parametrize("name", ["old", "rollout"])
 def test_the_pair_of_the_batch_is_not_replaced(batch: Batch, name: str) -> None:
     expected = re.escape(
-        f"expected a name for a further score; found '{name}', which the batch has of"
-        " its own. Pass another name, such as 'rescored'."
+        f"expected a name for a further score; found '{name}', which every batch"
+        " has. Pass another name, such as 'rescored'."
     )
     with pytest.raises(BatchError, match=f"^{expected}$"):
         attach(batch, name, OF_TOKENS)
@@ -177,7 +177,7 @@ def test_a_token_id_that_differs(batch: Batch) -> None:
     message = (
         "expected token id 8 at sample 1 round 0 position 2; found 80, and 0 others"
         " differ. Rescore the ids that `rounddiag.export_rescore` writes; text that is"
-        " tokenised again gives others."
+        " tokenised again can give other ids."
     )
     expect(batch, changed(OF_TOKENS, "token_id", 5, 80), message)
     ids = [[0, 1, 3], [7, 80, 9, 11], [12]]
@@ -216,7 +216,7 @@ def test_what_is_there_twice(batch: Batch, source: Any, place: str) -> None:
     expect(
         batch,
         source,
-        f"expected one value for {place}; found 2. Drop the rows that are there again.",
+        f"expected one value for {place}; found 2. Remove the duplicate rows.",
     )
 
 
@@ -284,8 +284,8 @@ def test_a_token_beyond_its_round(batch: Batch) -> None:
         (
             ["sample"],
             (
-                "`sample`: expected the number of the sample in each row, or"
-                " `sample_id` where the batch has ids and no two are alike; found"
+                "`sample`: expected the index of the sample in each row, or"
+                " `sample_id` if the batch has unique ids; found"
                 " columns position, token_id, log_prob. `rounddiag.export_rescore`"
                 " writes both: pass them on."
             ),
