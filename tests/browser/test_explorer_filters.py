@@ -52,7 +52,7 @@ def test_a_box_over_cells_that_are_not_there_selects_nothing(
     explored.drag(explored.heatmap, (round_ - 0.4, row), (round_ + 0.4, row))
     cells = {"samples": [sample], "rounds": [round_, round_]}
     explored.knows("cells", cells)
-    expect(chosen).to_have_text("selected: nothing: these samples have no such rounds")
+    expect(chosen).to_have_text("nothing selected: these samples have no such rounds")
     assert explored.lab.value("len(ex.selection)") == 0
     explored.press("Escape")
     explored.knows("cells", None)
@@ -105,7 +105,7 @@ def test_where_the_filter_keeps_nothing_every_part_says_that(
     for index in (0, 1):
         expect(titles.nth(index)).to_contain_text(NOTHING)
     expect(explored.find(".rdx-worst-rows")).to_have_text(NOTHING)
-    expect(chosen).to_have_text(f"selected: nothing: {NOTHING} of these cells")
+    expect(chosen).to_have_text(f"nothing selected: {NOTHING} of these cells")
     explored.node.get_by_role("button", name="Clear filter").click()
     expect(chosen).to_contain_text("rounds")
     expect(titles.nth(1)).not_to_contain_text(NOTHING)
