@@ -301,7 +301,8 @@ def test_a_stretch_that_is_not_there_is_an_error(start: int, stop: int) -> None:
     batch = worded([["a"]], prompt=["p"])
     message = (
         "`start, stop`: expected positions from -1 to 2, the lower one first; found"
-        f" {start}, {stop}. Count from the response's start; the prompt is negative."
+        f" {start}, {stop}. Positions count from the start of the response; in the"
+        " prompt they are negative."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         observed_tokens(batch, 0, start, stop)
