@@ -227,7 +227,7 @@ def test_batches_without_ids_say_why_there_is_no_difference(lab: LabNotebook) ->
     radio(page, "Heatmap of", 2).check()
     expect(heatmap(page)).to_contain_text(why)
     heatmap(page).click()
-    expect(page.locator(".rdx-worst-rows")).to_contain_text("differs")
+    expect(page.locator(".rdx-worst-rows")).to_contain_text("do not differ")
     assert lab.value("apart.current") == place
     assert lab.value("str(apart.last_error)") == "None"
     expect(page.locator(".rdx-banner")).to_be_hidden()
