@@ -23,7 +23,7 @@ BELOW_STATS = {
 }
 LAYERS_WITH = {
     "torch": BELOW_STATS,
-    "pyarrow": {"loaders", "runs"},
+    "pyarrow": {"loaders", "runs", "widgets"},  # widgets: RE2 for regular expressions
     "plotly": {"figures", "widgets", "export"},
     "ipywidgets": {"widgets"},
     "anywidget": {"widgets"},

@@ -1,4 +1,4 @@
-"""`explore`: linked views of a batch in a notebook."""
+"""`explore`: linked views of a batch, or of two, in a notebook."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weakref import WeakSet
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.loaders import load
-from rounddiag.widgets.figures import figure_of
-from rounddiag.widgets.requests import Answers, name_of
+from rounddiag.widgets.figures import named_figure
+from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import State, box_of
-from rounddiag.widgets.view import Preview, View, told_error
+from rounddiag.widgets.state import State, bounding_cells
+from rounddiag.widgets.view import Preview, View, error_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,165 +24,44 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# What each cell showed when it last ran, and in which run that was.
-_shown: dict[str, tuple[str, WeakSet[Explorer]]] = {}
-
-
-def replace_in_cell(explorer: Explorer) -> None:
-    """Close the explorers that the running cell showed the last time it ran."""
-    cell, run = _running()
-    if cell is None:
-        return
-    last_run, explorers = _shown.get(cell, (run, WeakSet()))
-    if last_run != run:
-        for last in explorers - {explorer}:
-            last.close()
-        explorers = WeakSet()
-    explorers.add(explorer)
-    _shown[cell] = (run, explorers)
-
-
-def _running() -> tuple[str | None, str]:
-    """Return the ids of the running cell and of this run of it."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
-    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
-    cell = parent.get("metadata", {}).get("cellId")
-    run = parent.get("header", {}).get("msg_id", "")
-    return (cell if isinstance(cell, str) else None), run
-
-
-_OF_TWO = ("batch", "heatmap")
-
-
-def code_of(batches: Mapping[str, Batch], state: State) -> str:
-    """Write the code that opens the files of one batch or two and shows the same.
-
-    A batch that was never a file is called `batch`, two of which one was not `batches`.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> print(code_of({"healthy": batch}, State(metric="k3")))
-    import rounddiag as rd
-    <BLANKLINE>
-    batch = rd.load('sample_data/healthy.parquet')
-    rd.explore(batch, metric='k3', current={'sample': 0, 'round': 0, 'token': 0})
-    """
-    name, value = _opening(batches)
-    usual, now = State().as_dict(), state.as_dict()
-    needed = ("current", *(_OF_TWO if len(batches) > 1 else ()))
-    chosen = {key: now[key] for key in now if now[key] != usual[key] or key in needed}
-    words = "".join(f", {key}={value!r}" for key, value in chosen.items())
-    opening = f"{name} = {value}\n" if value else ""
-    return f"import rounddiag as rd\n\n{opening}rd.explore({name}{words})"
-
-
-def _opening(batches: Mapping[str, Batch]) -> tuple[str, str]:
-    """Name what is explored, and write how it is opened; nothing if it is no file."""
-    name = "batch" if len(batches) == 1 else "batches"
-    sources = [batch.meta.get("source") for batch in batches.values()]
-    if not all(isinstance(source, str) for source in sources):
-        return name, ""
-    if len(sources) == 1:
-        return name, f"rd.load({sources[0]!r})"
-    files = zip(batches, sources, strict=True)
-    loaded = ", ".join(f"{key!r}: rd.load({source!r})" for key, source in files)
-    return name, f"{{{loaded}}}"
-
-
-One: TypeAlias = Batch | str | os.PathLike[str]
-Given: TypeAlias = One | Sequence[One] | Mapping[str, One]
+BatchLike: TypeAlias = Batch | str | os.PathLike[str]
+Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
 _PAIR = 2
 
 
-def opened(given: Given) -> dict[str, Batch]:
-    """Open what is a path, and name each batch.
-
-    Parameters
-    ----------
-    given : Batch, path-like, or a sequence or mapping of two of them
-
-    Returns
-    -------
-    dict of str to Batch
-        One or two. Without names of their own they are called by their files, or
-        "batch 0" and "batch 1" where that does not tell them apart.
-
-    Raises
-    ------
-    FrameError
-        If there are several, but not two.
-
-    Examples
-    --------
-    >>> [*opened(["sample_data/healthy.parquet", "sample_data/stale.parquet"])]
-    ['healthy.parquet', 'stale.parquet']
-    """
-    if isinstance(given, Mapping):
-        _check_two(len(given))
-        return {str(name): _batch(one) for name, one in given.items()}
-    if not isinstance(given, list | tuple):
-        batch = _batch(given)
-        return {name_of(batch): batch}
-    _check_two(len(given))
-    batches = [_batch(one) for one in given]
-    names = [name_of(batch) for batch in batches]
-    if names[0] == names[1]:
-        names = ["batch 0", "batch 1"]
-    return dict(zip(names, batches, strict=True))
-
-
-def _check_two(num: int) -> None:
-    if num != _PAIR:
-        raise FrameError.build(
-            key="batch",
-            expected="one batch or path, or two of them in a list or a dictionary",
-            found=f"{num} of them",
-            advice="`rounddiag.plot_compare` takes up to 8 batches.",
-        )
-
-
-def _batch(one: object) -> Batch:
-    return one if isinstance(one, Batch) else load(one)
-
-
-def explore(batch: Given, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
-    """Look at a batch: rounds, cells, tokens, screenshots and actions, linked.
+def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+    """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
     batch : Batch or path-like, or two of them
-        A path is opened with `rounddiag.load`. Two, in a list or by their names in a
-        dictionary, are compared: the second with the first.
+        A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
+        name, are compared: the second with the first.
     **state
-        What to look at first, as `Explorer.state` has it: `metric="k3"`,
+        What to show first, with the entries of `Explorer.state`: `metric="k3"`,
         `current={"sample": 3, "round": 1, "token": 0}`.
 
     Returns
     -------
     Explorer
-        Shown by a notebook where it is the last value of a cell.
+        A notebook shows it if it is the last value of a cell.
 
     Raises
     ------
     FrameError
-        If the state has an entry that there is not, or one with a wrong value, or there
-        are more than two batches.
+        If a state entry is unknown or invalid, or there are more than two batches.
 
     Notes
     -----
-    It opens at the cell (a sample's round) whose mean |diff| is the highest beyond
-    doubt: by the lower end of an interval, among cells of at least 20 tokens. Keys work
-    after a click into it: `?` lists them.
+    It opens at the sample and round with the highest mean |diff|, ranked by the lower
+    confidence bound, among rounds of at least 20 tokens. Keys work after a click into
+    the explorer; `?` lists them.
 
-    Two batches are paired by their `sample_ids`, if at least half of the smaller one's
-    samples are in both. Then rows are in one order, a heatmap shows how much more there
-    is in each cell of the second batch, and it opens where that is most. Either batch's
-    own heatmap has the same range of colours. `state["batch"]` is the one that is
-    looked at, 0 or 1; `state["heatmap"]` is `"batch"` or `"difference"`.
+    Two batches are paired by `sample_ids`, if at least half of the samples of the
+    smaller one are in both. Both are shown in one order of rows and one range of
+    colours; a heatmap shows the difference in each cell, and the explorer opens where
+    it is largest. `state["batch"]` is the active batch, 0 or 1; `state["heatmap"]` is
+    `"batch"` or `"difference"`.
 
     Examples
     --------
@@ -192,11 +71,11 @@ def explore(batch: Given, /, **state: Any) -> Explorer:  # noqa: ANN401 entries 
     True
     >>> explorer.close()
     """
-    return Explorer(opened(batch), **state)
+    return Explorer(open_batches(batch), **state)
 
 
 class Explorer:
-    """Linked views of a batch; what is chosen in them can be read and set.
+    """Linked views of a batch; every choice in them can be read and set.
 
     Parameters
     ----------
@@ -209,7 +88,7 @@ class Explorer:
     ----------
     batches : dict of str to Batch
     last_error : Exception, optional
-        What went wrong last, in the page or in a function given to `on_select`.
+        The last error, of the page or of a callback.
 
     Examples
     --------
@@ -225,34 +104,34 @@ class Explorer:
         self.last_error: Exception | None = None
         self._session = Session(self.batches, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
-        self._answers = Answers(self._session, self._chosen)
+        self._requests = RequestHandler(self._session, self._run_callbacks)
         self._view: View | None = None
         self._preview = Preview(self._session)
 
     @property
     def batch(self) -> Batch:
-        """The batch that is looked at."""
-        return self._session.original
+        """The active batch."""
+        return self._session.full_batch
 
     @property
     def state(self) -> dict[str, Any]:
-        """Everything that is chosen, as plain data; `explore(batch, **state)` again.
+        """All choices, as plain data: `explore(batch, **state)` shows the same.
 
-        A copy: `explorer.state = {"metric": "k3"}` changes a part of it, where
-        `explorer.state["metric"] = "k3"` changes nothing.
+        A copy. Set a part of it with `explorer.state = {"metric": "k3"}`;
+        `explorer.state["metric"] = "k3"` has no effect.
         """
         return self._session.state.as_dict()
 
     @state.setter
     def state(self, changes: Mapping[str, Any]) -> None:
         self._session.change(changes)
-        self._tell("changed")
+        self._notify("changed")
 
     @property
     def current(self) -> dict[str, int]:
-        """The token that is looked at: `sample`, `round` and `token` in its round.
+        """The current token: `sample`, `round`, and `token` within the round.
 
-        A copy, as `state` is: set all of it.
+        A copy, like `state`: set all of it.
         """
         current: dict[str, int] = self.state["current"]
         return current
@@ -263,28 +142,28 @@ class Explorer:
 
     @property
     def selection(self) -> pd.DataFrame:
-        """The token frame of the selected cells; without any, of the current round.
+        """The token frame of the selected cells, by default of the current round.
 
-        Set it to a frame with `sample` and `round`, a part of a round frame say: the
-        smallest box of cells that holds its rows is selected.
+        Set it to rows with `sample` and `round`, such as a part of a round frame, to
+        select the smallest box of cells that holds them.
         """
-        return self._session.selected(self._session.shown.tokens)
+        return self._session.select_rows(self._session.filtered.tokens)
 
     @selection.setter
     def selection(self, rows: pd.DataFrame) -> None:
-        self.state = {"cells": box_of(rows)}
+        self.state = {"cells": bounding_cells(rows)}
 
     @property
     def selected_rounds(self) -> pd.DataFrame:
-        """The rows of the round frame that are selected; set it as `selection`."""
-        return self._session.selected(self._session.shown.rounds)
+        """The selected rows of the round frame; can be set like `selection`."""
+        return self._session.select_rows(self._session.filtered.rounds)
 
     @selected_rounds.setter
     def selected_rounds(self, rows: pd.DataFrame) -> None:
         self.selection = rows
 
     def figure(self, name: str) -> go.Figure:
-        """Return one of the figures that are seen, to keep or to save.
+        """Return one of the visible figures, to keep or to save.
 
         Parameters
         ----------
@@ -295,29 +174,29 @@ class Explorer:
         FrameError
             If there is no such figure.
         """
-        return figure_of(self._session, name)
+        return named_figure(self._session, name)
 
     def on_select(self, callback: Callable[[Explorer], object]) -> None:
-        """Call a function with this explorer whenever something is chosen in it."""
+        """Call a function with this explorer after each selection in the page."""
         self._callbacks.append(callback)
 
     def to_code(self) -> str:
-        """Return the code that opens the batch's file and shows the same."""
-        return code_of(self.batches, self._session.state)
+        """Return the code that opens the same files and shows the same state."""
+        return write_code(self.batches, self._session.state)
 
     def close(self) -> None:
-        """Take it off the page, and free what was worked out for it.
+        """Remove the explorer from the page, and free its frames.
 
-        A picture of what was last seen stays there, and a word that it is closed; one
-        that was taken before the last choice is said to be. Display it again to have it
-        back; functions given to `on_select` are forgotten.
+        A static picture of the last view stays, marked as closed, and as outdated if
+        the selection changed after it was taken. Display the explorer again to reopen
+        it; callbacks given to `on_select` are removed.
         """
         if self._view is not None:
             self._view.close()
             self._preview.close()
         self._view = None
         self._callbacks.clear()
-        self._session.forget()
+        self._session.clear_cache()
 
     def __enter__(self) -> Self:
         return self
@@ -330,31 +209,153 @@ class Explorer:
         return f"Explorer({self.batch!r}, at {place})"
 
     def _ipython_display_(self) -> None:
-        replace_in_cell(self)
-        self._view = self._view or View(self._answer)
+        close_previous(self)
+        self._view = self._view or View(self._handle)
         self._preview.show(self._view)
 
-    def _answer(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
+    def _handle(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":
-            return self._preview.take(buffers[0])
+            return self._preview.update(buffers[0])
         try:
-            return self._answers(name, args)
+            return self._requests(name, args)
         except Exception as error:
             self.last_error = error
             raise
 
-    def _chosen(self) -> None:
+    def _run_callbacks(self) -> None:
+        """Call all callbacks; an error in one of them does not undo the selection."""
         for callback in self._callbacks:
-            self._call(callback)
+            self._run_callback(callback)
 
-    def _call(self, callback: Callable[[Explorer], object]) -> None:
-        """Call what waits for a choice; what fails there undoes no choice."""
+    def _run_callback(self, callback: Callable[[Explorer], object]) -> None:
         try:
             callback(self)
         except Exception as error:  # noqa: BLE001 nothing else would show it
             self.last_error = error
-            self._tell("failed", error=told_error(error))
+            self._notify("failed", error=error_payload(error))
 
-    def _tell(self, name: str, **facts: object) -> None:
+    def _notify(self, name: str, **facts: object) -> None:
         if self._view is not None:
-            self._view.tell(name, **facts)
+            self._view.notify(name, **facts)
+
+
+def open_batches(source: Source) -> dict[str, Batch]:
+    """Load the paths among one or two sources, and name each batch.
+
+    Parameters
+    ----------
+    source : Batch, path-like, or a sequence or mapping of two of them
+
+    Returns
+    -------
+    dict of str to Batch
+        Without given names they have those of their files, or "batch 0" and "batch 1"
+        if these are the same.
+
+    Raises
+    ------
+    FrameError
+        If a sequence or mapping does not have two entries.
+
+    Examples
+    --------
+    >>> [*open_batches(["sample_data/healthy.parquet", "sample_data/stale.parquet"])]
+    ['healthy.parquet', 'stale.parquet']
+    """
+    if isinstance(source, Mapping):
+        _check_two(len(source))
+        return {str(name): _open_batch(one) for name, one in source.items()}
+    if not isinstance(source, list | tuple):
+        batch = _open_batch(source)
+        return {batch_name(batch): batch}
+    _check_two(len(source))
+    batches = [_open_batch(one) for one in source]
+    names = [batch_name(batch) for batch in batches]
+    if names[0] == names[1]:
+        names = ["batch 0", "batch 1"]
+    return dict(zip(names, batches, strict=True))
+
+
+def _check_two(num: int) -> None:
+    if num != _PAIR:
+        raise FrameError.build(
+            key="batch",
+            expected="one batch or path, or two of them in a list or a dictionary",
+            found=f"{num} of them",
+            advice="`rounddiag.plot_compare` takes up to 8 batches.",
+        )
+
+
+def _open_batch(source: object) -> Batch:
+    return source if isinstance(source, Batch) else load(source)
+
+
+_PAIR_ENTRIES = ("batch", "heatmap")
+
+
+def write_code(batches: Mapping[str, Batch], state: State) -> str:
+    """Return the code that opens the files of one or two batches in a state.
+
+    Without a file, one batch is called `batch`, and two are called `batches`.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/healthy.parquet")
+    >>> print(write_code({"healthy": batch}, State(metric="k3")))
+    import rounddiag as rd
+    <BLANKLINE>
+    batch = rd.load('sample_data/healthy.parquet')
+    rd.explore(batch, metric='k3', current={'sample': 0, 'round': 0, 'token': 0})
+    """
+    name, value = _variable(batches)
+    default, now = State().as_dict(), state.as_dict()
+    needed = ("current", *(_PAIR_ENTRIES if len(batches) > 1 else ()))
+    entries = {
+        key: now[key] for key in now if now[key] != default[key] or key in needed
+    }
+    arguments = "".join(f", {key}={value!r}" for key, value in entries.items())
+    assignment = f"{name} = {value}\n" if value else ""
+    return f"import rounddiag as rd\n\n{assignment}rd.explore({name}{arguments})"
+
+
+def _variable(batches: Mapping[str, Batch]) -> tuple[str, str]:
+    """Return name and value of the batches in code; no value if one has no file."""
+    name = "batch" if len(batches) == 1 else "batches"
+    sources = [batch.meta.get("source") for batch in batches.values()]
+    if not all(isinstance(source, str) for source in sources):
+        return name, ""
+    if len(sources) == 1:
+        return name, f"rd.load({sources[0]!r})"
+    files = zip(batches, sources, strict=True)
+    loads = ", ".join(f"{key!r}: rd.load({source!r})" for key, source in files)
+    return name, f"{{{loads}}}"
+
+
+# The explorers that each cell displayed in its last run, with the id of that run.
+_displayed: dict[str, tuple[str, WeakSet[Explorer]]] = {}
+
+
+def close_previous(explorer: Explorer) -> None:
+    """Close the explorers that the running cell displayed in its previous run."""
+    cell, run = _running_cell()
+    if cell is None:
+        return
+    last_run, explorers = _displayed.get(cell, (run, WeakSet()))
+    if last_run != run:
+        for previous in explorers - {explorer}:
+            previous.close()
+        explorers = WeakSet()
+    explorers.add(explorer)
+    _displayed[cell] = (run, explorers)
+
+
+def _running_cell() -> tuple[str | None, str]:
+    """Return the ids of the running cell and of its current run."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
+    parent: dict[str, Any] = getattr(shell, "get_parent", dict)()
+    cell = parent.get("metadata", {}).get("cellId")
+    run = parent.get("header", {}).get("msg_id", "")
+    return (cell if isinstance(cell, str) else None), run

@@ -1,4 +1,4 @@
-"""A sample's screenshots: small ones for a strip, one in full, and whose they are."""
+"""The screenshots of a sample, small and in full, and the actions taken on them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
 
 _SMALL = 160  # pixels wide
 _WIDE = 2560
-_NUM_BYTES = 4 << 20  # what may travel as PNG
+_NUM_BYTES = 4 << 20  # of a PNG at most; larger ones become JPEG
 
 
-def last_seen(shots: Sequence[Screenshot], num_rounds: int) -> list[int | None]:
-    """Return which picture the model saw last before it wrote each round.
+def last_seen_screenshots(
+    shots: Sequence[Screenshot], num_rounds: int
+) -> list[int | None]:
+    """Return the index of the last screenshot that the model saw before each round.
 
     Examples
     --------
     >>> from rounddiag.vision import EncodedScreenshot
     >>> shots = [EncodedScreenshot(data=b"", round=at) for at in (0, 2, 2, None)]
-    >>> last_seen(shots, 4)
+    >>> last_seen_screenshots(shots, 4)
     [0, 0, 2, 2]
     """
-    found: list[int | None] = [None] * num_rounds
+    indices: list[int | None] = [None] * num_rounds
     for index, shot in enumerate(shots):
         if shot.round is not None and 0 <= shot.round < num_rounds:
-            found[shot.round] = index
-    return [*accumulate(found, _latest)]
+            indices[shot.round] = index
+    return [*accumulate(indices, _latest)]
 
 
 def _latest(before: int | None, new: int | None) -> int | None:
@@ -50,22 +52,22 @@ def _latest(before: int | None, new: int | None) -> int | None:
 def thumbnails(
     batch: Batch, sample: int, indices: Sequence[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Return small pictures of what a sample was shown.
+    """Return the screenshots of a sample, scaled down.
 
     Parameters
     ----------
     batch : Batch
     sample : int
     indices : sequence of int, optional
-        Which of its screenshots, from 0; all when left out. A number that there is none
-        of is left out.
+        Which of its screenshots, from 0; all by default. Indices without a screenshot
+        are ignored.
 
     Returns
     -------
     list of dict
-        One a screenshot: `index`; `round`, the first one after it; `position` of its
+        One a screenshot: `index`; `round`, the first round after it; `position` of its
         first image token; `width` and `height` of the original; `jpeg`, bytes, at most
-        160 pixels wide. One that cannot be shown has `error` in place of those three.
+        160 pixels wide. One that cannot be decoded has `error` instead of these three.
 
     Raises
     ------
@@ -85,7 +87,7 @@ def thumbnails(
     return [_thumbnail(index, shots[index]) for index in wanted]
 
 
-def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
+def full_screenshot(batch: Batch, sample: int, index: int) -> dict[str, Any]:
     """Return one screenshot in full, at most 2560 pixels wide.
 
     Parameters
@@ -98,9 +100,9 @@ def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        `bytes` and their `mime` type: PNG where the picture is stored as such, or not
-        encoded, and has at most 4 MB, else JPEG; `width` and `height` of the original.
-        Of one that cannot be shown only `error`.
+        `bytes` and their `mime` type: PNG if it is stored as PNG or as pixels and takes
+        at most 4 MB, else JPEG; `width` and `height` of the original. Only `error` if
+        it cannot be decoded.
 
     Raises
     ------
@@ -111,7 +113,7 @@ def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> picture(batch, sample=0, index=0)["mime"]
+    >>> full_screenshot(batch, sample=0, index=0)["mime"]
     'image/png'
     """
     shots = _shots(batch, sample)
@@ -120,9 +122,9 @@ def picture(batch: Batch, sample: int, index: int) -> dict[str, Any]:
             key="index",
             expected=f"a screenshot below {len(shots)} of sample {sample}",
             found=str(index),
-            advice="Count the sample's screenshots from 0.",
+            advice="Screenshots of a sample count from 0.",
         )
-    return _unless_broken(shots[index], _full)
+    return _encode(shots[index], _full)
 
 
 def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:
@@ -131,17 +133,17 @@ def _shots(batch: Batch, sample: int) -> tuple[Screenshot, ...]:
 
 
 def _thumbnail(index: int, shot: Screenshot) -> dict[str, Any]:
-    known = {"index": index, "round": shot.round, "position": shot.position}
-    return known | _unless_broken(shot, _small)
+    place = {"index": index, "round": shot.round, "position": shot.position}
+    return place | _encode(shot, _small)
 
 
-def _unless_broken(
-    shot: Screenshot, encoded: Callable[[Screenshot, Image], dict[str, Any]]
+def _encode(
+    shot: Screenshot, encoder: Callable[[Screenshot, Image], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a picture's size and what it is encoded to, or why there is none."""
+    """Return the size and the encoded bytes of a screenshot, or the error."""
     try:
         full = shot.image()
-        return {"width": full.width, "height": full.height, **encoded(shot, full)}
+        return {"width": full.width, "height": full.height, **encoder(shot, full)}
     except Exception as error:  # noqa: BLE001 any kind of picture, broken in any way
         return {"error": printable(error)}
 
@@ -158,41 +160,42 @@ def _full(shot: Screenshot, full: Image) -> dict[str, Any]:
     return {"mime": "image/jpeg", "bytes": as_jpeg(full, (_WIDE, full.height))}
 
 
-_MAX_LABEL = 40  # characters: what a thumbnail has room for
-_MAX_TEXT = 400  # of what was typed, on the screenshot
-# What points count in that have no need of a picture.
-_SHARES = ("unit", "thousand")
+_MAX_LABEL = 40  # characters that fit under a thumbnail
+_MAX_TEXT = 400  # characters of typed text that are sent
+# Coordinates that are relative to the screenshot's size, whatever that is.
+_RELATIVE = ("unit", "thousand")
 
 
-def actions_of(
+def describe_actions(
     texts: Sequence[str], shots: Sequence[Screenshot | None]
 ) -> list[dict[str, Any]]:
-    """Read the action of each round.
+    """Parse the action of each round.
 
     Parameters
     ----------
     texts : sequence of str, one a round
     shots : sequence of Screenshot or None, one a round
-        The picture that the model saw last before it wrote.
+        The last screenshot that the model saw before the round.
 
     Returns
     -------
     list of dict
-        `kind`; `label`, short and of one line; `point` and `end_point`, as shares of
-        the picture's width and height, None where they are not known or fall outside of
-        it; `direction`; `text`, what was typed, at most 400 characters of it.
+        `kind`; `label`, short and on one line; `point` and `end_point`, as shares of
+        the screenshot's width and height, None where they are unknown or outside of it;
+        `direction`; `text`, the typed text, at most 400 characters of it.
 
     Examples
     --------
-    >>> (found,) = actions_of(["click(start_box='<point>500 250</point>')"], [None])
-    >>> found["label"], found["point"]
+    >>> text = "click(start_box='<point>500 250</point>')"
+    >>> (action,) = describe_actions([text], [None])
+    >>> action["label"], action["point"]
     ('click (500, 250)', (0.5, 0.25))
     """
     actions = [parse_action(text) for text in texts]
     return [
         {
             "kind": action.kind,
-            "label": label_of(action),
+            "label": action_label(action),
             "point": _share(action, action.on, shot),
             "end_point": _share(action, action.end_on, shot),
             "direction": action.direction,
@@ -202,13 +205,15 @@ def actions_of(
     ]
 
 
-def label_of(action: Action) -> str:
-    """Name an action in a few words, on one line.
+def action_label(action: Action) -> str:
+    """Return a short label of an action, on one line.
 
     Examples
     --------
-    >>> label_of(parse_action("scroll(down)")), label_of(parse_action("type('a b')"))
-    ('scroll down', 'type "a b"')
+    >>> action_label(parse_action("scroll(down)"))
+    'scroll down'
+    >>> action_label(parse_action("type('a b')"))
+    'type "a b"'
     """
     if action.kind == "unknown":
         return "no action found"
@@ -232,17 +237,17 @@ def _where(action: Action) -> str:
 def _share(
     action: Action, on: Callable[[Size], Point | None], shot: Screenshot | None
 ) -> Point | None:
-    """Return a point as shares of the picture."""
-    size = (1, 1) if action.coordinates in _SHARES else _counted_in(action, shot)
-    found = on(size) if size and min(size) > 0 else None
-    if size is None or found is None:
+    """Return a point as shares of the screenshot's size."""
+    size = (1, 1) if action.coordinates in _RELATIVE else _coordinate_size(action, shot)
+    point = on(size) if size and min(size) > 0 else None
+    if size is None or point is None:
         return None
-    x, y = found[0] / size[0], found[1] / size[1]
+    x, y = point[0] / size[0], point[1] / size[1]
     return (x, y) if 0 <= x <= 1 and 0 <= y <= 1 else None
 
 
-def _counted_in(action: Action, shot: Screenshot | None) -> Size | None:
-    """Return the size of the picture that an action's pixels are of, if known."""
+def _coordinate_size(action: Action, shot: Screenshot | None) -> Size | None:
+    """Return the size of the image that an action's pixel coordinates refer to."""
     is_rebuilt = isinstance(shot, PatchScreenshot)  # the screen had another size
     if shot is None or (is_rebuilt and action.coordinates == "original"):
         return None

@@ -1,4 +1,4 @@
-"""Two batches: what they are called, and which of their samples are the same."""
+"""Two batches that are compared: their names, paired samples and differences."""
 
 from __future__ import annotations
 
@@ -20,61 +20,60 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.stats.heatmap_rows import Order
-    from rounddiag.widgets.session import Shown
+    from rounddiag.widgets.filters import FilteredBatch
     from rounddiag.widgets.state import Filter, State
 
 
-class Comparison:
-    """Two batches beside each other.
+class BatchPair:
+    """Two batches whose samples are paired by their ids.
 
     Parameters
     ----------
     batches : mapping of str to Batch
-        The one that the other is compared with first.
+        The baseline first.
 
     Attributes
     ----------
     names : tuple of str
-    pairs : DataFrame
-        As `stats.partners` gives them.
+    samples : DataFrame
+        The paired samples, as from `stats.pairing.partners`.
     partners : tuple of two dicts of int to int
-        For samples of the first batch their number in the other, and back.
+        From samples of the first batch to samples of the second, and back.
     """
 
     def __init__(self, batches: Mapping[str, Batch]) -> None:
         self.names = tuple(batches)
         self._batches = tuple(batches.values())
-        self.pairs = partners(*(batch.sample_ids for batch in self._batches))
-        first, other = (self.pairs[name].tolist() for name in self.pairs.columns[1:])
+        self.samples = partners(*(batch.sample_ids for batch in self._batches))
+        first, other = (self.samples[key].tolist() for key in self.samples.columns[1:])
         self.partners: tuple[dict[int, int], ...] = (
             dict(zip(first, other, strict=True)),
             dict(zip(other, first, strict=True)),
         )
 
     @property
-    def first_state(self) -> dict[str, Any]:
-        """What is looked at first: how much more the second batch is off."""
-        return {"batch": 1, "heatmap": "batch" if self.why_apart else "difference"}
+    def initial_state(self) -> dict[str, Any]:
+        """What is shown first: the difference of the second batch from the first."""
+        heatmap = "batch" if self.unpaired_reason else "difference"
+        return {"batch": 1, "heatmap": heatmap}
 
     @property
-    def words(self) -> str:
-        """Say how many samples are paired, and how many are in one batch only."""
-        if self.why_apart:
-            return self.why_apart
-        paired = (
-            f"{pluralize(len(self.pairs), 'sample')} of both, paired by `sample_ids`"
-        )
-        alone = [
+    def description(self) -> str:
+        """How many samples are paired, and how many are in one batch only."""
+        if self.unpaired_reason:
+            return self.unpaired_reason
+        paired = f"{pluralize(len(self.samples), 'sample')} of both"
+        only = [
             f"{pluralize(num, 'sample')} of {name} only"
             for name, batch in zip(self.names, self._batches, strict=True)
-            if (num := batch.num_samples - len(self.pairs))
+            if (num := batch.num_samples - len(self.samples))
         ]
-        return "; ".join([paired, *alone])
+        return "; ".join([f"{paired}, paired by `sample_ids`", *only])
 
     @property
-    def why_apart(self) -> str:
-        """Say why samples are not paired; nothing where they are."""
-        if len(self.pairs):
+    def unpaired_reason(self) -> str:
+        """Why samples are not paired; empty where they are."""
+        if len(self.samples):
             return ""
         without = [
             name
@@ -85,114 +84,123 @@ class Comparison:
             return f"samples are not paired: no `sample_ids` in {' and '.join(without)}"
         return "samples are not paired: less than half share their `sample_ids`"
 
-    def place(self, batch: int, sample: int) -> dict[str, str]:
-        """Say of which batch a sample is, and which one it is in the other."""
-        found = {"of": self.names[batch]}
-        if self.why_apart:
-            return found
-        other, partner = self.names[1 - batch], self.partners[batch].get(sample)
+    def describe_sample(self, batch: int, sample: int) -> dict[str, str]:
+        """Name the batch of a sample, and its partner in the other batch."""
+        own, other = self.names[batch], self.names[1 - batch]
+        if self.unpaired_reason:
+            return {"of": own}
+        partner = self.partners[batch].get(sample)
         where = "not in" if partner is None else f"sample {partner} in"
-        return {**found, "partner": f"{where} {other}"}
+        return {"of": own, "partner": f"{where} {other}"}
 
-    def options(self, of_batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return what can be chosen in either batch: what both have."""
-        first, other = of_batches
-        both = {
+    def options(self, options: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Reduce the options of either batch to those that hold for both."""
+        first, other = options
+        shared = {
             key: [one for one in first[key] if one in other[key]]
             for key in ("order", "scores")
         }
-        of_two = {
+        of_pairs = {
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],
-            # Those of one alone may stay.
+            # Layers of a single batch stay valid, so that a state can be reused.
             "layers": {**first["layers"], **dict.fromkeys(LAYERS, True)},
+            "by": [],  # `plot_compare` draws one line a batch
+            "axis": ["round"],
         }
-        fixed = {"by": [], "axis": ["round"]}  # a figure of two has lines of its own
-        return [{**own, **both, **of_two, **fixed} for own in of_batches]
+        return [{**own, **shared, **of_pairs} for own in options]
 
-    def moved(self, state: State) -> dict[str, Any]:
-        """Return the filter and the cells of a state for the other batch's samples.
+    def translate_state(self, state: State) -> dict[str, Any]:
+        """Return filter and cells of a state with the other batch's sample numbers.
 
-        Samples that it does not have are left out of both.
+        Samples without a partner are left out of both.
         """
-        found: dict[str, Any] = {"filter": self.filter_of(state), "cells": None}
+        changes: dict[str, Any] = {"filter": self.translate_filter(state)}
+        changes["cells"] = None
         if state.cells is not None:
-            known = self.partners[state.batch]
-            samples = [known[one] for one in state.cells.samples if one in known]
+            partner = self.partners[state.batch]
+            samples = [partner[one] for one in state.cells.samples if one in partner]
             if samples:
-                found["cells"] = replace(state.cells, samples=tuple(samples))
-        return found
+                changes["cells"] = replace(state.cells, samples=tuple(samples))
+        return changes
 
-    def filter_of(self, state: State, missing: int | None = None) -> Filter:
-        """Return the filter of a state for the other batch's samples."""
+    def translate_filter(self, state: State, missing: int | None = None) -> Filter:
+        """Return the filter of a state with the other batch's sample number.
+
+        Parameters
+        ----------
+        state : State
+        missing : int, optional
+            The sample number to use where the sample has no partner.
+        """
         sample = state.filter.sample
         if sample is None:
             return state.filter
-        known = self.partners[state.batch]
-        return replace(state.filter, sample=known.get(sample, missing))
+        partner = self.partners[state.batch].get(sample, missing)
+        return replace(state.filter, sample=partner)
 
 
 @dataclass(frozen=True)
-class Compared:
+class FilteredPair:
     """What a filter keeps of two batches.
 
     Attributes
     ----------
-    comparison : Comparison
-    sides : tuple of Shown
-        Of the first batch, and of the other.
+    pair : BatchPair
+    sides : tuple of FilteredBatch
+        Of the first and of the second batch.
     batch : int
-        Which of them is looked at: samples are called by its numbers.
+        The active batch: frames have its sample numbers.
     """
 
-    comparison: Comparison
-    sides: tuple[Shown, Shown]
+    pair: BatchPair
+    sides: tuple[FilteredBatch, FilteredBatch]
     batch: int
 
     @property
     def data(self) -> dict[str, Batch | pd.DataFrame]:
-        """What `plot_compare` draws: what is paired in batches is paired in frames."""
-        found = (side.data if side.is_all else _with_names(side) for side in self.sides)
-        return dict(zip(self.comparison.names, found, strict=True))
+        """The input of `plot_compare`; frames have the ids that pair their samples."""
+        data = (side.data if side.is_all else _with_ids(side) for side in self.sides)
+        return dict(zip(self.pair.names, data, strict=True))
 
     @property
     def worst(self) -> dict[str, pd.DataFrame]:
         """The rounds and samples that differ most."""
         first, other = (side.tokens for side in self.sides)
-        found = worst_differences(first, other, self.comparison.pairs)
-        return {name: self._own(rows) for name, rows in found.items()}
+        worst = worst_differences(first, other, self.pair.samples)
+        return {name: self._renumber(rows) for name, rows in worst.items()}
 
     def differences(self, metric: str) -> pd.DataFrame:
-        """Return the rounds that both samples of a pair have, with their difference."""
+        """Return the difference in each round that both samples of a pair have."""
         first, other = (side.cells for side in self.sides)
-        return self._own(paired_cells(first, other, self.comparison.pairs, metric))
+        return self._renumber(paired_cells(first, other, self.pair.samples, metric))
 
     def order(self, order: Order, metric: str) -> list[int]:
-        """Return all samples of the batch that is looked at; pairs come first."""
+        """Return all samples of the active batch in order, the paired ones first."""
         first, other = (
             samples_of(side.batch, side.cells, side.batch.num_samples)
             for side in self.sides
         )
-        both = common_order(first, other, self.comparison.pairs, order, metric)
-        return both[self.batch]
+        orders = common_order(first, other, self.pair.samples, order, metric)
+        return orders[self.batch]
 
     def values(self, metric: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Return what cells of either batch show, which have one range of colours."""
+        """Return the values of all cells of both batches, to share a colour range."""
         return np.concatenate([side.cells[metric].to_numpy() for side in self.sides])
 
-    def _own(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Call samples by their numbers in the batch that is looked at."""
+    def _renumber(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Use the sample numbers of the active batch."""
         own = ("baseline_sample", "sample")[self.batch]
         return rows.assign(sample=rows[own])
 
 
-def _with_names(side: Shown) -> pd.DataFrame:
+def _with_ids(side: FilteredBatch) -> pd.DataFrame:
     """Return the tokens of a side with the ids of their samples and groups."""
     batch, sample = side.batch, side.tokens["sample"].to_numpy()
     names = {"sample_id": batch.sample_ids, "group_id": batch.group_ids}
-    known = {
+    ids = {
         key: np.asarray(values, dtype=object)[sample]
         for key, values in names.items()
         if values is not None
     }
-    return side.tokens.assign(**known)
+    return side.tokens.assign(**ids)

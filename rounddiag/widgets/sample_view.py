@@ -1,4 +1,4 @@
-"""One sample for the page: its rounds, its tokens, and what stands between."""
+"""The payload of one sample: its rounds, its tokens, and the observations between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rounddiag.figures._parts.data import check_sample
 from rounddiag.figures._parts.token_colors import NOT_FINITE, levels
 from rounddiag.figures.colored_text import NO_TEXT
 from rounddiag.text import pieces, roles, special_tokens
-from rounddiag.widgets.images import actions_of, last_seen
+from rounddiag.widgets.images import describe_actions, last_seen_screenshots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
-    Stretch = tuple[int, int]
+    Span = tuple[int, int]
 
 
-class Facts:
-    """Facts of a whole batch, each found when it is first asked for.
+class BatchCache:
+    """Properties of a whole batch that each sample needs, computed on first use.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class Facts:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._sizes: dict[tuple[str, str], Array] = {}
+        self._sorted: dict[tuple[str, str], Array] = {}
 
     @cached_property
     def image_token(self) -> int | None:
-        """The token id that stands for pictures; None where nothing tells."""
+        """The token id of image tokens; None if it is not known."""
         if self._batch.is_redacted:
             return None
         try:
@@ -58,11 +58,11 @@ class Facts:
 
     @cached_property
     def special(self) -> dict[int, str]:
-        """The tokenizer's special tokens, id to text; none in a redacted batch."""
+        """The tokenizer's special tokens, id to text; empty in a redacted batch."""
         return {} if self._batch.is_redacted else special_tokens(self._batch.tokenizer)
 
     def ranks(self, diff: Array, a: str, b: str) -> Array:
-        """Rank tokens of the batch among all of them by their |diff|.
+        """Rank tokens by |diff| among all tokens of the batch.
 
         Parameters
         ----------
@@ -73,91 +73,90 @@ class Facts:
         Returns
         -------
         ndarray of int32
-            1 is the largest; equals share the better rank; 0 where the diff is not
+            1 is the largest; ties share the better rank; 0 where the diff is not
             finite.
         """
-        sizes = self._sizes_of(a, b)
-        found = len(sizes) + 1 - np.searchsorted(sizes, np.abs(diff), side="right")
-        return np.where(np.isfinite(diff), found, 0).astype(np.int32)
+        sizes = self._sorted_sizes(a, b)
+        ranks = len(sizes) + 1 - np.searchsorted(sizes, np.abs(diff), side="right")
+        return np.where(np.isfinite(diff), ranks, 0).astype(np.int32)
 
-    def _sizes_of(self, a: str, b: str) -> Array:
+    def _sorted_sizes(self, a: str, b: str) -> Array:
         """Return the finite |diff| of the batch, smallest first."""
-        if (a, b) not in self._sizes:
-            every = diffs(select_scores(self._batch, a, b))
-            self._sizes[a, b] = np.sort(np.abs(every[np.isfinite(every)]))
-        return self._sizes[a, b]
+        if (a, b) not in self._sorted:
+            diff = diffs(select_scores(self._batch, a, b))
+            self._sorted[a, b] = np.sort(np.abs(diff[np.isfinite(diff)]))
+        return self._sorted[a, b]
 
 
-def ranks_in_runs(ranks: Array, counts: Array) -> Array:
-    """Rank the tokens of each run among themselves, by their ranks among all.
+def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
+    """Rank the tokens of each round among themselves, by their ranks in the batch.
 
     Parameters
     ----------
     ranks : ndarray of int32
-        As `Facts.ranks` gives them; 0 stays 0.
+        As from `BatchCache.ranks`; 0 stays 0.
     counts : ndarray of int
-        How many tokens each run has.
+        The number of tokens of each round.
 
     Examples
     --------
-    >>> ranks_in_runs(np.array([7, 0, 3, 3, 9]), np.array([3, 2])).tolist()
+    >>> ranks_in_rounds(np.array([7, 0, 3, 3, 9]), np.array([3, 2])).tolist()
     [2, 0, 1, 1, 2]
     """
     last = int(ranks.max(initial=0)) + 1
-    run = np.repeat(np.arange(len(counts)), counts)
-    keys = run * (last + 1) + np.where(ranks > 0, ranks, last)
-    first = (np.cumsum(counts) - counts)[run]
-    found = np.searchsorted(np.sort(keys), keys) - first + 1
-    return np.where(ranks > 0, found, 0).astype(np.int32)
+    index = np.repeat(np.arange(len(counts)), counts)
+    keys = index * (last + 1) + np.where(ranks > 0, ranks, last)
+    first = (np.cumsum(counts) - counts)[index]
+    in_round = np.searchsorted(np.sort(keys), keys) - first + 1
+    return np.where(ranks > 0, in_round, 0).astype(np.int32)
 
 
-_NUM_SEEN = 8  # tokens at either end, where templates and tokenizers disagree
+# Tokens shown at either end of an observation, where templates and tokenizers disagree.
+_NUM_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
-    """Prompt and response of a sample.
+class TokenSequence:
+    """Prompt and response of a sample as one sequence.
 
     Attributes
     ----------
     ids : ndarray of int
-        The tokens of both.
-    num_before : int
-        How many of them are the prompt's.
+        The token ids of both.
+    num_prompt : int
+        How many of them belong to the prompt.
     is_image : ndarray of bool
-        Which of them stand for a picture.
+        Which of them are image tokens.
     batch : Batch
     """
 
     ids: Array
-    num_before: int
+    num_prompt: int
     is_image: Array
     batch: Batch
 
     @classmethod
-    def of(cls, batch: Batch, sample: int, facts: Facts) -> Context:
-        """Take what is known of one sample."""
-        num_before, ids = known_sequence(batch, sample)
-        token = facts.image_token
+    def of(cls, batch: Batch, sample: int, cache: BatchCache) -> TokenSequence:
+        """Build it for one sample."""
+        num_prompt, ids = known_sequence(batch, sample)
+        token = cache.image_token
         is_image = np.zeros(len(ids), dtype=bool) if token is None else ids == token
-        return cls(ids=ids, num_before=num_before, is_image=is_image, batch=batch)
+        return cls(ids=ids, num_prompt=num_prompt, is_image=is_image, batch=batch)
 
-    def pieces(self, stretches: Sequence[Stretch]) -> list[list[str]]:
-        """Return the text of stretches, given by positions in the response."""
-        ends = np.cumsum([0, *(stop - start for start, stop in stretches)]).tolist()
+    def pieces(self, spans: Sequence[Span]) -> list[list[str]]:
+        """Return the text of spans, given by positions in the response."""
+        ends = np.cumsum([0, *(stop - start for start, stop in spans)]).tolist()
         if self.batch.is_redacted:
-            found = [NO_TEXT] * ends[-1]
+            texts = [NO_TEXT] * ends[-1]
         else:
-            before = self.num_before
-            parts = [
-                self.ids[start + before : stop + before] for start, stop in stretches
-            ]
+            num = self.num_prompt
+            parts = [self.ids[start + num : stop + num] for start, stop in spans]
             ids = np.concatenate([self.ids[:0], *parts])
-            found = pieces(ids, self.batch.tokenizer, starts=ends[:-1])
-        return [found[begin:end] for begin, end in pairwise(ends)]
+            texts = pieces(ids, self.batch.tokenizer, starts=ends[:-1])
+        return [texts[begin:end] for begin, end in pairwise(ends)]
 
     def gaps(self, starts: Array, counts: Array) -> list[dict[str, Any]]:
-        """Describe what stands before, between and behind rounds.
+        """Describe the observations before, between and after the rounds.
 
         Parameters
         ----------
@@ -167,19 +166,19 @@ class Context:
         Returns
         -------
         list of dict
-            `start` and `stop`, positions in the response, from the prompt's first
-            token on; `before`, the round that follows, None behind the last one;
-            `num_tokens`, `num_image_tokens`; `head` and `tail`, the first and the last
-            8 pieces, where a short gap has none twice. Empty gaps are left out.
+            `start` and `stop`, positions in the response, from the first token of the
+            prompt on; `before`, the round that follows, None after the last one;
+            `num_tokens`, `num_image_tokens`; `head` and `tail`, the first and last 8
+            pieces, without overlap. Empty observations are left out.
         """
-        begins = [-self.num_before, *(starts + counts).tolist()]
-        ends = [*starts.tolist(), len(self.ids) - self.num_before]
-        known = [
+        begins = [-self.num_prompt, *(starts + counts).tolist()]
+        ends = [*starts.tolist(), len(self.ids) - self.num_prompt]
+        spans = [
             (start, stop, before if before < len(starts) else None)
             for before, (start, stop) in enumerate(zip(begins, ends, strict=True))
             if start < stop
         ]
-        sides = [side for start, stop, _ in known for side in _sides(start, stop)]
+        sides = [side for start, stop, _ in spans for side in _both_ends(start, stop)]
         texts = self.pieces(sides)
         num_images = np.cumsum(np.r_[0, self.is_image])
         return [
@@ -189,61 +188,48 @@ class Context:
                 "before": before,
                 "num_tokens": stop - start,
                 "num_image_tokens": int(
-                    num_images[stop + self.num_before]
-                    - num_images[start + self.num_before]
+                    num_images[stop + self.num_prompt]
+                    - num_images[start + self.num_prompt]
                 ),
                 "head": head,
                 "tail": tail,
             }
             for (start, stop, before), head, tail in zip(
-                known, texts[::2], texts[1::2], strict=True
+                spans, texts[::2], texts[1::2], strict=True
             )
         ]
 
 
-def _sides(start: int, stop: int) -> tuple[Stretch, Stretch]:
-    """Return the two ends of a gap, which share no token."""
-    middle = min(start + _NUM_SEEN, stop)
-    return (start, middle), (max(middle, stop - _NUM_SEEN), stop)
+def _both_ends(start: int, stop: int) -> tuple[Span, Span]:
+    """Return the first and the last tokens of a gap as spans that share no token."""
+    middle = min(start + _NUM_SHOWN, stop)
+    return (start, middle), (max(middle, stop - _NUM_SHOWN), stop)
 
 
 _MEANS = ("mean_abs_diff", "mean_diff", "max_abs_diff", "k3")
 
 
-def described(
+def _round_records(
     one: Batch, rounds: pd.DataFrame, tokens: Mapping[str, Any]
 ) -> list[dict[Any, Any]]:
-    """Describe each round of a batch of one sample, as `trajectory_of` has them.
-
-    Parameters
-    ----------
-    one : Batch
-    rounds : DataFrame
-        Its round frame.
-    tokens : mapping of str to sequence, each of num_tokens values
-        `piece` and `is_special` of its tokens.
-
-    Returns
-    -------
-    list of dict
-    """
+    """Describe each round of a batch of one sample, for `sample_payload`."""
     stops = rounds["num_tokens"].cumsum().to_numpy()
     strength = np.copysign(*(rounds[name].to_numpy() for name in _MEANS[:2]))
     level = levels(strength)
     level[level == NOT_FINITE] = 0
-    found = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
+    table = rounds[["round", "start", "num_tokens", "num_nonfinite", *_MEANS]].assign(
         first=stops - rounds["num_tokens"],
         level=level,
         text_end=tokens["is_special"][stops - 1].astype(bool),
     )
     shots = () if one.images is None else one.images[0]
-    seen = last_seen(shots, len(rounds))
+    seen = last_seen_screenshots(shots, len(rounds))
     texts = [
         "".join(tokens["piece"][first:stop])
-        for first, stop in zip(found["first"], stops, strict=True)
+        for first, stop in zip(table["first"], stops, strict=True)
     ]
-    actions = actions_of(texts, [None if i is None else shots[i] for i in seen])
-    rows = found.to_dict("records")
+    actions = describe_actions(texts, [None if i is None else shots[i] for i in seen])
+    rows = table.to_dict("records")
     return [
         {**row, "action": action, "screenshot": shot}
         for row, action, shot in zip(rows, actions, seen, strict=True)
@@ -253,12 +239,12 @@ def described(
 _TOKENS = ("position", "old_log_prob", "rollout_log_prob")
 
 
-def trajectory_of(
+def sample_payload(
     batch: Batch,
     sample: int,
     a: str = "old",
     b: str = "rollout",
-    facts: Facts | None = None,
+    cache: BatchCache | None = None,
 ) -> dict[str, Any]:
     """Return everything that the page shows of one sample.
 
@@ -268,18 +254,19 @@ def trajectory_of(
     sample : int
     a, b : str
         The scores to compare.
-    facts : Facts, optional
-        Of the batch, kept from one sample to the next.
+    cache : BatchCache, optional
+        Of the batch, to be reused for the next sample.
 
     Returns
     -------
     dict
         `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`; `rounds`, a
-        dictionary each; `gaps`, as `Context.gaps`; `tokens`, a list or an array each.
-        `token_id`, `entropy` and `role` are left out where the batch cannot tell. Ranks
-        are 1 for the largest |diff|, and 0 where it is not finite. A round's `level`
-        has the strength of its mean |diff| and the sign of its mean diff; `text_end`
-        says whether it ends with a special token, as a round that was not cut off does.
+        dictionary each; `gaps`, as from `TokenSequence.gaps`; `tokens`, a list or an
+        array for each column. `token_id`, `entropy` and `role` are absent where the
+        batch lacks them. Ranks are 1 for the largest |diff|, and 0 where it is not
+        finite. A round's `level` is the colour level of its mean |diff|, with the sign
+        of its mean diff; `text_end` says whether it ends with a special token, unlike a
+        truncated round.
 
     Raises
     ------
@@ -291,22 +278,23 @@ def trajectory_of(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> found = trajectory_of(rd.load("sample_data/image_window.parquet"), sample=3)
-    >>> found["rounds"][0]["action"]["label"], found["tokens"]["piece"][:3]
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> payload = sample_payload(batch, sample=3)
+    >>> payload["rounds"][0]["action"]["label"], payload["tokens"]["piece"][:3]
     ('click (278, 170)', ['<think>', 'I', ' see'])
     """
     check_sample(sample, batch.num_samples)
-    facts, one = facts or Facts(batch), select_scores(batch[sample], a, b)
-    rounds, frame = round_and_token_frames(one, _columns(one))
+    cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
+    rounds, frame = round_and_token_frames(one, _available_columns(one))
     counts = rounds["num_tokens"].to_numpy()
-    tokens = _tokens(frame, facts)
-    ranks = facts.ranks(tokens["diff"], a, b)
-    tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_runs(ranks, counts)}
+    tokens = _token_columns(frame, cache)
+    ranks = cache.ranks(tokens["diff"], a, b)
+    tokens |= {"rank_in_batch": ranks, "rank_in_round": ranks_in_rounds(ranks, counts)}
     if one.tokenizer is not None and not one.is_redacted:
-        special = {*facts.special.values()}
+        special = {*cache.special.values()}
         starts = np.cumsum(counts) - counts
         tokens["role"] = roles(tokens["piece"], starts=starts, special=special)
-    context = Context.of(batch, sample, facts)
+    sequence = TokenSequence.of(batch, sample, cache)
     return {
         "sample": sample,
         "sample_id": one.sample_ids and one.sample_ids[0],
@@ -315,50 +303,54 @@ def trajectory_of(
         "num_tokens": len(frame),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
-        "rounds": described(one, rounds, tokens),
-        "gaps": context.gaps(rounds["start"].to_numpy(), counts),
+        "rounds": _round_records(one, rounds, tokens),
+        "gaps": sequence.gaps(rounds["start"].to_numpy(), counts),
         "tokens": tokens,
     }
 
 
-def _columns(batch: Batch) -> list[str]:
-    """Name what the token frame can give beside its own columns."""
+def _available_columns(batch: Batch) -> list[str]:
+    """Return the columns of the token frame that the batch has."""
     lacking = {
         "entropy": batch.entropy is None,
         "text": batch.is_redacted,
         "token_id": batch.is_redacted,
     }
-    return [*_TOKENS, *(name for name, lacks in lacking.items() if not lacks)]
+    return [*_TOKENS, *(name for name, is_lacking in lacking.items() if not is_lacking)]
 
 
-def _tokens(frame: pd.DataFrame, facts: Facts) -> dict[str, Any]:
+def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
     """Return the tokens of one sample, by column."""
     diff = frame["diff"].to_numpy()
     ids = frame["token_id"].to_numpy() if "token_id" in frame else np.zeros(len(frame))
-    found = {
+    columns = {
         "piece": frame["text"].tolist() if "text" in frame else [NO_TEXT] * len(frame),
         "diff": diff,
         "a": frame["old_log_prob"].to_numpy(),
         "b": frame["rollout_log_prob"].to_numpy(),
         "k3": _k3(diff),
         "level": levels(diff),
-        "is_special": np.isin(ids, [*facts.special]).astype(np.uint8),
+        "is_special": np.isin(ids, [*cache.special]).astype(np.uint8),
     }
     for name in ("position", "round", "token_id", "entropy"):
         if name in frame:
-            found[name] = frame[name].to_numpy()
-    return found
+            columns[name] = frame[name].to_numpy()
+    return columns
 
 
 def _k3(diff: Array) -> Array:
-    with np.errstate(over="ignore"):  # beyond 88 nats it is no float32
+    with np.errstate(over="ignore"):  # beyond 88 nats it exceeds float32
         return MEASURES["k3"].values(diff).astype(np.float32)
 
 
-def observation(
-    batch: Batch, sample: int, start: int, stop: int, facts: Facts | None = None
+def observed_tokens(
+    batch: Batch,
+    sample: int,
+    start: int,
+    stop: int,
+    cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    r"""Return a stretch of a sample, token by token.
+    r"""Return a span of a sample's prompt and response, token by token.
 
     Parameters
     ----------
@@ -366,8 +358,8 @@ def observation(
     sample : int
     start, stop : int
         Positions in the response; negative in the prompt, whose last token is -1.
-    facts : Facts, optional
-        Of the batch, kept from one call to the next.
+    cache : BatchCache, optional
+        Of the batch, to be reused for the next call.
 
     Returns
     -------
@@ -377,26 +369,27 @@ def observation(
     Raises
     ------
     FrameError
-        If there is no such sample or stretch.
+        If there is no such sample or span.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> found = observation(batch, sample=0, start=-2, stop=0)
-    >>> found["pieces"], found["is_image"].tolist()
+    >>> tokens = observed_tokens(batch, sample=0, start=-2, stop=0)
+    >>> tokens["pieces"], tokens["is_image"].tolist()
     (['t', '\n'], [0, 0])
     """
     check_sample(sample, batch.num_samples)
-    context = Context.of(batch, sample, facts or Facts(batch))
-    low, high = -context.num_before, len(context.ids) - context.num_before
+    sequence = TokenSequence.of(batch, sample, cache or BatchCache(batch))
+    low, high = -sequence.num_prompt, len(sequence.ids) - sequence.num_prompt
     if not low <= start <= stop <= high:
         raise FrameError.build(
             key="start, stop",
             expected=f"positions from {low} to {high}, the lower one first",
             found=f"{start}, {stop}",
-            advice="Count from the response's start; the prompt is negative.",
+            advice="Positions count from the start of the response; in the prompt they"
+            " are negative.",
         )
-    (found,) = context.pieces([(start, stop)])
-    is_image = context.is_image[start - low : stop - low]
-    return {"pieces": found, "is_image": is_image.astype(np.uint8)}
+    (texts,) = sequence.pieces([(start, stop)])
+    is_image = sequence.is_image[start - low : stop - low]
+    return {"pieces": texts, "is_image": is_image.astype(np.uint8)}

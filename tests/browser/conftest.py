@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.explored import CELLS, Explored, faulty
 from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
-from tests.browser.server import jupyterlab
+from tests.browser.server import PATIENCE_SECONDS, jupyterlab
 from tests.browser.text_boxes import FigurePage
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ ARGUMENTS = [
     *("--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--disable-dev-shm-usage"),
 ]
+
+
+expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 
 
 def find_browser() -> str | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nbformat import v4, write
 from playwright.sync_api import expect
 
+from tests.browser.server import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -41,7 +43,7 @@ def explorer(lab: LabNotebook, index: int = 0) -> Locator:
     found = lab.page.locator(".rdx:not([data-waiting])").nth(index)
     found.scroll_into_view_if_needed()
     drawn = found.locator(".rdx-plot:has(svg.main-svg)")
-    expect(drawn).to_have_count(3, timeout=20_000)
+    expect(drawn).to_have_count(3)
     return found
 
 
@@ -57,8 +59,8 @@ def waits_for(lab: LabNotebook, expression: str, value: Any) -> None:
 
 
 def waits_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something holds, 10 seconds at most."""
-    end = time.monotonic() + 10
+    """Wait until something holds, as long as the harness waits for anything."""
+    end = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from tests.browser.lab import LabNotebook
 
-# How long a figure may take to follow its box, which JupyterLab's renderer observes.
-_PATIENCE_SECONDS = 5
+# For a figure to follow its box, which JupyterLab's renderer observes; one test has a
+# figure that never does.
+_PATIENCE_SECONDS = 20
 _DRAWN = """figure => {
   const box = figure.closest('.jp-OutputArea-output').getBoundingClientRect();
   const svg = figure.querySelector('svg.main-svg')?.getBoundingClientRect();

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from tests.browser.server import TOKEN
+from tests.browser.server import PATIENCE_SECONDS, TOKEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,7 @@ class LabNotebook:
 
     def __init__(self, browser: Browser, address: str, artefacts: Path) -> None:
         self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.requests: list[str] = []
         self.console_errors: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -68,7 +69,7 @@ class LabNotebook:
             f"() => globalThis.jupyterapp && {_KERNEL}?.status === 'idle'"
         )
 
-    def run_all(self, timeout_seconds: float = 120) -> None:
+    def run_all(self, timeout_seconds: float = 2 * PATIENCE_SECONDS) -> None:
         """Run every cell up to the first that fails."""
         self._run("notebook:run-all-cells", timeout_seconds)
 
@@ -79,7 +80,7 @@ class LabNotebook:
             " index; }",
             index,
         )
-        self._run("notebook:run-cell", 60)
+        self._run("notebook:run-cell", PATIENCE_SECONDS)
 
     def _run(self, command: str, timeout_seconds: float) -> None:
         self.page.evaluate(_RUN, command)

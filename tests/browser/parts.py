@@ -5,14 +5,15 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.widgets.view import packed, script, style, variables
+from rounddiag.widgets.view import script, serialize, style, theme_css
+from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 PARTS = (
     *("tokenText", "focusPanel", "roundStrip", "screenViewer", "worstList"),
-    *("controlBar", "number", "unpacked", "tableOf"),
+    *("controlBar", "number", "deserialize", "tableOf"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>
@@ -23,7 +24,7 @@ globalThis.say = name => (...what) => {{ said.push([name, ...what]); }};
 </script>"""
 _KEEP = """([name, plain, buffers]) => {
   const bytes = text => Uint8Array.from(atob(text), one => one.charCodeAt(0));
-  globalThis[name] = unpacked(plain, buffers.map(bytes));
+  globalThis[name] = deserialize(plain, buffers.map(bytes));
 }"""
 
 
@@ -35,12 +36,12 @@ class PartsPage:
             viewport={"width": width, "height": 900}, offline=True
         )
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
-        css, parts = variables() + style(), ", ".join(PARTS)
+        css, parts = theme_css() + style(), ", ".join(PARTS)
         html = _PAGE.format(css=css, theme=theme, js=script(), parts=parts)
         self.page.set_content(html)
         self.page.wait_for_function("globalThis.say")
@@ -51,7 +52,7 @@ class PartsPage:
 
     def keep(self, name: str, value: object) -> None:
         """Send a value as the kernel would, and keep it by a name in the page."""
-        plain, buffers = packed(value)
+        plain, buffers = serialize(value)
         texts = [b64encode(buffer).decode() for buffer in buffers]
         self.page.evaluate(_KEEP, [name, plain, texts])
 

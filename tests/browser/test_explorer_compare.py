@@ -97,7 +97,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
 ) -> None:
     page = explorer(lab)
     assert lab.value("[ex.state['batch'], ex.state['heatmap']]") == [1, "difference"]
-    expect(radio(page, "Batch that is looked at", 1)).to_be_checked()
+    expect(radio(page, "Active batch", 1)).to_be_checked()
     expect(page.locator(".rdx-pairs")).to_have_text(
         "64 samples of both, paired by `sample_ids`"
     )
@@ -115,7 +115,7 @@ def test_either_batch_has_its_heatmap_in_one_range_and_order(
         radio(page, "Heatmap of", place).check()
         expect(page.locator(".rdx-title")).to_contain_text(f"of {name}")
         expect(page.locator(".rdx-name h3")).to_have_text(name)
-        expect(radio(page, "Batch that is looked at", place)).to_be_checked()
+        expect(radio(page, "Active batch", place)).to_be_checked()
         waits_for(lab, "[ex.state['batch'], ex.state['heatmap']]", [place, "batch"])
         found.append(shown(page))
     first, second = found
@@ -133,7 +133,7 @@ def test_the_other_batch_is_looked_at_where_this_one_was(
 ) -> None:
     diff = page.locator(".rdx-focus")
     expect(diff).to_contain_text("+0.372 nat")
-    radio(page, "Batch that is looked at", 0).check()
+    radio(page, "Active batch", 0).check()
     expect(page.locator(".rdx-title")).to_contain_text(f"Sample 35 of {FIRST}")
     expect(diff).not_to_contain_text("+0.372 nat")
     waits_for(lab, "ex.current", {"sample": 35, "round": 4, "token": 3})
@@ -148,7 +148,7 @@ def test_a_click_on_a_difference_goes_there_in_the_batch_that_is_looked_at(
 ) -> None:
     row = 3
     for batch, name in ((1, SECOND), (0, FIRST)):
-        radio(page, "Batch that is looked at", batch).check()
+        radio(page, "Active batch", batch).check()
         expect(page.locator(".rdx-title")).to_contain_text(f"of {name}")
         sample = shown(page)["samples"][row + batch]
         click_cell(lab, page, row + batch, 2)
@@ -163,7 +163,7 @@ def test_a_click_and_a_switch_right_after_it_both_count(
     sample = shown(page)["samples"][0]
     click_cell(lab, page, 0, 1)
     expect(page.locator(".rdx-title")).to_contain_text(f"Sample {sample} of {SECOND}")
-    radio(page, "Batch that is looked at", 0).check()
+    radio(page, "Active batch", 0).check()
     expect(page.locator(".rdx-title")).to_contain_text(f"Sample {sample} of {FIRST}")
     waits_for(lab, "[ex.current['sample'], ex.current['round']]", [sample, 1])
     lab.page.wait_for_timeout(200)
@@ -227,7 +227,7 @@ def test_batches_without_ids_say_why_there_is_no_difference(lab: LabNotebook) ->
     radio(page, "Heatmap of", 2).check()
     expect(heatmap(page)).to_contain_text(why)
     heatmap(page).click()
-    expect(page.locator(".rdx-worst-rows")).to_contain_text("differs")
+    expect(page.locator(".rdx-worst-rows")).to_contain_text("do not differ")
     assert lab.value("apart.current") == place
     assert lab.value("str(apart.last_error)") == "None"
     expect(page.locator(".rdx-banner")).to_be_hidden()
@@ -237,7 +237,7 @@ def test_names_are_text(lab: LabNotebook) -> None:
     page = explorer(lab, 1)
     label = page.locator(".rdx-compared label").first
     expect(label).to_have_text("<img src=x onerror=alert(1)>⟨U+202E⟩")
-    radio(page, "Batch that is looked at", 0).check()
+    radio(page, "Active batch", 0).check()
     title = page.locator(".rdx-title")
     expect(title).to_contain_text("<img src=x onerror=alert(1)>⟨U+202E⟩")
     assert page.locator("img[src=x]").count() == 0

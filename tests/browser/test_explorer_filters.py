@@ -52,7 +52,7 @@ def test_a_box_over_cells_that_are_not_there_selects_nothing(
     explored.drag(explored.heatmap, (round_ - 0.4, row), (round_ + 0.4, row))
     cells = {"samples": [sample], "rounds": [round_, round_]}
     explored.knows("cells", cells)
-    expect(chosen).to_have_text("selected: nothing: these samples have no such rounds")
+    expect(chosen).to_have_text("nothing selected: these samples have no such rounds")
     assert explored.lab.value("len(ex.selection)") == 0
     explored.press("Escape")
     explored.knows("cells", None)
@@ -82,9 +82,9 @@ def test_half_an_expression_is_told_at_its_field_and_the_last_one_counts(
     )
     num = explored.lab.value("len(ex.selection)")
     text.fill("click(")
-    expect(wrong).to_contain_text("text: expected a regular expression of Python's re;")
+    expect(wrong).to_contain_text("text: expected a regular expression in the syntax of")
     expect(text).to_have_attribute("aria-invalid", "true")
-    assert "unterminated subpattern" in explored.lab.value("str(ex.last_error)")
+    assert "missing )" in explored.lab.value("str(ex.last_error)")
     assert explored.state["filter"]["text"] == "click"
     assert explored.lab.value("len(ex.selection)") == num
     text.fill(r"click\(")
@@ -105,7 +105,7 @@ def test_where_the_filter_keeps_nothing_every_part_says_that(
     for index in (0, 1):
         expect(titles.nth(index)).to_contain_text(NOTHING)
     expect(explored.find(".rdx-worst-rows")).to_have_text(NOTHING)
-    expect(chosen).to_have_text(f"selected: nothing: {NOTHING} of these cells")
+    expect(chosen).to_have_text(f"nothing selected: {NOTHING} of these cells")
     explored.node.get_by_role("button", name="Clear filter").click()
     expect(chosen).to_contain_text("rounds")
     expect(titles.nth(1)).not_to_contain_text(NOTHING)

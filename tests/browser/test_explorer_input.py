@@ -47,7 +47,7 @@ def shown(lab: LabNotebook, kind: str) -> Locator:
     found = lab.page.locator(".rdx:not([data-waiting])")
     num_figures = 2 if kind in EMPTY else 3
     drawn = found.locator(".rdx-plot:has(svg.main-svg)")
-    expect(drawn).to_have_count(num_figures, timeout=20_000)
+    expect(drawn).to_have_count(num_figures)
     return found
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rounddiag as rd
-from rounddiag.widgets.requests import head_of, options_of
-from rounddiag.widgets.state import State
+from rounddiag.widgets.requests import describe_batch
+from rounddiag.widgets.state import State, available_options
 from tests.browser.parts import PartsPage
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ def batch() -> rd.Batch:
 @pytest.fixture(scope="module")
 def opened(chromium: Browser, batch: rd.Batch) -> Iterator[PartsPage]:
     page = PartsPage(chromium, width=1200, theme="light")
-    page.keep("head", head_of(batch, rd.token_frame(batch)))
-    page.keep("options", {**options_of(batch), "scores": ["old", "rollout", "ref"]})
+    page.keep("head", describe_batch(batch, rd.token_frame(batch)))
+    page.keep(
+        "options", {**available_options(batch), "scores": ["old", "rollout", "ref"]}
+    )
     yield page
     assert page.complaints == []
     page.close()
@@ -112,7 +114,7 @@ def test_a_threshold_that_is_none_is_not_told(page: PartsPage, typed: str) -> No
     number.fill(typed)
     number.press("Enter")
     assert page.said == []
-    why = "threshold: above 0 is needed, so it stays 0.693 nat"
+    why = "threshold: must be above 0; unchanged at 0.693 nat"
     assert line.text_content() == why
     assert number.get_attribute("aria-invalid") == "true"
     number.press("Tab")
@@ -183,7 +185,7 @@ def test_a_sample_that_is_not_there_is_not_asked_for(
 @pytest.mark.parametrize(
     ("ends", "wrong"),
     [
-        (("3", ""), "rounds: both ends are needed"),
+        (("3", ""), "rounds: enter both ends"),
         (("3", "1"), "rounds: the lower end comes first"),
     ],
 )
@@ -276,12 +278,12 @@ def test_a_score_is_not_offered_beside_itself(page: PartsPage) -> None:
 
 def test_what_python_refuses_is_said_at_its_field(page: PartsPage) -> None:
     error = "{message: '`group`: expected one of `x`; found <b>.'}"
-    assert page.run(f"return controls.wrong({error});") is True
+    assert page.run(f"return controls.showError({error});") is True
     assert page.texts(".rdx-filter > .rdx-wrong") == [
         "group: expected one of x; found <b>."
     ]
     assert field(page, "group").get_attribute("aria-invalid") == "true"
-    assert page.run("return controls.wrong({message: '`layers`: no'});") is False
+    assert page.run("return controls.showError({message: '`layers`: no'});") is False
     page.run("controls.show(head, options, state, counts);")
     assert not page.find(".rdx-filter > .rdx-wrong").is_visible()
 
@@ -303,7 +305,7 @@ def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:
 def test_what_a_batch_lacks_is_not_offered(page: PartsPage) -> None:
     page.run("""controls.show(head, {...options, by: [], roles: [], groups: [],
       order: ['sample', 'worst']}, state,
-      {...counts, num_tokens: 0, why_none: 'the filter keeps no token'});""")
+      {...counts, num_tokens: 0, empty_reason: 'the filter keeps no token'});""")
     for label in ("by", "role", "group"):
         assert not field(page, label).is_visible()
     choices = field(page, "order").locator("option").all_text_contents()

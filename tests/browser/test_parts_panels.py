@@ -11,7 +11,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.figures._parts.labels import number
 from rounddiag.widgets.images import thumbnails
-from rounddiag.widgets.sample_view import trajectory_of
+from rounddiag.widgets.sample_view import sample_payload
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage
 
@@ -66,7 +66,7 @@ def batch() -> rd.Batch:
 
 
 def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> None:
-    sample = trajectory_of(batch, sample=7)
+    sample = sample_payload(batch, sample=7)
     tokens = sample["tokens"]
     worst = int(np.abs(tokens["diff"]).argmax())
     page.keep("sample", sample)
@@ -101,17 +101,17 @@ def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
     page.run("focus.show(sample, 0);")
     facts = page.run(FACTS)
     assert facts["diff, old - rollout"] == "not finite"
-    assert facts["rank of |diff|"] == "none, as it is not finite"
+    assert facts["rank of |diff|"] == "not ranked: not finite"
 
 
 def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:
-    assert page.texts(".rdx-focus") == ["No token is chosen: click one in the text."]
+    assert page.texts(".rdx-focus") == ["No token selected. Click one in the text."]
 
 
 def test_rounds_are_chosen_by_mouse_and_by_arrow_keys(
     page: PartsPage, batch: rd.Batch
 ) -> None:
-    sample = trajectory_of(batch, sample=7)
+    sample = sample_payload(batch, sample=7)
     page.keep("sample", sample)
     page.keep("shots", thumbnails(batch, sample=7))
     page.run("strip.show(sample, shots); strip.mark(0);")
@@ -160,7 +160,7 @@ def test_bars_of_rounds_have_the_length_and_the_colour_of_their_level(
 def test_pictures_that_come_later_leave_the_others_as_they_are(
     page: PartsPage, batch: rd.Batch
 ) -> None:
-    page.keep("sample", trajectory_of(batch, sample=7))
+    page.keep("sample", sample_payload(batch, sample=7))
     page.keep("shots", thumbnails(batch, sample=7))
     page.run("strip.show(sample, null); strip.mark(5);")
     assert page.find(".rdx-card img").count() == 0

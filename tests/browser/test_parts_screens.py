@@ -119,7 +119,7 @@ def test_typed_text_is_on_the_picture_with_signs(page: PartsPage) -> None:
 def test_a_click_without_a_place_says_so(page: PartsPage) -> None:
     show(page, rounds_of(action("click"), shots=[0]), 0, shot(0))
     assert page.find(".rdx-marker").count() == 0
-    assert page.texts(".rdx-note") == ["its place is not known, or not on the picture"]
+    assert page.texts(".rdx-note") == ["coordinates unknown or outside the screenshot"]
 
 
 def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None:
@@ -139,16 +139,14 @@ def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None
 def test_a_round_without_a_new_screenshot_says_so(page: PartsPage) -> None:
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 0])
     show(page, sample, 1, shot(0))
-    assert page.texts(".rdx-screens > .rdx-empty") == [
-        "Round 0 had the same screenshot."
-    ]
+    assert page.texts(".rdx-screens > .rdx-empty") == ["Same screenshot as round 0."]
 
 
 @pytest.mark.parametrize(
     ("shots", "sentence"),
     [
         ([None, None], "This sample has no screenshots."),
-        ([None, 0], "No screenshot was seen before round 0."),
+        ([None, 0], "No screenshot before round 0."),
     ],
 )
 def test_rounds_without_screenshots_say_so(
@@ -164,7 +162,7 @@ def test_a_screenshot_that_is_on_its_way_is_shown_when_it_comes(
     sample = rounds_of(action("wait"), action("wait"), shots=[0, 1])
     show(page, sample, 1)
     coming = page.find(".rdx-coming")
-    assert coming.text_content() == "Screenshot 1 is on its way."
+    assert coming.text_content() == "Loading screenshot 1…"
     # The room of what comes.
     assert coming.evaluate("one => one.clientWidth / one.clientHeight") == 1.5
     page.keep("shot", shot(1))
@@ -186,7 +184,7 @@ def test_pictures_that_cannot_be_shown_say_why(page: PartsPage) -> None:
     show(page, sample, 0, shot(0, jpeg=b"no picture"))
     sentence.wait_for()
     assert sentence.text_content() == (
-        "Screenshot 0 cannot be shown. The browser cannot read it as a picture."
+        "Screenshot 0 cannot be shown. The browser cannot decode it."
     )
 
 

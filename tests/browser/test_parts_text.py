@@ -11,7 +11,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.figures._parts.labels import number
 from rounddiag.figures._parts.token_colors import SCALE, token_classes
-from rounddiag.widgets.sample_view import trajectory_of
+from rounddiag.widgets.sample_view import sample_payload
 from tests.browser.explorer_data import sample_of
 from tests.browser.parts import PartsPage
 
@@ -49,7 +49,7 @@ def page(chromium: Browser) -> Iterator[PartsPage]:
 
 @pytest.fixture(scope="module")
 def sample() -> Sample:
-    return trajectory_of(rd.load("sample_data/image_window.parquet"), sample=7)
+    return sample_payload(rd.load("sample_data/image_window.parquet"), sample=7)
 
 
 @pytest.fixture
@@ -202,7 +202,10 @@ def test_a_search_finds_words_over_several_tokens(page: PartsPage) -> None:
     ("sample", "sentence"),
     [
         (sample_of([]), "No generated tokens: the response mask is 0 everywhere."),
-        (sample_of(["⟨100⟩"]), "No tokenizer: token ids stand for the text."),
+        (
+            sample_of(["⟨100⟩"]),
+            "No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load.",
+        ),
         (sample_of(["a", "b"], [math.nan] * 2), "No diff of this sample is finite."),
     ],
 )
@@ -217,7 +220,7 @@ def test_text_that_was_left_out_is_said(page: PartsPage) -> None:
     sample = sample_of(["□", "□"])
     del sample["tokens"]["token_id"]
     show(page, sample)
-    said = "The text was left out when the file was saved: each square is a token."
+    said = "The file was saved without text: each square is a token."
     assert page.texts(".rdx-scroller > .rdx-empty") == [said]
 
 

@@ -51,18 +51,18 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
         (
             {"order": "reward"},
             "`order`: expected one of ['sample', 'worst', 'rounds']; found 'reward'."
-            " Leave it out, or choose what the batch has.",
+            " Leave it out, or choose a value that the batch has.",
         ),
         (
             {"axis": "images"},
             "`axis`: expected one of ['round', 'context']; found 'images'."
-            " Leave it out, or choose what the batch has.",
+            " Leave it out, or choose a value that the batch has.",
         ),
         ({"by": "rank"}, "`by`: expected one of [None, "),
         (
             {"cells": {"samples": [0, 3], "rounds": [0, 1]}},
             "`cells`: expected samples from 0 to 2; found (0, 3)."
-            " Leave it out, or choose what the batch has.",
+            " Leave it out, or choose a value that the batch has.",
         ),
         ({"cells": {"samples": [], "rounds": [0, 1]}}, "from 0 to 2; found ()."),
         ({"filter": {"sample": 3}}, "expected a sample from 0 to 2; found 3."),
@@ -87,24 +87,24 @@ def test_a_score_that_there_is_not_is_an_error() -> None:
 
 def test_without_cells_the_round_of_the_token_is_selected() -> None:
     looked_at = session(current={"sample": 1, "round": 0, "token": 1})
-    tokens = looked_at.selected(looked_at.shown.tokens)
+    tokens = looked_at.select_rows(looked_at.filtered.tokens)
     assert tokens["diff"].tolist() == [0, 0.25, -0.5]
     looked_at.change({"cells": {"samples": [0, 2], "rounds": [0, 0]}})
-    tokens = looked_at.selected(looked_at.shown.tokens)
+    tokens = looked_at.select_rows(looked_at.filtered.tokens)
     assert tokens["diff"].tolist() == [0.5, -0.25, -1]
 
 
 def test_the_worst_token_of_cells() -> None:
     looked_at = session()
-    first_of_equals = looked_at.worst_of(Cells(samples=(1, 0), rounds=(0, 0)))
+    first_of_equals = looked_at.worst_token(Cells(samples=(1, 0), rounds=(0, 0)))
     assert first_of_equals == Place()
-    both = looked_at.worst_of(Cells(samples=(0, 1, 2), rounds=(0, 1)))
+    both = looked_at.worst_token(Cells(samples=(0, 1, 2), rounds=(0, 1)))
     assert both == Place(sample=1, round=1)
 
 
 def test_in_cells_without_a_token_nothing_moves() -> None:
     looked_at = session(current={"sample": 1, "round": 1})
-    assert looked_at.worst_of(Cells(samples=(2,), rounds=(1, 5))) == Place(
+    assert looked_at.worst_token(Cells(samples=(2,), rounds=(1, 5))) == Place(
         sample=1, round=1
     )
 
@@ -112,12 +112,12 @@ def test_in_cells_without_a_token_nothing_moves() -> None:
 def test_in_cells_without_a_number_it_is_the_first_token() -> None:
     unknown = torch.full((1, 3), torch.nan)
     looked_at = session(padded([[0, 1, 1]], unknown, unknown))
-    assert looked_at.worst_of(Cells(samples=(0,), rounds=(0, 0))) == Place()
+    assert looked_at.worst_token(Cells(samples=(0,), rounds=(0, 0))) == Place()
 
 
 def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:
     looked_at = session()
-    first = looked_at.shown
-    assert looked_at.shown is first is looked_at.everything
-    looked_at.forget()
-    assert looked_at.shown is not first
+    first = looked_at.filtered
+    assert looked_at.filtered is first is looked_at.unfiltered
+    looked_at.clear_cache()
+    assert looked_at.filtered is not first

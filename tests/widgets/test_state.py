@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.widgets.state import METRICS, Cells, Filter, Place, State, box_of
+from rounddiag.widgets.state import METRICS, Cells, Filter, Place, State, bounding_cells
 
 PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
 RANGES = st.tuples(st.integers(0), st.integers(0)) | st.none()
@@ -35,19 +35,21 @@ STATES = st.builds(
 
 @given(STATES)
 def test_a_state_that_went_through_json_is_the_same(state: State) -> None:
-    assert State.of(json.loads(json.dumps(state.as_dict()))) == state
+    assert State.from_dict(json.loads(json.dumps(state.as_dict()))) == state
 
 
 def test_a_part_of_an_entry_leaves_the_rest() -> None:
-    state = State.of({"filter": {"sample": 1}, "current": {"sample": 2, "token": 5}})
-    changed = state.changed({"filter": {"text": "a"}, "current": {"round": 1}})
+    state = State.from_dict(
+        {"filter": {"sample": 1}, "current": {"sample": 2, "token": 5}}
+    )
+    changed = state.updated({"filter": {"text": "a"}, "current": {"round": 1}})
     assert changed.filter == Filter(sample=1, text="a")
     assert changed.current == Place(sample=2, round=1, token=5)
 
 
 def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
-    assert State.of({"metric": "mean_abs_diff"}).metric == "abs_diff"
-    assert State.of({"metric": "mean_diff"}).metric == "diff"
+    assert State.from_dict({"metric": "mean_abs_diff"}).metric == "abs_diff"
+    assert State.from_dict({"metric": "mean_diff"}).metric == "diff"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,14 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
             "`b`: expected another score than `a`, 'rollout'; found 'rollout'."
             " Leave it out for the default.",
         ),
-        ({"layers": [1]}, "`layers`: expected names and whether they are on; found"),
-        ({"layers": {"mean": 1}}, "expected names and whether they are on; found"),
+        (
+            {"layers": [1]},
+            "`layers`: expected a dictionary of layer names to True or False; found",
+        ),
+        (
+            {"layers": {"mean": 1}},
+            "expected a dictionary of layer names to True or False; found",
+        ),
         ({"filter": 3}, "`filter`: expected a dictionary with some of ['sample',"),
         ({"current": {"row": 3}}, "expected a dictionary with some of ['sample',"),
         ({"cells": 3}, "expected {'samples': [...], 'rounds': [first, last]}; found 3"),
@@ -74,7 +82,7 @@ def test_what_a_state_cannot_be_is_an_error(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FrameError, match=re.escape(message)):
-        State.of(changes)
+        State.from_dict(changes)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +95,11 @@ def test_what_a_state_cannot_be_is_an_error(
 )
 def test_an_entry_that_there_is_not_is_named(key: str, advice: str) -> None:
     message = (
-        f"`{key}`: expected a name out of ['metric', 'threshold', 'order', 'a', 'b',"
-        " 'by', 'axis', 'layers', 'filter', 'current', 'cells', 'batch', 'heatmap'];"
-        f" found another name. {advice}"
+        f"^`{key}`: expected a state entry out of \\['metric', .*\\];"
+        f" found an unknown entry. {re.escape(advice)}$"
     )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        State.of({key: 999})
+    with pytest.raises(FrameError, match=message):
+        State.from_dict({key: 999})
 
 
 def test_a_filter_is_empty_whatever_its_text_would_be() -> None:
@@ -102,7 +109,7 @@ def test_a_filter_is_empty_whatever_its_text_would_be() -> None:
 
 def test_a_box_holds_all_rows_of_a_frame() -> None:
     rows = pd.DataFrame({"sample": [3, 1, 3], "round": [4, 2, 2]})
-    assert box_of(rows) == Cells(samples=(3, 1), rounds=(2, 4))
-    assert box_of(rows[:0]) is None
+    assert bounding_cells(rows) == Cells(samples=(3, 1), rounds=(2, 4))
+    assert bounding_cells(rows[:0]) is None
     with pytest.raises(FrameError, match="round"):
-        box_of(rows[["sample"]])
+        bounding_cells(rows[["sample"]])

@@ -1,16 +1,26 @@
-"""The widget: questions of a page, and what it is told."""
+"""The widget: its script and style, its messages, and its static preview."""
 
 from __future__ import annotations
 
+import base64
 import gc
+import json
+import math
+import re
 import weakref
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ipywidgets.widgets.widget import _instances
 
-from rounddiag.widgets.view import View, script
+from rounddiag import explore
+from rounddiag.figures import plot_trajectory
+from rounddiag.widgets import view as module
+from rounddiag.widgets.view import View, script, serialize, style
+from tests.batches import hand_batch
 
 
 @pytest.fixture
@@ -21,7 +31,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
 
 def ask(view: View, **others: Any) -> None:
-    question = {"kind": "ask", "id": 7, "name": "add", "args": {"x": 1}, **others}
+    question = {"kind": "request", "id": 7, "name": "add", "args": {"x": 1}, **others}
     view._handle_custom_msg(question, [memoryview(b"two")])
 
 
@@ -35,7 +45,7 @@ def test_a_question_is_answered_with_buffers(sent: list[Any]) -> None:
     view = View(answer)
     ask(view)
     assert asked == [("add", {"x": 1}, [b"two"])]
-    plain = {"kind": "answer", "id": 7, "result": {"sum": {"$": 0, "dtype": "int32"}}}
+    plain = {"kind": "reply", "id": 7, "result": {"sum": {"$": 0, "dtype": "int32"}}}
     assert sent == [(plain, [np.array([3], np.int32).tobytes()])]
     view.close()
 
@@ -47,12 +57,12 @@ def test_an_error_is_an_answer(sent: list[Any]) -> None:
     view = View(answer)
     ask(view)
     error = {"type": "KeyError", "message": "3"}
-    assert sent == [({"kind": "answer", "id": 7, "error": error}, [])]
+    assert sent == [({"kind": "reply", "id": 7, "error": error}, [])]
     view.close()
 
 
 @pytest.mark.parametrize(
-    "changes", [{"kind": "tell"}, {"id": "7"}, {"name": 3}, {"args": [1]}]
+    "changes", [{"kind": "notify"}, {"id": "7"}, {"name": 3}, {"args": [1]}]
 )
 def test_what_is_no_question_is_not_answered(
     changes: dict[str, Any], sent: list[Any]
@@ -65,8 +75,8 @@ def test_what_is_no_question_is_not_answered(
 
 def test_pages_are_told(sent: list[Any]) -> None:
     view = View(print)
-    view.tell("changed", by="python")
-    assert sent == [({"kind": "tell", "name": "changed", "by": "python"}, [])]
+    view.notify("changed", by="python")
+    assert sent == [({"kind": "notify", "name": "changed", "by": "python"}, [])]
     view.close()
 
 
@@ -93,3 +103,176 @@ def test_its_state_is_the_script_and_nothing_of_a_batch() -> None:
     assert [*long] == ["_css", "_esm"]
     assert long["_esm"] == script()
     view.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ("float64", "float32"),
+        ("float32", "float32"),
+        ("int64", "int32"),
+        ("int32", "int32"),
+        ("int8", "int8"),
+        ("uint8", "uint8"),
+        ("bool", "uint8"),
+    ],
+)
+def test_arrays_are_buffers_of_what_a_page_can_read(dtype: str, name: str) -> None:
+    plain, buffers = serialize({"x": [np.array([1, 0], dtype)]})
+    assert plain == {"x": [{"$": 0, "dtype": name}]}
+    assert buffers == [np.array([1, 0], name).tobytes()]
+
+
+def test_bytes_are_a_buffer_of_their_own() -> None:
+    plain, buffers = serialize({"a": b"one", "b": [b"two"]})
+    assert plain == {
+        "a": {"$": 0, "dtype": "bytes"},
+        "b": [{"$": 1, "dtype": "bytes"}],
+    }
+    assert buffers == [b"one", b"two"]
+
+
+def test_what_json_does_not_know_is_none() -> None:
+    values = (math.nan, math.inf, -math.inf, np.float32("nan"), None)
+    assert serialize(values) == ([None] * 5, [])
+
+
+def test_scalars_of_numpy_are_plain() -> None:
+    plain, _ = serialize({1: np.int64(3), "b": np.True_, "c": np.float32(0.5)})
+    assert json.dumps(plain) == '{"1": 3, "b": true, "c": 0.5}'
+
+
+def test_text_that_is_no_unicode_is_sent() -> None:
+    plain, _ = serialize(["\ud83d", "<b>"])
+    assert plain == ["\\ud83d", "<b>"]
+    assert json.dumps(plain, ensure_ascii=False).encode()
+
+
+PAGE = Path(module.__file__).with_name("page")
+TOP_LEVEL = r"^(?:async )?(?:function|class|const|let) +([A-Za-z]\w*|[A-Z_]+)"
+
+
+def test_every_file_is_there_once() -> None:
+    scripts = {path.stem for path in PAGE.glob("*.js")}
+    assert scripts == {*module._SCRIPTS}
+    assert {path.stem for path in PAGE.glob("*.css")} == {*module._STYLES}
+    assert len(module._SCRIPTS) == len(scripts)
+
+
+def test_names_of_all_files_are_unique() -> None:
+    names = re.findall(TOP_LEVEL, script(), re.MULTILINE)
+    assert len(names) > 100
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_it_is_small_and_asks_nobody() -> None:
+    assert len(script().encode()) < 100_000
+    # The namespace of SVG is the name of a format, and no address to load.
+    text = script().replace("http://www.w3.org/2000/svg", "") + style()
+    assert re.findall(r"https?:|fetch\(|XMLHttpRequest|@import|url\(", text) == []
+
+
+def test_the_room_for_the_plot_of_tokens_has_its_height() -> None:
+    height = plot_trajectory(hand_batch(), sample=0).layout.height
+    assert f"const USUAL_HEIGHT = {height};" in script()
+
+
+def test_text_never_becomes_html() -> None:
+    assert (
+        re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write", script())
+        == []
+    )
+    assert re.findall(r"\beval\(|new Function", script()) == []
+
+
+def test_comments_do_not_travel() -> None:
+    lines = [line.strip() for line in script().splitlines()]
+    assert [line for line in lines if line.startswith(("//", "/*", "* "))] == []
+    assert "function render({ model, el }) {" in lines
+
+
+HOSTILE = "<script>alert(1)</script>"
+ADVICE = "run <code>pip install jupyterlab_widgets anywidget</code> in the environment"
+
+
+class Handle:
+    """What IPython gives for an output that can be replaced."""
+
+    display_id = "x"
+
+    def __init__(self) -> None:
+        self.updates: list[Any] = []
+
+    def update(self, bundle: Any, **_: Any) -> None:
+        self.updates.append(bundle)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Handle]]:
+    found: list[tuple[Any, Any, Handle]] = []
+
+    def display(bundle: Any, *, display_id: Any = None, **_: Any) -> Handle:
+        found.append((bundle, display_id, Handle()))
+        return found[-1][2]
+
+    monkeypatch.setattr("IPython.display.display", display)
+    return found
+
+
+def test_before_a_page_was_seen_it_is_a_table(shown: list[Any]) -> None:
+    batch = hand_batch()
+    explorer = explore(replace(batch, meta={**batch.meta, "source": f"a/{HOSTILE}"}))
+    explorer._ipython_display_()
+    (preview, display_id, _), (widget, _, _) = shown
+    assert display_id is True
+    html = preview["text/html"]
+    assert html.startswith("<p>The worst rounds of script&gt;. The explorer itself")
+    assert ADVICE in html
+    assert "mean_abs_diff" in html
+    assert "<script" not in html
+    assert widget["application/vnd.jupyter.widget-view+json"]["model_id"]
+    assert widget["text/plain"] == ""
+    explorer.close()
+
+
+def test_the_picture_of_a_page_takes_its_place(shown: list[Any]) -> None:
+    explorer = explore(hand_batch())
+    explorer._ipython_display_()
+    assert explorer._handle("snapshot", {}, [b"jpeg"]) == {"num_bytes": 4}
+    picture = {
+        "text/plain": "explorer of batch",
+        "image/jpeg": base64.b64encode(b"jpeg").decode(),
+    }
+    assert shown[0][2].updates == [picture]
+    explorer._ipython_display_()
+    assert shown[2][:2] == (picture, "x")  # one picture, wherever it is shown
+    explorer.close()
+
+
+def test_where_a_closed_one_was_it_says_so(shown: list[Any]) -> None:
+    closed = "The explorer is closed. Display it again to continue."
+    explorer = explore(hand_batch())
+    explorer._ipython_display_()
+    explorer.close()
+    explorer.close()
+    assert shown[1][2].updates == [{"text/plain": closed}]
+    explorer._ipython_display_()
+    assert shown[3][1] == "x"  # one output, wherever it is shown
+    explorer._handle("snapshot", {}, [b"jpeg"])
+    explorer.close()
+    explorer._ipython_display_()
+    explorer.state = {"metric": "k3"}
+    explorer.close()
+    earlier = f"{closed} The picture is older than the last selection."
+    words = [shown[index][2].updates for index in (3, 5)]
+    assert words == [[{"text/plain": closed}], [{"text/plain": earlier}]]
+
+
+def test_a_closed_explorer_can_be_shown_again(shown: list[Any]) -> None:
+    explorer = explore(hand_batch())
+    explorer._ipython_display_()
+    explorer.close()
+    explorer._ipython_display_()
+    keys = [one[0]["application/vnd.jupyter.widget-view+json"] for one in shown[1::2]]
+    assert keys[0]["model_id"] != keys[1]["model_id"]
+    explorer.close()

@@ -1,4 +1,4 @@
-// What opens over the explorer: an error, a table, the keys; and that nobody answers.
+// Error banner, kernel status, and the dialog for tables and keys.
 function errorBanner() {
   const text = element("span", {});
   const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
@@ -14,18 +14,18 @@ function errorBanner() {
   };
 }
 
-const SILENCES = {
-  gone: "The kernel that answered is gone. What is seen stays as it is; run the cell again to go on.",
-  busy: "The kernel does not answer: it is busy, or there is none.",
+const KERNEL_STATUS = {
+  gone: "The kernel is gone. The page stays as it is; run the cell again to continue.",
+  busy: "The kernel does not respond: it is busy or not running.",
 };
 
-function silenceNote() {
+function kernelNote() {
   const node = element("p", { class: "rdx-silence", role: "status", hidden: true });
   return {
     node,
-    show: (silence) => {
-      node.textContent = SILENCES[silence] ?? "";
-      node.hidden = !silence;
+    show: (status) => {
+      node.textContent = KERNEL_STATUS[status] ?? "";
+      node.hidden = !status;
     },
   };
 }

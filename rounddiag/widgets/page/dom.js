@@ -1,7 +1,7 @@
-// Everything on the page is made here. Text becomes text nodes: nothing of it can run.
+// All elements are made here. Text becomes text nodes, so none of it can run.
 
-/** Make an element. Keys of `on` are listened to; `true` sets an attribute without a
- * value; what is null, undefined or false is left out, of the children too. */
+/** Create an element. `on` has listeners by event; `true` sets an attribute without a
+ * value; null, undefined and false are left out, of attributes and children. */
 function element(tag, { on = {}, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) setAttribute(node, name, value);
@@ -10,7 +10,7 @@ function element(tag, { on = {}, ...attributes } = {}, ...children) {
   return node;
 }
 
-/** Make a shape of SVG. */
+/** Create an SVG element. */
 function shape(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) setAttribute(node, name, value);
@@ -26,54 +26,45 @@ function isThere(value) {
   return value !== null && value !== undefined && value !== false;
 }
 
-/** Put other children into a node. */
+/** Replace the children of a node. */
 function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter(isThere));
 }
 
-// Each explorer of a page reads these files anew: counts would begin anew too.
+// Each explorer of a page loads this script anew, so a counter would start anew too.
 function uniqueName(kind) {
   return `rdx-${kind}-${Math.random().toString(36).slice(2)}`;
 }
 
-/** A sentence where there is nothing to show. */
+/** A sentence in place of missing content. */
 function sentence(...children) {
   return element("p", { class: "rdx-empty" }, ...children);
 }
 
-/** Write a value with three significant digits, as the figures do. */
+/** Format a number with three significant digits, as in the figures. */
 function number(value) {
-  // What is not finite is null where it came as JSON.
+  // JSON has null for values that are not finite.
   if (!Number.isFinite(value)) return value > 0 ? "∞" : value < 0 ? "-∞" : "not finite";
-  const [digits, power] = roundedToThree(value);
-  if (power < -4 || power > 5) {
-    const sign = power < 0 ? "-" : "+";
-    return `${Number(digits)}e${sign}${String(Math.abs(power)).padStart(2, "0")}`;
+  const rounded = Number(value.toPrecision(3));
+  const size = Math.abs(rounded);
+  if (size && (size < 1e-4 || size >= 1e6)) {
+    return rounded.toExponential().replace(/(e[+-])(\d)$/, "$10$2");
   }
-  return Number(`${digits}e${power}`).toLocaleString("en-US", { maximumFractionDigits: 6 });
+  return rounded.toLocaleString("en-US", { maximumFractionDigits: 6 });
 }
 
-// Numbers of few bits, 1.125 say, are often just between two: Python takes the even one.
-function roundedToThree(value) {
-  const [digits, power] = value.toExponential(2).split("e");
-  const isTie = /^-?\d\.\d\d50*e/.test(value.toExponential(30));
-  const isOdd = Number(digits.at(-1)) % 2 === 1;
-  const even = Math.sign(value) * (Math.abs(digits) - 0.01);
-  return [isTie && isOdd ? even.toFixed(2) : digits, Number(power)];
-}
-
-/** Write a value with its sign, so that a column of them can be compared. */
+/** Format a number with its sign. */
 function signed(value) {
   return value > 0 ? `+${number(value)}` : number(value);
 }
 
-/** Write a count with its noun, which takes an s unless there is one of it. */
+/** Format a count with its noun in the right number. */
 function counted(count, noun) {
   return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Scroll a box, and nothing around it, until a node inside is seen, so far from the
- * edges if that is at most a quarter of the box. */
+/** Scroll a box, and nothing around it, until a node inside is visible, with a margin
+ * of at most a quarter of the box. */
 function reveal(box, node, margin = 24) {
   const [around, inside] = [box.getBoundingClientRect(), node.getBoundingClientRect()];
   const nearest = (start, end, from, to, room) =>
@@ -85,7 +76,7 @@ function reveal(box, node, margin = 24) {
   });
 }
 
-/** Let arrow keys, Home and End walk over the controls of a group. */
+/** Let arrow keys, Home and End move the focus within a group. */
 function walkWithArrows(group, controls, onReach) {
   group.addEventListener("keydown", (event) => {
     const all = controls();
@@ -98,5 +89,84 @@ function walkWithArrows(group, controls, onReach) {
     const reached = all[Math.max(0, Math.min(all.length - 1, next))];
     reached.focus({ preventScroll: true });
     onReach(reached);
+  });
+}
+
+// Visible signs for invisible characters: models and web pages wrote this text.
+
+const PICTURE_PARTS =
+  /(?<=\p{Extended_Pictographic}\ufe0f?)(?:\u200d(?=\p{Extended_Pictographic})|\ufe0f)/u;
+// Line ends and tabs; spaces that stand alone, in a row or at the end; characters
+// without a glyph; combining marks without a base, or stacked.
+const UNSEEN = new RegExp(
+  [
+    "\\n|\\t",
+    "^ +$| {2,}| $",
+    "(?! )[\\p{C}\\p{Z}\\p{Default_Ignorable_Code_Point}\\u2800]",
+    "^\\p{M}+|(?<=\\p{M}{3})\\p{M}",
+  ].join("|"),
+  "gu",
+);
+const SIGNS = { "\n": "↵", "\t": "⇥" };
+const knownParts = new Map();
+
+/** Split text into strings and signs, `{sign, isCode, text}`. */
+function visibleParts(text) {
+  let parts = knownParts.get(text);
+  if (!parts) {
+    parts = dividedAtUnseen(text);
+    if (knownParts.size > 50_000) knownParts.clear();
+    knownParts.set(text, parts);
+  }
+  return parts;
+}
+
+function dividedAtUnseen(text) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(UNSEEN)) {
+    if (joinsPicture(text, match.index)) continue;
+    if (match.index > end) parts.push(text.slice(end, match.index));
+    end = match.index + match[0].length;
+    parts.push(signOf(match[0]));
+  }
+  if (end < text.length) parts.push(text.slice(end));
+  return parts;
+}
+
+// Joiners within an emoji are kept.
+function joinsPicture(text, at) {
+  const pattern = new RegExp(PICTURE_PARTS, "uy");
+  pattern.lastIndex = at;
+  return pattern.test(text);
+}
+
+function signOf(unseen) {
+  if (unseen[0] === " ") return { sign: "·".repeat(unseen.length), text: unseen };
+  if (unseen in SIGNS) return { sign: SIGNS[unseen], text: unseen };
+  const codes = [...unseen].map((one) => one.codePointAt(0).toString(16).toUpperCase());
+  const sign = codes.map((code) => `⟨U+${code.padStart(4, "0")}⟩`).join("");
+  return { sign, isCode: true, text: unseen };
+}
+
+/** Text on one line, with signs for invisible characters. */
+function visible(text) {
+  return visibleParts(text)
+    .map((part) => part.sign ?? part)
+    .join("");
+}
+
+/** Nodes that show text; a line breaks after the sign of its end. */
+function visibleNodes(text) {
+  return nodesOfParts(visibleParts(text));
+}
+
+function nodesOfParts(parts) {
+  return parts.flatMap((part) => {
+    if (!part.sign) return [part];
+    const sign = part.isCode
+      ? element("span", { class: "rdx-code" }, part.sign)
+      : element("i", { class: "rdx-sign" }, part.sign);
+    return part.text === "\n" ? [sign, "\n"] : [sign];
   });
 }

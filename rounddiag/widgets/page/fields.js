@@ -1,6 +1,6 @@
-// Small controls: one of several, a number, a choice from a list.
+// Form fields: radio buttons, check boxes, lists, text, numbers, ranges.
 
-/** Radio buttons side by side; `set` shows a value, `onChoose` says a new one. */
+/** Radio buttons in a row; `set` shows a value, `onChoose` gets a new one. */
 function radioRow(label, onChoose) {
   const name = uniqueName("radio");
   const node = element("div", { class: "rdx-segments", role: "radiogroup", "aria-label": label });
@@ -20,7 +20,7 @@ function radioRow(label, onChoose) {
   };
 }
 
-/** Check boxes side by side. */
+/** Check boxes in a row. */
 function checkRow(label, onChange) {
   const node = element("div", { class: "rdx-checks", role: "group", "aria-label": label });
   node.addEventListener("change", ({ target }) => onChange(target.value, target.checked));
@@ -39,14 +39,14 @@ function checkRow(label, onChange) {
   };
 }
 
-// New inputs in place of old ones: the same value stays in focus.
+// Replace inputs; the input with the same value keeps the focus.
 function keepFocus(node, made) {
   const inFocus = node.contains(document.activeElement) ? document.activeElement.value : null;
   fill(node, ...made);
   if (inFocus !== null) node.querySelector(`[value="${CSS.escape(inFocus)}"]`)?.focus();
 }
 
-/** A list to choose from; the empty value is null. */
+/** A drop-down list; the empty value is null. */
 function selectField(label, onChoose, attributes) {
   const onChange = () => onChoose(input.value || null);
   const input = element("select", { on: { change: onChange }, ...attributes });
@@ -59,13 +59,13 @@ function selectField(label, onChoose, attributes) {
   return { node, set };
 }
 
-/** A line that says what is wrong with the fields over it. */
-function wrongLine() {
+/** A line for the errors of some fields. */
+function errorLine() {
   const wrong = new Map();
   const attributes = { class: "rdx-wrong", id: uniqueName("wrong"), role: "alert", hidden: true };
   const node = element("p", attributes);
 
-  // Without words nothing is wrong with these inputs any more.
+  // An empty message clears the error of these inputs.
   function say(inputs, words) {
     if (words) wrong.set(inputs[0], words);
     else wrong.delete(inputs[0]);
@@ -85,7 +85,7 @@ function plainInput(attributes) {
   return element("input", { autocomplete: "off", spellcheck: "false", ...attributes });
 }
 
-/** A field of text or a number, said when it is finished; empty is null. */
+/** A field for text or a number that reports when it is committed; empty is null. */
 function textField(label, onChange, line, { type = "text", ...attributes } = {}) {
   const input = plainInput({ type, ...attributes });
   const wrong = (words) => line.say([input], words);
@@ -98,7 +98,7 @@ function textField(label, onChange, line, { type = "text", ...attributes } = {})
     if (valid) onChange(input.value === "" ? null : type === "number" ? Number(input.value) : input.value);
   });
 
-  // What is being written is not taken away.
+  // Keep what the user is typing.
   function set(value) {
     const text = String(value ?? "");
     if (!isWritten || document.activeElement !== input) input.value = text;
@@ -110,8 +110,8 @@ function textField(label, onChange, line, { type = "text", ...attributes } = {})
 
 const REST = 300; // milliseconds without a key
 
-/** A field of text that is said while it is written, whenever the hand rests; the next
- * time not before that was answered. */
+/** A text field that reports after a pause in typing, and only once the previous value
+ * was handled. */
 function liveField(label, onChange, line, attributes) {
   const field = textField(label, apply, line, attributes);
   const busy = element("span", { class: "rdx-applying", role: "status" });
@@ -135,7 +135,7 @@ function liveField(label, onChange, line, attributes) {
     [isBusy, busy.textContent] = [false, ""];
   }
 
-  // What is not told yet stays, and what was refused as long as it is in focus.
+  // Keep what is not reported yet, and an invalid value as long as it has the focus.
   function set(text) {
     if (timer || said !== wanted) return;
     said = wanted = text;
@@ -146,7 +146,7 @@ function liveField(label, onChange, line, attributes) {
   return { ...field, set };
 }
 
-/** Two numbers, lowest and highest; both empty are null. */
+/** Two numbers, lowest and highest; null if both are empty. */
 function rangeField(label, onChange, line, attributes) {
   const inputs = ["from", "to"].map((end) =>
     plainInput({ type: "number", "aria-label": `${label} ${end}`, ...attributes }),
@@ -172,13 +172,13 @@ function rangeField(label, onChange, line, attributes) {
     const unfit = inputs.find((input) => !input.validity.valid)?.validationMessage;
     const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
     const isHalf = (low === null) !== (high === null);
-    const why = unfit ?? (isHalf ? "both ends are needed" : low > high ? "the lower end comes first" : "");
+    const why = unfit ?? (isHalf ? "enter both ends" : low > high ? "the lower end comes first" : "");
     isWritten = Boolean(why);
     if (why) wrong(`${label}: ${why}`);
     else onChange(low === null ? null : [low, high]);
   }
 
-  // What is being written is not taken away, one end as little as both.
+  // Keep what the user is typing at either end.
   function set(range) {
     if (isWritten && node.contains(document.activeElement)) return;
     inputs.forEach((input, index) => (input.value = range?.[index] ?? ""));

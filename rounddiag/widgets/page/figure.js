@@ -1,8 +1,21 @@
-// A plotly figure that follows its box, and says what was clicked or zoomed.
+// The theme of the notebook, light or dark, and its changes.
+function pageTheme(onChange) {
+  const read = () => (document.body.dataset.jpThemeLight === "false" ? "dark" : "light");
+  let theme = read();
+  const watch = new MutationObserver(() => {
+    if (read() === theme) return;
+    theme = read();
+    onChange(theme);
+  });
+  watch.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
+  return { now: () => theme, close: () => watch.disconnect() };
+}
+
+// A plotly figure that follows the size of its box, and reports zooms.
 const CONFIG = { displaylogo: false, responsive: false };
 const TEXT = new TextDecoder();
 
-// Until something is drawn it has a height; what is drawn later is pale before it is.
+// It reserves `height` before the first drawing, and is dimmed while it is outdated.
 function figureView({ library, label, height = 0, onZoom, onDrawn }) {
   const plot = element("div", { class: "rdx-plot" });
   const attributes = { class: "rdx-figure", role: "group", "aria-label": label, "data-drawing": true };
@@ -40,7 +53,7 @@ function figureView({ library, label, height = 0, onZoom, onDrawn }) {
     if (change["xaxis.autorange"]) onZoom?.(null);
   }
 
-  // Where a value of an axis stands in pixels of the node, and back.
+  // Convert between values of an axis and pixels of the node.
   function axis(name) {
     const drawn = plot._fullLayout?.[name];
     return drawn && {
@@ -63,6 +76,53 @@ function figureView({ library, label, height = 0, onZoom, onDrawn }) {
     close: async () => {
       follow.disconnect();
       if (layout) (await library()).purge(plot);
+    },
+  };
+}
+
+// Clicks and drags in a figure, in values of its axes. plotly reports neither for all
+// types of traces, and a click only after a hover.
+const SLIP = 4; // pixels that a hand may slip in a click
+
+function pointing(view, { onClick, onStretch, onBox }) {
+  let from = null;
+
+  function placeOf(event) {
+    const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
+    if (!x || !y) return null;
+    const { left, top } = view.node.getBoundingClientRect();
+    const [across, down] = [event.clientX - left, event.clientY - top];
+    const isIn = across >= x.from && across <= x.to && down >= y.from && down <= y.to;
+    return { isIn, across, down, x: x.value(across), y: y.value(down) };
+  }
+
+  const slipped = (to) => Math.hypot(to.across - from.across, to.down - from.down) > SLIP;
+
+  function onDown(event) {
+    const place = event.button === 0 ? placeOf(event) : null;
+    from = place?.isIn ? place : null;
+  }
+
+  function onMove(event) {
+    const to = from && placeOf(event);
+    if (to && slipped(to)) onStretch?.(from, to);
+  }
+
+  function onUp(event) {
+    const to = from && placeOf(event);
+    if (to && slipped(to)) onBox?.(from, to);
+    else if (to) onClick(to);
+    from = null;
+  }
+
+  // plotly covers the page with a layer of its own during a drag.
+  view.node.addEventListener("pointerdown", onDown, true);
+  addEventListener("pointermove", onMove, true);
+  addEventListener("pointerup", onUp, true);
+  return {
+    close: () => {
+      removeEventListener("pointermove", onMove, true);
+      removeEventListener("pointerup", onUp, true);
     },
   };
 }

@@ -1,4 +1,86 @@
-// The left side: means per round, and under them every sample in every round.
+// The cells of the heatmap: click one, drag over several, mark the selected ones. A
+// selection has several boxes where its samples are not adjacent in the order.
+function heatCells(view, { onCell, onBox }) {
+  const current = element("div", { class: "rdx-cell-now", hidden: true });
+  const box = element("div", { class: "rdx-cell-box", hidden: true });
+  const boxes = element("div", {});
+  view.node.append(current, box, boxes);
+  let chosen = { current: null, cells: null };
+
+  const hand = pointing(view, {
+    onClick: (at) => view.meta() && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
+    onStretch: (from, to) => view.meta() && placeBox(box, [from.across, to.across], [from.down, to.down]),
+    onBox: (from, to) => {
+      if (!view.meta()) return; // a sentence instead of cells
+      const [top, bottom] = ascending(row(from), row(to));
+      const [first, last] = ascending(Math.round(from.x), Math.round(to.x));
+      onBox({ samples: samplesOf(top, bottom), rounds: [Math.max(first, 0), last] });
+    },
+  });
+
+  const row = ({ y }) => Math.round(y);
+  const ascending = (one, other) => [Math.min(one, other), Math.max(one, other)];
+
+  // The y axis counts samples; several samples can share a row.
+  const firstOf = (at) => Math.floor(Math.max(at, 0) / view.meta().pool) * view.meta().pool;
+
+  function samplesOf(top, bottom) {
+    const { samples, pool } = view.meta();
+    return samples.slice(firstOf(top), firstOf(bottom) + pool);
+  }
+
+  // The ranges of adjacent rows of some samples: from the first row to past the last.
+  function runsOf(samples) {
+    const { samples: all, pool } = view.meta();
+    const wanted = new Set(samples);
+    const places = all.flatMap((one, at) => (wanted.has(one) ? [firstOf(at)] : []));
+    const rows = [...new Set(places)];
+    const ends = rows.filter((at, index) => rows[index + 1] !== at + pool);
+    return rows
+      .filter((at, index) => rows[index - 1] !== at - pool)
+      .map((start, index) => [start, ends[index] + pool]);
+  }
+
+  function placeCells(node, [start, stop], [first, last]) {
+    const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
+    const across = [x.pixel(first - 0.5), x.pixel(last + 0.5)];
+    placeBox(node, across, [y.pixel(start - 0.5), y.pixel(stop - 0.5)]);
+    return node;
+  }
+
+  function redraw() {
+    current.hidden = box.hidden = true;
+    fill(boxes);
+    if (!view.axis("yaxis") || !view.meta()) return;
+    const { sample, round } = chosen.current ?? {};
+    for (const run of runsOf([sample])) placeCells(current, run, [round, round]);
+    const { samples = [], rounds } = chosen.cells ?? {};
+    const made = () => element("div", { class: "rdx-cell-box" });
+    fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
+  }
+
+  return {
+    redraw,
+    show: (current, cells) => {
+      chosen = { current, cells };
+      redraw();
+    },
+    close: hand.close,
+  };
+}
+
+// Place a box, given by two corners in any order.
+function placeBox(node, [left, right], [top, bottom]) {
+  Object.assign(node.style, {
+    left: `${Math.min(left, right)}px`,
+    top: `${Math.min(top, bottom)}px`,
+    width: `${Math.abs(right - left)}px`,
+    height: `${Math.abs(bottom - top)}px`,
+  });
+  node.hidden = false;
+}
+
+// The overview: means per round, and under them the heatmap of samples and rounds.
 function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   let state = null;
   const rounds = figureView({
@@ -26,7 +108,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   async function show(found) {
     state = found.state;
     note.textContent = found.note;
-    heatmapOf.show(found.compared, state);
+    heatmapOf.show(found.pair, state);
     await Promise.all([
       rounds.draw(found.figures.rounds),
       heatmap.draw(found.figures.heatmap, { dragmode: false }),
@@ -40,7 +122,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     markRounds();
   }
 
-  // Which rounds the filter keeps, of those that the means are of.
+  // Mark the rounds that the filter keeps.
   function markRounds() {
     const [x, y] = [rounds.axis("xaxis"), rounds.axis("yaxis")];
     const range = state?.axis === "round" ? state.filter.rounds : null;
@@ -50,7 +132,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     placeBox(kept, across.map((at) => Math.min(Math.max(at, x.from), x.to)), [y.from, y.to]);
   }
 
-  // The samples in the order of the heatmap.
+  // All samples, in heatmap order.
   const samples = () => heatmap.meta()?.samples ?? [];
 
   return {
@@ -63,7 +145,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   };
 }
 
-// The rounds that a stretch of the axis holds, or the one that it is in.
+// The rounds within a range of the axis, or the nearest one.
 function wholeRounds([low, high]) {
   const [first, last] = [Math.max(Math.ceil(low), 0), Math.floor(high)];
   return first <= last ? [first, last] : [Math.round(low), Math.round(low)];

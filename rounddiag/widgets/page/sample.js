@@ -1,18 +1,119 @@
-// The right side: one sample, its rounds, its tokens, its screenshots.
+// The rounds of a sample as a strip of cards: screenshot, action, mean |diff|.
+
+function roundStrip({ onRound }) {
+  const list = element("ol", { class: "rdx-strip-list" });
+  const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds" }, list);
+  const buttons = () => [...list.querySelectorAll("button")];
+  const pictures = new Map();
+  let [shown, marked] = [null, null];
+
+  // Thumbnails arrive a few at a time after the rounds; existing ones are kept.
+  function show(trajectory, thumbnails) {
+    if (trajectory !== shown) {
+      free();
+      shown = trajectory;
+      const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
+      fill(
+        list,
+        ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]),
+      );
+      mark(marked);
+      fade();
+    }
+    const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
+    trajectory.rounds.forEach((round, at) => {
+      const shot = shots.get(round.screenshot);
+      if (!shot || pictures.has(at)) return;
+      pictures.set(at, pictureOf(shot, round.action, { alt: "", isSmall: true }));
+      fill(buttons()[at].querySelector(".rdx-card-picture"), pictures.get(at).node);
+    });
+  }
+
+  function mark(round) {
+    marked = round;
+    for (const button of buttons()) {
+      const isNow = Number(button.dataset.round) === round;
+      button.setAttribute("aria-current", String(isNow));
+      button.tabIndex = isNow ? 0 : -1;
+      if (isNow) reveal(list, button, 60);
+    }
+    if (!list.querySelector('[tabindex="0"]')) buttons()[0]?.setAttribute("tabindex", "0");
+  }
+
+  function free() {
+    pictures.forEach((picture) => picture.free());
+    pictures.clear();
+  }
+
+  // Fade the edges beyond which there is more.
+  function fade() {
+    const rest = list.scrollWidth - list.clientWidth - list.scrollLeft;
+    list.classList.toggle("rdx-more-before", list.scrollLeft > 1);
+    list.classList.toggle("rdx-more-after", rest > 1);
+  }
+
+  const follow = new ResizeObserver(() => {
+    const now = list.querySelector('[aria-current="true"]');
+    if (now) reveal(list, now, 60);
+    fade();
+  });
+  follow.observe(list);
+  list.addEventListener("scroll", fade, { passive: true });
+  const choose = (button) => onRound(Number(button.dataset.round));
+  list.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) choose(button);
+  });
+  walkWithArrows(list, buttons, choose);
+  function close() {
+    follow.disconnect();
+    free();
+  }
+
+  return { node, show, mark, close };
+}
+
+function roundCard({
+  round,
+  action,
+  screenshot,
+  mean_abs_diff: mean,
+  num_nonfinite: broken,
+  level,
+}) {
+  const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
+  bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
+  const label = visible(action?.label || action?.kind || "");
+  const missing = broken ? `, ${counted(broken, "token")} not finite` : "";
+  const title = `round ${round}: ${label}; mean |diff| ${number(mean)} nat${missing}`;
+  const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
+  return element(
+    "button",
+    { type: "button", class: "rdx-card", "data-round": round, title, "aria-label": title },
+    screenshot !== null && element("span", { class: "rdx-card-picture" }),
+    line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
+    line(
+      element("span", { class: "rdx-card-bar" }, bar),
+      element("span", {}, number(mean) + (broken ? " ✕" : "")),
+    ),
+  );
+}
+
+// One sample: its rounds, token plot, screenshot, text and the current token.
 function samplePane({ library, store, onPlace }) {
-  let [found, current, shots] = [null, null, null];
+  let [trajectory, current, shots] = [null, null, null];
   const goTo = (round, token = null) =>
-    onPlace({ sample: found.sample, round, token: token ?? worstToken(found, round) });
+    onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
   const strip = roundStrip({ onRound: (round) => goTo(round) });
   const plot = tokenPlot({ library, onToken: goTo });
   const text = tokenText({
     onToken: (round, token) => goTo(round, token),
-    onObservation: (start, stop) => store.observation(found, start, stop),
+    onObservation: (start, stop) => store.observation(trajectory, start, stop),
   });
   const find = searchBox({
     text,
-    at: () => indexOf(found, current),
-    onHit: (index) => goTo(...placeAt(found, index)),
+    at: () => indexOf(trajectory, current),
+    onHit: (index) => goTo(...placeAt(trajectory, index)),
   });
   const screens = screenViewer({ onLarge: () => {}, onWanted: fetchPicture });
   const focus = focusPanel();
@@ -32,13 +133,13 @@ function samplePane({ library, store, onPlace }) {
   );
 
   async function fetchPicture(index) {
-    const of = found;
-    const image = await store.image(of, index).catch(ignored);
-    if (image && of === found) screens.put(index, image);
+    const of = trajectory;
+    const image = await store.image(of, index).catch(ignore);
+    if (image && of === trajectory) screens.put(index, image);
   }
 
-  function show(trajectory, place, threshold) {
-    [found, current, shots] = [trajectory, place, null];
+  function show(newTrajectory, place, threshold) {
+    [trajectory, current, shots] = [newTrajectory, place, null];
     title.textContent = titleOf(trajectory);
     plot.view.wait();
     text.show(trajectory, threshold);
@@ -49,32 +150,32 @@ function samplePane({ library, store, onPlace }) {
 
   function showShots(newShots) {
     shots = newShots;
-    strip.show(found, shots);
+    strip.show(trajectory, shots);
     strip.mark(current.round);
-    screens.show(found, current.round, shots);
+    screens.show(trajectory, current.round, shots);
   }
 
   function mark(place) {
     current = place;
-    const index = indexOf(found, place);
+    const index = indexOf(trajectory, place);
     text.mark(place.round, place.token);
     strip.mark(place.round);
     plot.mark(place);
-    focus.show(found, index);
-    screens.show(found, place.round, shots);
+    focus.show(trajectory, index);
+    screens.show(trajectory, place.round, shots);
   }
 
   return {
     node,
     show,
     showShots,
-    showFigure: (figure) => plot.show(found, figure, current),
+    showFigure: (figure) => plot.show(trajectory, figure, current),
     mark,
     setThreshold: text.setThreshold,
     find,
     screens,
     figure: plot.view,
-    trajectory: () => found,
+    trajectory: () => trajectory,
     title: () => title.textContent,
     close: () => {
       plot.close();
@@ -108,7 +209,7 @@ function placeAt(trajectory, index) {
   return [round, index - first];
 }
 
-// The token of a round with the largest |diff|.
+// The token with the largest |diff| of a round.
 function worstToken({ rounds, tokens }, round) {
   const { first, num_tokens: size } = rounds.find((one) => one.round === round) ?? {};
   if (first === undefined) return 0;

@@ -1,4 +1,4 @@
-// The tokens of a sample as a figure, with a line where the current one stands.
+// The tokens of a sample as a figure, with a line at the current one.
 const USUAL_HEIGHT = 562; // of `plot_trajectory`, so that nothing jumps when it comes
 
 function tokenPlot({ library, onToken }) {
@@ -13,7 +13,7 @@ function tokenPlot({ library, onToken }) {
   const hand = pointing(view, { onClick: ({ x }) => nearest(x) });
   let [trajectory, current] = [null, null];
 
-  // Where a token stands on the x axis.
+  // The x value of a token.
   const placeOf = ({ round, token }) => {
     const { rounds, starts } = view.meta();
     return starts[rounds.indexOf(round)] + token;

@@ -1,9 +1,9 @@
-// The worst tokens, rounds and samples; each row is a jump.
+// The worst tokens, rounds and samples; a click on a row goes there.
 
 const WORST = {
   tokens: {
     label: "Tokens",
-    what: () => "largest |diff| first, in nats",
+    what: () => "by |diff| (nats)",
     heads: ["text", "sample", "round", "token", "diff"],
     none: "No token has a finite diff.",
     cells: ({ piece, diff, sample, round, token }) => [
@@ -16,7 +16,7 @@ const WORST = {
   },
   rounds: {
     label: "Rounds",
-    what: (of) => `of at least 20 tokens: ${of} in nats, by its lower bound`,
+    what: (of) => `rounds with at least 20 tokens, by the lower confidence bound of ${of} (nats)`,
     none: "No round has 20 tokens with a finite diff.",
     cells: (one) => [
       `sample ${one.sample}, round ${one.round}`,
@@ -27,16 +27,16 @@ const WORST = {
   },
   samples: {
     label: "Samples",
-    what: (of) => `${of} in nats, by its lower bound`,
+    what: (of) => `by the lower confidence bound of ${of} (nats)`,
     none: "No sample has enough tokens with a finite diff.",
     cells: (one) => [sampleName(one), counted(one.num_rounds, "round"), ...meanAndBound(one)],
     title: ({ sample, num_tokens: size }) => `sample ${sample}, ${counted(size, "token")}`,
   },
 };
 
-const NO_DIFFERENCE = "Nothing that is in both batches differs.";
+const NO_DIFFERENCE = "The paired samples do not differ.";
 
-// The mean, or how much more it is than in another batch, and what it surely is.
+// The mean or the difference of means, and its lower confidence bound.
 function meanAndBound({ mean_abs_diff: mean, difference, low }) {
   const bound = `≥ ${number(low)}`;
   return difference === undefined ? [number(mean), bound] : [signed(difference), bound];
@@ -47,7 +47,7 @@ function sampleName({ sample, sample_id: id }) {
 }
 
 function worstList({ onJump }) {
-  const what = element("p", { class: "rdx-worst-what" });
+  const caption = element("p", { class: "rdx-worst-what" });
   const list = element("ol", { class: "rdx-worst-rows" });
   const tabs = Object.entries(WORST).map(([name, { label }]) =>
     element("button", { type: "button", role: "tab", "data-name": name }, label),
@@ -57,15 +57,15 @@ function worstList({ onJump }) {
     { class: "rdx-tabs", role: "tablist", "aria-label": "Worst" },
     ...tabs,
   );
-  const panel = element("div", { role: "tabpanel", class: "rdx-worst-panel" }, what, list);
+  const panel = element("div", { role: "tabpanel", class: "rdx-worst-panel" }, caption, list);
   const node = element("section", { class: "rdx-worst", "aria-label": "Worst" }, row, panel);
   const rows = () => [...list.querySelectorAll("button")];
   let [found, open, reached] = [{}, "tokens", { tokens: -1, rounds: -1, samples: -1 }];
-  let whyNone = "";
+  let emptyReason = "";
 
-  // Without any token, why there is none.
+  // Without tokens, the reason why there are none.
   function show(worst, why = "") {
-    [found, whyNone] = [worst ?? {}, why];
+    [found, emptyReason] = [worst ?? {}, why];
     for (const tab of tabs) tab.hidden = Boolean(worst) && !(tab.dataset.name in worst);
     if (tabs.find((tab) => tab.dataset.name === open).hidden) open = "rounds";
     reached = { tokens: -1, rounds: -1, samples: -1 };
@@ -74,7 +74,7 @@ function worstList({ onJump }) {
 
   function choose(name) {
     open = name;
-    const { none, what: said, heads = [] } = WORST[name];
+    const { none, what, heads = [] } = WORST[name];
     for (const tab of tabs) {
       tab.setAttribute("aria-selected", String(tab.dataset.name === name));
       tab.tabIndex = tab.dataset.name === name ? 0 : -1;
@@ -83,7 +83,7 @@ function worstList({ onJump }) {
     list.className = `rdx-worst-rows rdx-worst-${name}`;
     const entries = found[name] ?? [];
     const isDifference = !("tokens" in found);
-    what.textContent = entries.length ? said(isDifference ? "difference of mean |diff|" : "mean |diff|") : "";
+    caption.textContent = entries.length ? what(isDifference ? "difference of mean |diff|" : "mean |diff|") : "";
     const head = heads.map((text) => element("span", { class: "rdx-cell" }, text));
     const rowOf = (...parts) => element("li", {}, ...parts);
     fill(
@@ -91,7 +91,7 @@ function worstList({ onJump }) {
       heads.length > 0 && rowOf(element("div", { class: "rdx-worst-head" }, ...head)),
       ...entries.map((entry) => rowOf(worstRow(name, entry))),
     );
-    if (!entries.length) fill(list, element("li", {}, sentence(whyNone || (isDifference ? NO_DIFFERENCE : none))));
+    if (!entries.length) fill(list, element("li", {}, sentence(emptyReason || (isDifference ? NO_DIFFERENCE : none))));
     markReached();
   }
 
@@ -113,7 +113,7 @@ function worstList({ onJump }) {
     onJump({ sample, round, token });
   }
 
-  // The next of the list that is open, from its end back to its start.
+  // The next row of the open list; the first one after the last.
   const next = () => jump((reached[open] + 1) % (found[open]?.length || 1));
 
   const indexOf = (button) => rows().indexOf(button);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,13 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.token_colors import levels, token_classes
-from rounddiag.widgets.sample_view import Facts, ranks_in_runs, trajectory_of
-from rounddiag.widgets.view import packed
+from rounddiag.widgets.sample_view import (
+    BatchCache,
+    observed_tokens,
+    ranks_in_rounds,
+    sample_payload,
+)
+from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch, padded
 from tests.widgets.samples import HOSTILE, shot, worded
 
@@ -32,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 
 def test_the_tokens_of_a_sample_are_those_of_the_batch() -> None:
-    tokens = tokens_of(trajectory_of(hand_batch(), 1))
+    tokens = tokens_of(sample_payload(hand_batch(), 1))
     assert tokens.pop("k3") == pytest.approx(
         [0, math.exp(0.25) - 1.25, math.exp(-0.5) - 0.5, math.exp(2) - 3], rel=1e-6
     )
@@ -53,7 +59,7 @@ def test_the_tokens_of_a_sample_are_those_of_the_batch() -> None:
 
 
 def test_the_rounds_of_a_sample_say_where_their_tokens_are() -> None:
-    found = trajectory_of(hand_batch(rewards=torch.tensor([0.0, 1.5, NAN])), 1)
+    found = sample_payload(hand_batch(rewards=torch.tensor([0.0, 1.5, NAN])), 1)
     first, second = found["rounds"]
 
     assert (found["sample"], found["num_tokens"], found["reward"]) == (1, 4, 1.5)
@@ -75,7 +81,7 @@ def test_the_rounds_of_a_sample_say_where_their_tokens_are() -> None:
 
 def test_gaps_are_what_stands_between_rounds_and_never_empty() -> None:
     keys = ("start", "stop", "before", "num_tokens")
-    gaps = trajectory_of(hand_batch(), 0)["gaps"]
+    gaps = sample_payload(hand_batch(), 0)["gaps"]
     assert [[gap[key] for key in keys] for gap in gaps] == [
         [2, 3, 1, 1],
         [4, 6, None, 2],
@@ -86,7 +92,7 @@ def test_gaps_are_what_stands_between_rounds_and_never_empty() -> None:
 
 def test_the_prompt_stands_before_the_first_round() -> None:
     batch = worded([["a"]], between=(), prompt=["p", "q"])
-    (gap,) = trajectory_of(batch, 0)["gaps"]
+    (gap,) = sample_payload(batch, 0)["gaps"]
     assert (gap["start"], gap["stop"], gap["before"]) == (-2, 0, 0)
     assert gap["head"] == ["p", "q"]
 
@@ -99,7 +105,7 @@ def test_of_a_gap_eight_pieces_are_seen_on_either_side(
     num: int, head: int, tail: list[str]
 ) -> None:
     words = [f"o{i}" for i in range(num)]
-    (gap,) = trajectory_of(worded([["a"]], between=words), 0)["gaps"]
+    (gap,) = sample_payload(worded([["a"]], between=words), 0)["gaps"]
     assert gap["head"] == words[:head]
     assert gap["tail"] == tail
 
@@ -107,22 +113,22 @@ def test_of_a_gap_eight_pieces_are_seen_on_either_side(
 def test_image_tokens_are_those_that_the_tokenizer_calls_so() -> None:
     pad = "<|image_pad|>"
     batch = worded([["a"], ["b"]], between=["x", pad, pad, "y"], special=[pad])
-    gaps = trajectory_of(batch, 0)["gaps"]
+    gaps = sample_payload(batch, 0)["gaps"]
     assert [gap["num_image_tokens"] for gap in gaps] == [2, 2]
 
 
 def test_without_a_tokenizer_image_tokens_stand_where_screenshots_do() -> None:
     batch = worded([["a"]], between=["x", "pic", "pic"], prompt=["p"])
     batch = replace(batch, tokenizer=None, images=((shot(position=1, round=0),),))
-    (gap,) = trajectory_of(batch, 0)["gaps"]
+    (gap,) = sample_payload(batch, 0)["gaps"]
     assert gap["num_image_tokens"] == 2
     nowhere = replace(batch, images=None)
-    assert trajectory_of(nowhere, 0)["gaps"][0]["num_image_tokens"] == 0
+    assert sample_payload(nowhere, 0)["gaps"][0]["num_image_tokens"] == 0
 
 
 def test_special_tokens_are_marked_and_end_a_round() -> None:
     batch = worded([["go", "<end>"], ["go"]], special=["<end>"])
-    found = trajectory_of(batch, 0)
+    found = sample_payload(batch, 0)
     assert found["tokens"]["is_special"].tolist() == [0, 1, 0]
     assert found["tokens"]["role"] == ["thought", "special", "thought"]
     assert [one["text_end"] for one in found["rounds"]] == [True, False]
@@ -130,25 +136,25 @@ def test_special_tokens_are_marked_and_end_a_round() -> None:
 
 def test_what_is_not_finite_has_no_rank_and_its_own_level() -> None:
     batch = worded([["a", "b", "c"], ["d"]], diffs=[NAN, -0.5, math.inf, NAN])
-    found = trajectory_of(batch, 0)
+    found = sample_payload(batch, 0)
     tokens = found["tokens"]
     assert tokens["level"].tolist() == [127, -7, 127, 127]
     assert tokens["rank_in_round"].tolist() == [0, 1, 0, 0]
     assert tokens["rank_in_batch"].tolist() == [0, 1, 0, 0]
     assert [one["num_nonfinite"] for one in found["rounds"]] == [2, 1]
     assert [one["level"] for one in found["rounds"]] == [-7, 0]
-    plain, _ = packed(found)
+    plain, _ = serialize(found)
     assert plain["rounds"][1]["mean_abs_diff"] is None
 
 
 def test_a_diff_beyond_float32_has_an_infinite_k3() -> None:
-    tokens = trajectory_of(worded([["a"]], diffs=[200.0]), 0)["tokens"]
+    tokens = sample_payload(worded([["a"]], diffs=[200.0]), 0)["tokens"]
     assert tokens["k3"].tolist() == [math.inf]
 
 
 def test_a_redacted_batch_shows_squares_and_no_ids() -> None:
     batch = worded([["a", "b"]], between=["x"], prompt=["p"])
-    found = trajectory_of(replace(batch, meta={"redacted": True}), 0)
+    found = sample_payload(replace(batch, meta={"redacted": True}), 0)
     assert found["tokens"]["piece"] == ["□", "□"]
     assert found["gaps"][0]["head"] == ["□", "□"]
     assert {"token_id", "role"}.isdisjoint(found["tokens"])
@@ -158,7 +164,7 @@ def test_a_redacted_batch_shows_squares_and_no_ids() -> None:
 def test_another_pair_of_scores_is_compared_and_named() -> None:
     batch = hand_batch()
     batch = replace(batch, scores={"ref": batch.rollout_log_probs - 0.5})
-    found = trajectory_of(batch, 1, "ref", "rollout")
+    found = sample_payload(batch, 1, "ref", "rollout")
     assert (found["name_a"], found["name_b"]) == ("ref", "rollout")
     assert found["tokens"]["diff"].tolist() == [-0.5] * 4
     assert found["tokens"]["a"].tolist() == [-1.5, -1.5, -1.5, -3.5]
@@ -168,32 +174,32 @@ def test_another_pair_of_scores_is_compared_and_named() -> None:
 def test_facts_that_are_kept_know_each_pair() -> None:
     batch = hand_batch()
     batch = replace(batch, scores={"ref": batch.rollout_log_probs - 0.5})
-    facts = Facts(batch)
+    facts = BatchCache(batch)
     for pair in (("old", "rollout"), ("ref", "rollout"), ("old", "rollout")):
-        kept = trajectory_of(batch, 1, *pair, facts)["tokens"]["rank_in_batch"]
-        alone = trajectory_of(batch, 1, *pair)["tokens"]["rank_in_batch"]
+        kept = sample_payload(batch, 1, *pair, facts)["tokens"]["rank_in_batch"]
+        alone = sample_payload(batch, 1, *pair)["tokens"]["rank_in_batch"]
         assert kept.tolist() == alone.tolist()
 
 
 def test_a_sample_without_generated_tokens_is_one_gap() -> None:
-    found = trajectory_of(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]), 0)
+    found = sample_payload(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]), 0)
     assert found["rounds"] == []
     assert found["tokens"]["piece"] == []
     assert [(gap["start"], gap["stop"], gap["before"]) for gap in found["gaps"]] == [
         (0, 2, None)
     ]
-    assert packed(found)[0]["num_tokens"] == 0
+    assert serialize(found)[0]["num_tokens"] == 0
 
 
 def test_padding_is_no_observation() -> None:
     batch = hand_batch(lengths=torch.tensor([6, 6, 1]))
-    assert trajectory_of(batch, 2)["gaps"] == []
+    assert sample_payload(batch, 2)["gaps"] == []
 
 
 def test_entropy_is_there_where_the_batch_has_it() -> None:
-    assert "entropy" not in trajectory_of(hand_batch(), 0)["tokens"]
+    assert "entropy" not in sample_payload(hand_batch(), 0)["tokens"]
     batch = hand_batch(entropy=torch.arange(18.0).reshape(3, 6))
-    assert trajectory_of(batch, 0)["tokens"]["entropy"].tolist() == [0.0, 1.0, 3.0]
+    assert sample_payload(batch, 0)["tokens"]["entropy"].tolist() == [0.0, 1.0, 3.0]
 
 
 @pytest.mark.parametrize("sample", [-1, 3])
@@ -203,16 +209,16 @@ def test_a_sample_that_is_not_there_is_an_error(sample: int) -> None:
         r"0, as in `rounddiag.sample_frame\(batch\)`.$"
     )
     with pytest.raises(FrameError, match=message):
-        trajectory_of(hand_batch(), sample)
+        sample_payload(hand_batch(), sample)
 
 
 def test_hostile_text_reaches_the_page_as_it_is_and_as_valid_unicode() -> None:
     batch = worded([HOSTILE], between=HOSTILE, sample_ids=("\udc80<b>",))
-    found = trajectory_of(batch, 0)
+    found = sample_payload(batch, 0)
     assert found["tokens"]["piece"] == [
         "\ufffd" if text == "\ud83d" else text for text in HOSTILE
     ]
-    plain, _ = packed(found)
+    plain, _ = serialize(found)
     told = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     kept = [text for text in HOSTILE if text != "\ud83d"]
     shown = json.loads(told)
@@ -223,7 +229,7 @@ def test_hostile_text_reaches_the_page_as_it_is_and_as_valid_unicode() -> None:
 def test_the_screenshot_of_a_round_is_the_last_one_before_it() -> None:
     shots = (shot(round=0), shot(round=1), shot(round=1), shot(round=None))
     batch = worded([["click(4, 1)"], ["b"], ["click(2, 2)"]], images=(shots,))
-    rounds = trajectory_of(batch, 0)["rounds"]
+    rounds = sample_payload(batch, 0)["rounds"]
     assert [one["screenshot"] for one in rounds] == [0, 2, 2]
     assert [one["action"]["point"] for one in rounds] == [
         (0.5, 0.25),
@@ -237,7 +243,7 @@ def test_ranks_count_what_is_larger(cells: list[list[float]]) -> None:
     cells = [cell for cell in cells if cell]
     flat = [diff for cell in cells for diff in cell]
     batch = worded([["w"] * len(cell) for cell in cells], diffs=flat)
-    tokens = trajectory_of(batch, 0)["tokens"]
+    tokens = sample_payload(batch, 0)["tokens"]
 
     def ranks(diffs: list[float]) -> list[int]:
         return [
@@ -253,7 +259,7 @@ def test_ranks_count_what_is_larger(cells: list[list[float]]) -> None:
 
 def test_ranks_of_nothing_are_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int32)
-    assert ranks_in_runs(nothing, nothing).tolist() == []
+    assert ranks_in_rounds(nothing, nothing).tolist() == []
 
 
 @given(st.lists(st.floats(width=32), max_size=8))
@@ -265,8 +271,62 @@ def test_levels_are_the_classes_of_a_text(diffs: list[float]) -> None:
 
 
 def test_one_token_is_a_trajectory() -> None:
-    found = trajectory_of(padded([[1]], [[-0.5]], [[-1.0]]), 0)
+    found = sample_payload(padded([[1]], [[-0.5]], [[-1.0]]), 0)
     assert found["gaps"] == []
     assert len(found["rounds"]) == 1
     sizes = {len(values) for values in found["tokens"].values()}
     assert sizes == {1}
+
+
+PAD = "<|image_pad|>"
+
+
+def test_a_stretch_has_its_pieces_and_says_which_are_of_a_picture() -> None:
+    batch = worded([["a"]], between=["x", PAD, PAD, "y"], prompt=["p"], special=[PAD])
+    found = observed_tokens(batch, 0, -1, 4)
+    assert found["pieces"] == ["p", "x", PAD, PAD, "y"]
+    assert found["is_image"].tolist() == [0, 0, 1, 1, 0]
+    assert found["is_image"].dtype == "uint8"
+    inner = observed_tokens(batch, 0, 1, 2, BatchCache(batch))
+    assert (inner["pieces"], inner["is_image"].tolist()) == ([PAD], [1])
+
+
+def test_an_empty_stretch_is_nothing() -> None:
+    found = observed_tokens(worded([["a"]]), 0, 1, 1)
+    assert (found["pieces"], found["is_image"].tolist()) == ([], [])
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-2, 1), (0, 3), (1, 0), (9, 9)])
+def test_a_stretch_that_is_not_there_is_an_error(start: int, stop: int) -> None:
+    batch = worded([["a"]], prompt=["p"])
+    message = (
+        "`start, stop`: expected positions from -1 to 2, the lower one first; found"
+        f" {start}, {stop}. Positions count from the start of the response; in the"
+        " prompt they are negative."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        observed_tokens(batch, 0, start, stop)
+
+
+def test_an_observation_of_a_missing_sample_is_an_error() -> None:
+    with pytest.raises(FrameError, match=r"^`sample`: expected a sample from 0 to 0;"):
+        observed_tokens(worded([["a"]]), 1, 0, 1)
+
+
+def test_a_redacted_batch_shows_squares() -> None:
+    batch = worded([["a"]], between=[PAD, "x"], special=[PAD])
+    found = observed_tokens(replace(batch, meta={"redacted": True}), 0, 0, 2)
+    assert (found["pieces"], found["is_image"].tolist()) == (["□", "□"], [0, 0])
+
+
+def test_without_a_tokenizer_ids_stand_for_text() -> None:
+    batch = replace(worded([["a"]], between=["x", "y"]), tokenizer=None)
+    assert observed_tokens(batch, 0, 0, 2)["pieces"] == ["⟨0⟩", "⟨1⟩"]
+
+
+def test_hostile_text_is_valid_unicode_in_the_message() -> None:
+    batch = worded([["a"]], between=HOSTILE)
+    plain, _ = serialize(observed_tokens(batch, 0, 0, len(HOSTILE)))
+    told = json.loads(json.dumps(plain, ensure_ascii=False).encode())
+    assert told["pieces"][0] == "<script>alert(1)</script>"
+    assert told["pieces"][HOSTILE.index("\ud83d")] == "\ufffd"

@@ -13,12 +13,13 @@ import torch
 
 from rounddiag import Batch, explore, load
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.widgets.requests import Answers
+from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
     from rounddiag.widgets.explorer import Explorer
+
 
 HEALTHY, STALE = "sample_data/healthy.parquet", "sample_data/stale.parquet"
 # The hand batch has samples of 2, 2 and 1 rounds.
@@ -35,7 +36,7 @@ def turned() -> Batch:
 
 
 def asked(explorer: Explorer, name: str, **args: Any) -> Any:
-    return explorer._answers(name, args)
+    return explorer._requests(name, args)
 
 
 def worst(explorer: Explorer) -> dict[str, Any]:
@@ -78,11 +79,11 @@ def test_it_takes_one_batch_or_two(given: Any, num: int) -> None:
 
 def test_one_batch_is_not_compared() -> None:
     explorer = explore(named())
-    assert asked(explorer, "overview", theme="light")["compared"] is None
+    assert asked(explorer, "overview", theme="light")["pair"] is None
     for key, known, value in (("batch", [0], 1), ("heatmap", ["batch"], "difference")):
         message = (
             f"`{key}`: expected one of {known}; found {value!r}."
-            " Leave it out, or choose what the batch has."
+            " Leave it out, or choose a value that the batch has."
         )
         with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
             explorer.state = {key: value}
@@ -234,8 +235,8 @@ def test_words_say_which_samples_are_compared(
     before: Batch, after: Batch, words: str
 ) -> None:
     explorer = explore({"a": before, "b": after})
-    found = asked(explorer, "overview", theme="light")["compared"]
-    assert found == {"names": ("a", "b"), "words": words}
+    found = asked(explorer, "overview", theme="light")["pair"]
+    assert found == {"names": ("a", "b"), "description": words}
 
 
 def test_without_pairs_a_sentence_stands_where_the_difference_would() -> None:
@@ -311,7 +312,7 @@ def test_what_two_batches_cannot_be_divided_by_is_told(
 ) -> None:
     message = (
         f"`{key}`: expected one of {known}; found {value!r}."
-        " Leave it out, or choose what the batch has."
+        " Leave it out, or choose a value that the batch has."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         explore([named(), named()], **{key: value})
@@ -340,7 +341,7 @@ def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
 
 def test_every_choice_can_be_drawn() -> None:
     session = Session({"a": load(HEALTHY), "b": load(STALE)}, {})
-    answers = Answers(session, lambda: None)
+    answers = RequestHandler(session, lambda: None)
     for metric in ("abs_diff", "diff", "prob_diff", "k3"):
         for heatmap in ("batch", "difference"):
             for rounds in (None, [1, 2]):

@@ -1,4 +1,4 @@
-"""What the page asks, and what it is told."""
+"""Requests of the page, and the payload of each reply."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import pytest
 
 from rounddiag import explore
 from rounddiag.errors import FrameError
-from rounddiag.widgets.requests import Answers
+from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import packed
+from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch
 
 OVERVIEW = {
-    *("head", "compared", "options", "state", "figures", "note", "worst", "counts"),
+    *("head", "pair", "options", "state", "figures", "note", "worst", "counts"),
     *("num_tokens", "num_rounds"),
 }
 
 
 class Asked:
-    """Answers from the hand batch, and how often something was chosen."""
+    """RequestHandler from the hand batch, and how often something was chosen."""
 
     def __init__(self) -> None:
         self.num_choices = 0
         self.session = Session({"hand": hand_batch(sample_ids=("x", "y", "z"))}, {})
-        self.answers = Answers(self.session, self._choose)
+        self.requests = RequestHandler(self.session, self._choose)
 
     def _choose(self) -> None:
         self.num_choices += 1
 
     def __call__(self, name: str, **args: Any) -> Any:
-        return self.answers(name, args)
+        return self.requests(name, args)
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
         "num_nonfinite": 0,
         "num_tokens_beyond": 3,
         "num_samples_beyond": 3,
-        "why_none": "",
+        "empty_reason": "",
     }
     assert found["state"] == ask.session.state.as_dict()
     figure = json.loads(found["figures"]["rounds"])
     assert "Mismatch per round" in figure["layout"]["title"]["text"]
-    assert json.dumps(packed(found)[0])
+    assert json.dumps(serialize(found)[0])
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,11 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
 def test_where_there_is_no_token_all_parts_say_why(
     samples: list[int], state: dict[str, Any], why: str
 ) -> None:
-    answers = Answers(Session({"hand": hand_batch()[samples]}, state), lambda: None)
+    answers = RequestHandler(
+        Session({"hand": hand_batch()[samples]}, state), lambda: None
+    )
     found: Any = answers("overview", {"theme": "light"})
-    assert found["counts"]["why_none"] == why
+    assert found["counts"]["empty_reason"] == why
     assert why in json.loads(found["figures"]["heatmap"])["layout"]["title"]["text"]
 
 
@@ -117,13 +119,13 @@ def test_a_function_that_waits_is_called_and_may_fail() -> None:
     explorer.on_select(lambda _: 1 / 0)
     explorer.on_select(lambda one: seen.append(one.current))
     place = {"sample": 2, "round": 0, "token": 0}
-    answer = explorer._answer("select", {"changes": {"current": place}}, [])
+    answer = explorer._handle("select", {"changes": {"current": place}}, [])
     assert isinstance(answer, dict)
     assert seen == [place]
     assert repr(explorer.last_error) == "ZeroDivisionError('division by zero')"
     with pytest.raises(KeyError, match="nothing"):
-        explorer._answer("nothing", {}, [])
+        explorer._handle("nothing", {}, [])
     assert repr(explorer.last_error) == "KeyError('nothing')"
     explorer.close()
-    explorer._answer("select", {"changes": {"current": place}}, [])
+    explorer._handle("select", {"changes": {"current": place}}, [])
     assert seen == [place]

@@ -1,7 +1,8 @@
-"""Explorers in the cells of a notebook."""
+"""Explorers in the cells of a notebook, and the code that reopens one."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,7 @@ class Shell:
     def run(self, cell: str, run: str, *explorers: Explorer) -> None:
         self.parent = {"metadata": {"cellId": cell}, "header": {"msg_id": run}}
         for explorer in explorers:
-            cells.replace_in_cell(explorer)
+            cells.close_previous(explorer)
 
 
 class Counted:
@@ -43,7 +44,7 @@ class Counted:
 def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
     found = Shell()
     monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: found)
-    monkeypatch.setattr(cells, "_shown", {})
+    monkeypatch.setattr(cells, "_displayed", {})
     return found
 
 
@@ -60,7 +61,7 @@ def test_a_cell_that_runs_again_closes_what_it_showed(shell: Shell) -> None:
 
 def test_what_is_shown_is_not_kept_alive(shell: Shell) -> None:
     shell.run("a", "1", Counted())  # type: ignore[arg-type]
-    ((_, explorers),) = cells._shown.values()
+    ((_, explorers),) = cells._displayed.values()
     assert len(explorers) == 0
 
 
@@ -68,11 +69,38 @@ def test_what_is_shown_is_not_kept_alive(shell: Shell) -> None:
 def test_without_cells_nothing_is_closed() -> None:
     first = Counted()
     for _ in range(2):
-        cells.replace_in_cell(first)  # type: ignore[arg-type]
-    assert (first.num_closed, cells._shown) == (0, {})
+        cells.close_previous(first)  # type: ignore[arg-type]
+    assert (first.num_closed, cells._displayed) == (0, {})
 
 
 def test_an_explorer_outside_a_notebook_can_be_closed() -> None:
     with explore(hand_batch()) as explorer:
-        cells.replace_in_cell(explorer)
+        cells.close_previous(explorer)
     explorer.close()
+
+
+FILE = Path("sample_data/image_window.parquet")
+
+
+def test_code_that_is_run_shows_the_same() -> None:
+    first = explore(FILE, metric="k3", threshold=0.25)
+    first.state = {
+        "filter": {"text": 'it\'s "<b>"\n\u202e', "rounds": [0, 2]},
+        "cells": {"samples": [1, 2], "rounds": [0, 1]},
+        "layers": {"quantiles": True},
+    }
+    *lines, call = first.to_code().split("\n")
+    names: dict[str, object] = {}
+    exec("\n".join([*lines, f"found = {call}"]), names)  # noqa: S102 it is to be run
+    found = names["found"]
+    assert isinstance(found, type(first))
+    assert found.state == first.state
+    assert found.batch.meta["source"] == first.batch.meta["source"]
+
+
+def test_a_batch_that_was_no_file_is_called_so() -> None:
+    explorer = explore(hand_batch())
+    assert explorer.to_code() == (
+        "import rounddiag as rd\n\n"
+        "rd.explore(batch, current={'sample': 0, 'round': 0, 'token': 0})"
+    )

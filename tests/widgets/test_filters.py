@@ -9,17 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rounddiag import Batch, token_frame
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
-from rounddiag.widgets.filters import kept_tokens
+from rounddiag.widgets.filters import kept_tokens, match_spans, tokens_matching
 from rounddiag.widgets.state import Filter
 from tests.batches import hand_batch
 from tests.widgets.samples import worded
 
-ADVICE = "Leave it out of the filter, or choose another."
-OTHERWISE = "Write it otherwise, or look for the plain text."
+ADVICE = "Remove it from the filter, or choose another value."
+RE2 = (
+    "`text`: expected a regular expression in the syntax of RE2, which has neither"
+    " lookaround nor backreferences; found {}. Rewrite it, or search for the literal"
+    " text."
+)
 
 
 def batch_of_three(**others: Any) -> Batch:
@@ -132,11 +138,11 @@ def test_a_role_keeps_its_tokens() -> None:
         ),
         (
             Filter(group=3),  # type: ignore[arg-type]
-            f"`group`: expected a text; found 3. {ADVICE}",
+            f"`group`: expected a string; found 3. {ADVICE}",
         ),
         (
             Filter(sample="1"),  # type: ignore[arg-type]
-            f"`sample`: expected a number of a sample; found '1'. {ADVICE}",
+            f"`sample`: expected the number of a sample; found '1'. {ADVICE}",
         ),
         (
             Filter(sample=3),
@@ -160,13 +166,19 @@ def test_a_role_keeps_its_tokens() -> None:
         ),
         (
             Filter(text="a(", is_regex=True),
-            "`text`: expected a regular expression of Python's `re`; found 'a('"
-            f" (missing ), unterminated subpattern at position 1). {OTHERWISE}",
+            RE2.format("'a(' (missing ): a()"),
         ),
         (
-            Filter(text="a" * 1001, is_regex=True),
-            f"`text`: expected at most 1,000 characters; found {'a' * 1001!r:.80}"
-            f" (1,001 of them). {OTHERWISE}",
+            Filter(text="a(?=b)", is_regex=True),
+            RE2.format("'a(?=b)' (invalid perl operator: (?=)"),
+        ),
+        (
+            Filter(text=r"(a)\1", is_regex=True),
+            RE2.format(r"'(a)\\1' (invalid escape sequence: \1)"),
+        ),
+        (
+            Filter(text="a{2000}", is_regex=True),
+            RE2.format("'a{2000}' (invalid repetition size: {2000})"),
         ),
     ],
 )
@@ -202,17 +214,11 @@ def test_a_batch_without_what_is_asked_for_is_told(keep: Filter, message: str) -
         kept_tokens(hand_batch(), keep)
 
 
-def test_an_expression_that_never_ends_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rounddiag.widgets.filters._SECONDS", 0.5)
-    batch = worded([["a" * 40]])
-    message = (
-        "`text`: expected a regular expression that is done within 0.5 seconds; found"
-        f" '(a+)+b' (it is not). {OTHERWISE}"
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        kept_tokens(batch, Filter(text="(a+)+b", is_regex=True))
+def test_an_expression_that_would_backtrack_for_ever_is_matched() -> None:
+    batch = worded([["a" * 40, "b" * 2]])
+    kept = kept_tokens(batch, Filter(text="(a+)+b", is_regex=True))
+    assert kept["token"].tolist() == [0, 1]
+    assert len(kept_tokens(batch, Filter(text="(a+)+c", is_regex=True))) == 0
     assert len(kept_tokens(batch, Filter(text="(a+)+b"))) == 0
 
 
@@ -226,3 +232,63 @@ def test_samples_keep_their_numbers_and_types() -> None:
     found = kept_tokens(batch_of_three(), Filter(group="a"))
     assert np.unique(found["sample"]).tolist() == [0, 2]
     assert found["sample"].dtype == "int32"
+
+
+PIECES = st.lists(st.text("ab", max_size=3), min_size=1, max_size=5)
+
+
+@given(st.lists(PIECES, max_size=4), st.text("ab", min_size=1, max_size=3))
+def test_tokens_that_share_a_character_with_a_match_are_found(
+    rounds: list[list[str]], text: str
+) -> None:
+    # Of a character that several tokens make the first one has the text.
+    rounds = [["a", *pieces] for pieces in rounds]
+    expected = []
+    for pieces in rounds:
+        joined = "".join(pieces)
+        inside = {i for m in re.finditer(text, joined) for i in range(*m.span())}
+        at, is_found = 0, False
+        for piece in pieces:
+            if piece:
+                is_found = not inside.isdisjoint(range(at, at + len(piece)))
+            expected.append(is_found)
+            at += len(piece)
+    sizes = [len(pieces) for pieces in rounds]
+    starts = np.cumsum([0, *sizes])[:-1].astype(np.int64)
+    flat = [piece for pieces in rounds for piece in pieces]
+    assert tokens_matching(text, flat, starts).tolist() == expected
+
+
+PATTERNS = [
+    "a",
+    "b+",
+    "a|bb",
+    "(ab)+?",
+    "a*",
+    "^a",
+    "b$",
+    "[^a]",
+    "a.b",
+    "(?i)B",
+    "🙂?a",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(st.lists(st.text("ab🙂\n\U000f0000", max_size=6), max_size=4))
+def test_spans_are_those_of_a_loop_over_the_texts(
+    pattern: str, texts: list[str]
+) -> None:
+    texts = [text.rstrip("\n") for text in texts]  # where `$` of Python differs
+    expected, first = [], 0
+    for text in texts:
+        spans = [match.span() for match in re.finditer(pattern, text)]
+        expected += [[first + i, first + j] for i, j in spans if i < j]
+        first += len(text)
+    assert match_spans(pattern, texts).tolist() == expected
+
+
+def test_an_expression_sees_each_round_alone() -> None:
+    starts = np.array([0, 2])
+    found = tokens_matching("^a$", ["a", "b", "a"], starts, is_regex=True)
+    assert found.tolist() == [False, False, True]

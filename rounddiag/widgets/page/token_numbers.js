@@ -1,4 +1,4 @@
-// Everything that is known of one token.
+// All numbers of one token.
 
 function focusPanel() {
   const node = element("section", {
@@ -13,7 +13,7 @@ function focusPanel() {
       node,
       ...(isThere
         ? tokenFacts(trajectory, index)
-        : [sentence("No token is chosen: click one in the text.")]),
+        : [sentence("No token selected. Click one in the text.")]),
     );
   }
 
@@ -45,14 +45,14 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
     ],
     ["round", `${of("round")}, token ${index - round.first}`, "both from 0"],
     ["position", of("position").toLocaleString("en-US"), "in the response, from 0"],
-    ["token id", String(of("token_id") ?? "left out of the file"), ""],
-    ["role", tokens.role ? of("role") : "not known", "what the token is for"],
+    ["token id", String(of("token_id") ?? "not in the file"), ""],
+    ["role", tokens.role ? of("role") : "not known", "role of the token in the output"],
   ];
   return [
     element(
       "div",
       { class: `rdx-focus-piece ${levelClass(of("level") === NOT_FINITE ? 0 : of("level"))}` },
-      of("piece") ? visibleNodes(of("piece")) : "part of the character before",
+      of("piece") ? visibleNodes(of("piece")) : "part of the previous character",
     ),
     probabilityTable([
       [a, of("a")],
@@ -63,7 +63,7 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
 }
 
 function tokenRanks(inRound, numTokens, inBatch) {
-  if (!inRound) return "none, as it is not finite";
+  if (!inRound) return "not ranked: not finite";
   return `${inRound.toLocaleString("en-US")} of ${numTokens.toLocaleString("en-US")} in its round, ${inBatch.toLocaleString("en-US")} in the batch`;
 }
 
@@ -76,7 +76,7 @@ function tokenFact([name, value, title]) {
   );
 }
 
-// One under the other, so that numbers and bars can be compared.
+// In columns, so that numbers and bars can be compared.
 function probabilityTable(scores) {
   const names = ["", "log-prob", "probability", ""];
   const head = element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)));

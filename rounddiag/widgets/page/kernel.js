@@ -1,0 +1,173 @@
+// Requests to Python and their replies; arrays travel as binary buffers.
+const ARRAYS = {
+  float32: Float32Array,
+  int32: Int32Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  bytes: Uint8Array,
+};
+
+function deserialize(value, buffers) {
+  if (Array.isArray(value)) return value.map((one) => deserialize(one, buffers));
+  if (value === null || typeof value !== "object") return value;
+  if ("$" in value) {
+    const view = buffers[value.$];
+    const start = view.byteOffset ?? 0;
+    const bytes = (view.buffer ?? view).slice(start, start + view.byteLength);
+    return new ARRAYS[value.dtype](bytes);
+  }
+  const entries = Object.entries(value);
+  return Object.fromEntries(entries.map(([key, one]) => [key, deserialize(one, buffers)]));
+}
+
+// The kernel is gone, so a request gets no reply.
+class NoKernel extends Error {}
+
+const PATIENCE = 5000;
+
+function connectKernel(model, { onNotify, onError, onStatus }) {
+  const waiting = new Map();
+  const newest = new Map();
+  // Pages of one kernel receive each other's replies: ids must not collide.
+  let next = Math.floor(Math.random() * 2 ** 30);
+  let [timer, isClosed] = [0, false];
+
+  // Status: "busy" without a reply for a while, "gone" without a kernel, else null.
+  function watch() {
+    timer ||= setTimeout(() => onStatus("busy"), PATIENCE);
+  }
+
+  function markAlive() {
+    clearTimeout(timer);
+    timer = 0;
+    onStatus(null);
+    if (waiting.size) watch();
+  }
+
+  function disconnect() {
+    clearTimeout(timer);
+    for (const { reject } of waiting.values()) reject(new NoKernel());
+    waiting.clear();
+    if (!isClosed) onStatus("gone");
+  }
+
+  function onMessage(message, buffers) {
+    const pending = waiting.get(message.id);
+    waiting.delete(message.id);
+    markAlive();
+    if (message.kind === "notify") return onNotify(deserialize(message, buffers));
+    if (message.kind !== "reply" || !pending) return undefined;
+    if (!message.error) return pending.resolve(deserialize(message.result, buffers));
+    onError(message.error, pending.name);
+    return pending.reject(Object.assign(new Error(message.error.message), message.error));
+  }
+
+  function request(name, args = {}, buffers = []) {
+    const id = (next += 1);
+    return new Promise((resolve, reject) => {
+      waiting.set(id, { resolve, reject, name });
+      if (isClosed) return disconnect();
+      watch();
+      try {
+        model.send({ kind: "request", id, name, args }, undefined, buffers);
+      } catch {
+        disconnect(); // notebooks refuse to send to a kernel that was shut down
+      }
+    });
+  }
+
+  // Resolve to undefined if a newer request of the same channel was sent meanwhile.
+  async function latest(channel, reply) {
+    const ticket = Symbol(channel);
+    newest.set(channel, ticket);
+    const result = await reply;
+    return newest.get(channel) === ticket ? result : undefined;
+  }
+
+  model.on("msg:custom", onMessage);
+  model.on("comm_live_update", disconnect); // its kernel was started anew
+  return {
+    request,
+    latest,
+    close: () => {
+      isClosed = true;
+      model.off("msg:custom", onMessage);
+      model.off("comm_live_update", disconnect);
+      disconnect();
+    },
+  };
+}
+
+// plotly.js: loaded once a page, by the first explorer, from the kernel's own package.
+const LIBRARY = Symbol.for("rounddiag.plotly");
+const OTHERS_PATIENCE = 10_000;
+
+// Wait for another explorer that is loading it, unless its kernel does not respond.
+async function plotlyFrom(request) {
+  const known = globalThis[LIBRARY];
+  const late = () => new Promise((done) => setTimeout(done, OTHERS_PATIENCE));
+  const found = known && (await Promise.race([known, late()]).catch(ignore));
+  if (!found && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loaded(request);
+  return found ?? globalThis[LIBRARY];
+}
+
+async function loaded(request) {
+  const { code } = await request("plotly");
+  const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+  // With a global `define`, which JupyterLab may have, it would register as a module.
+  const { define } = globalThis;
+  globalThis.define = undefined;
+  try {
+    await new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      Object.assign(script, { src: address, onload: resolve, onerror: reject });
+      document.head.append(script);
+    });
+  } finally {
+    globalThis.define = define;
+    URL.revokeObjectURL(address);
+  }
+  return globalThis.Plotly;
+}
+
+// A cache of what was requested of samples.
+const MAX_CACHED = 80;
+const SHOTS_AT_ONCE = 3;
+
+function sampleStore(request) {
+  const cache = new Map();
+
+  function cached(name, args, key) {
+    const known = cache.get(key) ?? request(name, args);
+    cache.delete(key); // the one used last is thrown away last
+    cache.set(key, known);
+    known.catch(() => cache.delete(key));
+    if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
+    return known;
+  }
+
+  return {
+    trajectory: (sample, { batch, a, b }) =>
+      cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
+    figure: ({ batch, sample }, { a, b }, theme) =>
+      cached("trajectory_figure", { batch, sample, theme }, `figure ${batch} ${sample} ${a} ${b} ${theme}`),
+    thumbnails: ({ batch, sample }, indices) =>
+      cached("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
+    image: ({ batch, sample }, index) =>
+      cached("image", { batch, sample, index }, `image ${batch} ${sample} ${index}`),
+    observation: ({ batch, sample }, start, stop) =>
+      cached("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
+  };
+}
+
+// The screenshots of a sample in groups to be requested, the nearest to a round first.
+function shotGroups({ rounds }, round) {
+  const now = rounds.find((one) => one.round === round)?.screenshot ?? 0;
+  const num = Math.max(-1, ...rounds.map(({ screenshot }) => screenshot ?? -1)) + 1;
+  const indices = Array.from({ length: num }, (_, index) => index);
+  const groups = indices.filter((index) => index % SHOTS_AT_ONCE === 0);
+  const distance = (first) => Math.abs(first + SHOTS_AT_ONCE / 2 - 0.5 - now);
+  return groups
+    .sort((one, other) => distance(one) - distance(other))
+    .map((first) => indices.slice(first, first + SHOTS_AT_ONCE));
+}

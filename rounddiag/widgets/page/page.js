@@ -1,0 +1,419 @@
+// A picture of the page, which the notebook keeps for when there is no kernel.
+// Long enough not to interfere while someone steps through samples.
+const SNAPSHOT_DELAY = 3000;
+const MOST_BYTES = 100_000;
+const [HALF, GAP, LINE] = [590, 16, 20];
+
+function snapshots(page) {
+  let [timer, isClosed] = [0, false];
+
+  async function send() {
+    if (isClosed || !page.node.isConnected) return;
+    const data = await (await snapshotOf(page)).arrayBuffer();
+    if (!isClosed) await page.kernel.request("snapshot", {}, [data]);
+  }
+
+  return {
+    later: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => send().catch(ignore), SNAPSHOT_DELAY);
+    },
+    close: () => {
+      isClosed = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+// Two columns, as on the page: the overview, and the current sample.
+async function snapshotOf({ overview, sample, node }) {
+  const left = await Promise.all(overview.figures.map((view) => figurePicture(view)));
+  const right = await Promise.all([figurePicture(sample.figure)]);
+  const height = (column) => column.reduce((sum, one) => sum + one.height + GAP, 2 * LINE);
+  const canvas = document.createElement("canvas");
+  canvas.width = 2 * HALF + GAP;
+  canvas.height = Math.max(height(left), height(right));
+  const pen = canvas.getContext("2d");
+  const look = getComputedStyle(node);
+  pen.fillStyle = look.getPropertyValue("--paper");
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  pen.fillStyle = look.getPropertyValue("--text");
+  pen.font = `600 13px ${look.getPropertyValue("--font")}`;
+  const name = [...node.querySelectorAll(".rdx-name > *")].map((one) => one.textContent);
+  pen.fillText(name.filter(Boolean).join(" · "), 14, LINE, HALF - 28);
+  pen.fillText(sample.title(), HALF + GAP + 14, LINE, HALF - 28);
+  stack(pen, left, 0);
+  stack(pen, right, HALF + GAP);
+  return smallJpeg(canvas);
+}
+
+// The best quality that fits the size by which a saved notebook may grow.
+async function smallJpeg(canvas) {
+  let data = null;
+  for (const quality of [0.8, 0.6, 0.4, 0.2]) {
+    data = await new Promise((done) => canvas.toBlob(done, "image/jpeg", quality));
+    if (data.size <= MOST_BYTES) break;
+  }
+  return data;
+}
+
+function stack(pen, pictures, x) {
+  let y = LINE + GAP;
+  for (const picture of pictures) {
+    pen.drawImage(picture, x, y);
+    y += picture.height + GAP;
+  }
+}
+
+async function figurePicture(view) {
+  const picture = new Image();
+  picture.src = await view.picture({ width: HALF, height: view.height(), scale: 1 });
+  await picture.decode();
+  return picture;
+}
+
+// Keys, which work while the explorer has the focus.
+const KEYS = [
+  ["j", "k", "next and previous sample, in heatmap order"],
+  ["n", "p", "next and previous round"],
+  ["→", "←", "next and previous token"],
+  ["w", null, "next row of the open list"],
+  ["g", "G", "first and last sample"],
+  ["/", null, "search the text; Enter for the next hit"],
+  ["f", null, "large screenshot"],
+  ["t", null, "table of the selection"],
+  ["?", null, "these keys"],
+  ["Esc", null, "close the open dialog, else clear the selection"],
+];
+
+function keyHelp() {
+  const rows = KEYS.map(([one, other, what]) =>
+    element(
+      "tr",
+      {},
+      element("td", {}, element("kbd", {}, one), other && [" ", element("kbd", {}, other)]),
+      element("td", {}, what),
+    ),
+  );
+  return element("table", { class: "rdx-keys" }, ...rows);
+}
+
+// Keys must not reach the notebook, which has shortcuts of its own.
+function listenToKeys(node, actionOf) {
+  node.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    const isTyping = event.target.matches("input, select, textarea");
+    const isModified = event.ctrlKey || event.metaKey || event.altKey;
+    if (isModified || (isTyping && event.key !== "Escape")) return;
+    const action = actionOf(event.key);
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+// The action of each key.
+function keyActions(page) {
+  const trajectory = () => page.sample.trajectory();
+  const current = () => page.state.current;
+
+  function step(samples) {
+    const at = samples.indexOf(current().sample);
+    return (by) => goToSample(samples[Math.min(Math.max(at + by, 0), samples.length - 1)]);
+  }
+
+  function goToSample(sample) {
+    if (sample !== undefined) page.goTo({ sample, round: current().round });
+  }
+
+  function goToRound(by) {
+    const { rounds } = trajectory() ?? { rounds: [] };
+    const at = rounds.findIndex((one) => one.round === current().round) + by;
+    if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
+  }
+
+  function goToToken(by) {
+    if (!trajectory()?.num_tokens) return;
+    const index = indexOf(trajectory(), current()) + by;
+    if (index < 0 || index >= trajectory().num_tokens) return;
+    const [round, token] = placeAt(trajectory(), index);
+    page.goTo({ sample: current().sample, round, token });
+  }
+
+  function leave() {
+    const { screens } = page.sample;
+    if (screens.isLarge()) return screens.large(false);
+    if (page.sheet.hide()) return undefined;
+    page.banner.hide();
+    if (page.state.filter.rounds) page.set({ filter: { rounds: null } });
+    if (page.state.cells) page.select({ cells: null });
+    return undefined;
+  }
+
+  return {
+    j: () => step(page.overview.samples())(1),
+    k: () => step(page.overview.samples())(-1),
+    n: () => goToRound(1),
+    p: () => goToRound(-1),
+    ArrowRight: () => goToToken(1),
+    ArrowLeft: () => goToToken(-1),
+    w: () => page.worst.next(),
+    g: () => goToSample(page.overview.samples()[0]),
+    G: () => goToSample(page.overview.samples().at(-1)),
+    "/": () => page.sample.find.focus(),
+    f: () => page.sample.screens.large(true),
+    t: () => showTable(page),
+    "?": () => page.sheet.show("Keys", keyHelp()),
+    Escape: leave,
+  };
+}
+
+async function showTable(page) {
+  const result = await page.kernel.request("table").catch(ignore);
+  if (!result) return;
+  const { columns, rows, num_tokens: size } = result;
+  const shown = rows.length < size ? `the ${rows.length} worst of ` : "";
+  const head = sentence(`${shown}${counted(size, "selected token")}: explorer.selection in Python`);
+  page.sheet.show("Selection", head, tableOf(columns, rows));
+}
+
+// The explorer: it connects the panes, and keeps the state in step with Python.
+const SELECT_DELAY = 60;
+
+class ExplorerPage {
+  constructor(model) {
+    this.banner = errorBanner();
+    this.kernelNote = kernelNote();
+    this.kernel = connectKernel(model, {
+      onNotify: (notification) => this.onNotify(notification),
+      onError: (error, name) => this.showRequestError(error, name),
+      onStatus: this.kernelNote.show,
+    });
+    this.store = sampleStore(this.kernel.request);
+    this.theme = pageTheme(() => this.open());
+    this.library = () => plotlyFrom(this.kernel.request);
+    const { library } = this;
+    this.controls = controlBar({
+      onSet: (changes) => this.set(changes),
+      onThreshold: (threshold) => this.sample.setThreshold(threshold),
+    });
+    this.overview = overviewPane({
+      library,
+      onCell: (samples, round) => this.goToCell(samples, round),
+      onBox: (cells) => this.select({ cells }),
+      onRounds: (rounds) => this.set({ filter: { rounds } }),
+      onSet: (changes) => this.set(changes),
+    });
+    this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
+    this.worst = worstList({ onJump: (place) => this.goTo(place) });
+    this.sheet = sheet();
+    this.selectionLine = element("output", { class: "rdx-chosen" });
+    this.snapshot = snapshots(this);
+    this.node = this.layout();
+    const actions = keyActions(this);
+    listenToKeys(this.node, (key) => this.state && actions[key]);
+  }
+
+  layout() {
+    const { overview, selectionLine, worst, sample, banner, kernelNote: note, controls, sheet: over } = this;
+    const left = element("div", { class: "rdx-left" }, overview.node, selectionLine, worst.node);
+    return element(
+      "div",
+      {
+        class: "rdx",
+        tabindex: 0,
+        "aria-label": "rounddiag explorer",
+        "data-lm-suppress-shortcuts": "true",
+        "data-theme": this.theme.now(),
+        "data-waiting": true, // until there is something to show
+      },
+      banner.node,
+      note.node,
+      controls.node,
+      element("div", { class: "rdx-main" }, left, sample.node),
+      over.node,
+    );
+  }
+
+  // Python changed the state, or a callback failed.
+  onNotify({ name, error }) {
+    if (name === "failed") this.banner.show(error);
+    else this.open();
+  }
+
+  // Show an error of Python at the field it is about, else in the banner.
+  showRequestError(error, name) {
+    if (name !== "set" || !this.controls.showError(error)) this.banner.show(error);
+  }
+
+  // Show an error of the page; errors of Python are shown when they arrive.
+  showPageError(error) {
+    if (error.type || error instanceof NoKernel) return;
+    this.banner.show({ type: error.name, message: error.message });
+  }
+
+  // Request everything: at first, after a change in Python, for another theme.
+  open() {
+    this.library().catch((error) => this.showPageError(error)); // read while Python draws
+    return this.show("overview", {});
+  }
+
+  set(changes) {
+    this.banner.hide();
+    this.flush();
+    return this.show("set", { changes });
+  }
+
+  // The theme changes with the reply, so that all colours change together.
+  async show(name, args) {
+    const theme = this.theme.now();
+    const reply = this.kernel.request(name, { ...args, theme });
+    const result = await this.kernel.latest("overview", reply).catch(ignore);
+    if (!result) return;
+    this.node.dataset.theme = theme;
+    delete this.node.dataset.waiting;
+    this.state = result.state;
+    this.controls.show(result.head, result.options, result.state, result.counts, result.pair);
+    this.worst.show(result.worst, result.counts.empty_reason);
+    this.selection = result;
+    this.sample.setThreshold(result.state.threshold);
+    const isEmpty = !result.head.num_samples;
+    this.sample.node.hidden = isEmpty;
+    const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
+    await Promise.all(drawing).catch((error) => this.showPageError(error));
+    this.snapshot.later();
+  }
+
+  // Go to another token; Python is informed after a pause.
+  async goTo(place, { isKnown = false } = {}) {
+    const { state } = this;
+    this.selectionLine.textContent = selectionText(this.selection);
+    const trajectory = await this.kernel.latest("sample", this.store.trajectory(place.sample, state)).catch(ignore);
+    if (!trajectory) return;
+    // Python draws the figure while the page builds the text.
+    this.store.figure(trajectory, state, this.theme.now()).catch(ignore);
+    const current = completePlace(trajectory, place);
+    this.state = { ...this.state, current };
+    this.overview.mark(this.state);
+    if (this.sample.trajectory() === trajectory) this.sample.mark(current);
+    else this.sample.show(trajectory, current, state.threshold);
+    if (!isKnown) this.selectLater({ current });
+    const drawing = [this.showShots(trajectory), this.showFigure(trajectory)];
+    await Promise.all(drawing).catch((error) => this.showPageError(error));
+    this.prefetch(place.sample);
+    this.snapshot.later();
+  }
+
+  // A few at a time, those near the current round first.
+  async showShots(trajectory) {
+    const shots = [];
+    for (const group of shotGroups(trajectory, this.state.current.round)) {
+      const reply = this.store.thumbnails(trajectory, group);
+      const result = await this.kernel.latest("shots", reply).catch(ignore);
+      if (!result || this.sample.trajectory() !== trajectory) return;
+      shots.push(...result.shots);
+      this.sample.showShots([...shots]);
+    }
+  }
+
+  async showFigure(trajectory) {
+    const reply = this.store.figure(trajectory, this.state, this.theme.now());
+    const result = await this.kernel.latest("figure", reply).catch(() => null);
+    if (result === undefined) return; // there is a newer one
+    if (result && result !== this.drawn) await this.sample.showFigure(result.figure);
+    this.drawn = result ?? this.drawn;
+    this.sample.figure.still();
+  }
+
+  // A cell of one sample is a place; of several samples, Python finds the worst token.
+  async goToCell(samples, round) {
+    if (samples.length > 1) return this.select({ cells: { samples, rounds: [round, round] } });
+    const [sample] = samples;
+    const reply = this.store.trajectory(sample, this.state);
+    const trajectory = await this.kernel.latest("sample", reply).catch(ignore);
+    if (!trajectory) return undefined;
+    if (trajectory.rounds.some((one) => one.round === round)) return this.goTo({ sample, round });
+    return void (this.selectionLine.textContent = `sample ${sample} has no round ${round}`);
+  }
+
+  async select(changes) {
+    this.banner.hide();
+    this.flush();
+    const result = await this.kernel.latest("choice", this.kernel.request("select", { changes })).catch(ignore);
+    if (!result) return;
+    this.state = result.state;
+    this.selection = result;
+    await this.goTo(result.state.current, { isKnown: true });
+  }
+
+  selectLater(changes) {
+    this.banner.hide();
+    clearTimeout(this.flushTimer);
+    this.pending = changes;
+    this.flushTimer = setTimeout(() => this.flush(), SELECT_DELAY);
+  }
+
+  // Send a delayed selection before any other request.
+  flush() {
+    clearTimeout(this.flushTimer);
+    const changes = this.pending;
+    this.pending = null;
+    // If Python refuses, show the state that Python has.
+    if (changes) this.kernel.request("select", { changes }).catch(({ type }) => type && this.open());
+  }
+
+  // Load the next samples in advance.
+  prefetch(sample) {
+    const samples = this.overview.samples();
+    const at = samples.indexOf(sample);
+    clearTimeout(this.prefetchTimer);
+    this.prefetchTimer = setTimeout(() => {
+      for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
+        this.store.trajectory(near, this.state).then((result) => this.prefetchShots(result)).catch(ignore);
+      }
+    }, 250);
+  }
+
+  prefetchShots(trajectory) {
+    const [first] = shotGroups(trajectory, this.state.current.round);
+    return first && this.store.thumbnails(trajectory, first);
+  }
+
+  close() {
+    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot]) part.close();
+    clearTimeout(this.flushTimer);
+    clearTimeout(this.prefetchTimer);
+    this.node.remove();
+  }
+}
+
+// Complete a place: by default the worst round, and the worst token in it. The last
+// round if the sample is shorter.
+function completePlace(trajectory, { sample, round, token }) {
+  const { rounds } = trajectory;
+  const size = (one) => one.mean_abs_diff ?? -1;
+  const worst = rounds.reduce((most, one) => (size(one) > size(most) ? one : most), rounds[0]);
+  const asked = rounds.find((one) => one.round === round) ?? rounds.at(-1);
+  const result = (round === undefined ? worst : asked)?.round ?? 0;
+  return { sample, round: result, token: token ?? worstToken(trajectory, result) };
+}
+
+// For errors that are shown elsewhere.
+function ignore() {
+  return undefined;
+}
+
+function selectionText({ state, num_rounds: rounds, num_tokens: tokens }) {
+  if (!state.cells) return "";
+  if (!tokens) return `nothing selected: ${keepsAll(state.filter) ? "these samples have no such rounds" : "the filter keeps no token of these cells"}`;
+  return `selected: ${counted(rounds, "round")}, ${counted(tokens, "token")} · explorer.selection`;
+}
+
+function render({ model, el }) {
+  const page = new ExplorerPage(model);
+  el.append(page.node);
+  page.open();
+  return () => page.close();
+}
+
+export default { render };

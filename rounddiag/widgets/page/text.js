@@ -1,0 +1,433 @@
+// Search in the text of a sample; a match may span several tokens.
+
+/** Matches in the text of each round, as tokens from `first` to before `stop`; throws a
+ * SyntaxError for an invalid regular expression. */
+function hitsOf({ tokens, rounds }, text, isRegex) {
+  const source = isRegex ? text : text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+  const pattern = new RegExp(source, "gi");
+  return rounds.flatMap(({ first, num_tokens: size }) => {
+    const pieces = tokens.piece.slice(first, first + size);
+    const matches = [...pieces.join("").matchAll(pattern)].filter((match) => match[0]);
+    return tokensOf(matches, pieces, first);
+  });
+}
+
+// Matches and tokens are both in order: one pass over both.
+function tokensOf(matches, pieces, first) {
+  let [token, end] = [0, pieces[0]?.length ?? 0];
+  const tokenAt = (place) => {
+    while (end <= place) end += pieces[(token += 1)].length;
+    return first + token;
+  };
+  return matches.map(({ index, 0: words }) => ({
+    first: tokenAt(index),
+    stop: tokenAt(index + words.length - 1) + 1,
+  }));
+}
+
+/** The matches of a search, highlighted in the text. */
+function hitMarks(spansOf) {
+  let hits = [];
+
+  function mark(isHit) {
+    for (const { first, stop } of hits) {
+      for (const span of spansOf(first, stop)) span.classList.toggle("rdx-hit", isHit);
+    }
+  }
+
+  function search(trajectory, text, isRegex) {
+    mark(false);
+    hits = [];
+    hits = hitsOf(trajectory, text, isRegex);
+    mark(true);
+    return hits.length;
+  }
+
+  // The first token of the next match, forwards or backwards, wrapping around.
+  function next(index, step = 1) {
+    const firsts = hits.map(({ first }) => first);
+    if (step > 0) return firsts.find((first) => first > index) ?? firsts[0];
+    return firsts.findLast((first) => first < index) ?? firsts.at(-1);
+  }
+
+  return { search, next, forget: () => (hits = []) };
+}
+
+// Tokens as spans, in chunks that are laid out only when visible.
+
+const NOT_FINITE = 127; // the level of a diff that is not
+const CHUNK = 200; // tokens; a chunk ends with a line where it can
+const LONGEST_CHUNK = 800;
+const spanClasses = [];
+
+/** The spans of some tokens, in chunks. */
+function tokenChunks(tokens, first, stop, threshold) {
+  const chunks = [];
+  for (let start = first; start < stop; start = chunks.at(-1).stop) {
+    const end = chunkEnd(tokens.piece, start, stop);
+    const spans = document.createDocumentFragment();
+    for (let index = start; index < end; index += 1)
+      spans.append(tokenSpan(tokens, index, threshold));
+    const node = element("div", { class: "rdx-chunk", "data-first": start }, spans);
+    node.style.containIntrinsicBlockSize = `auto ${22 * Math.ceil((end - start) / 12)}px`;
+    chunks.push({ first: start, stop: end, node });
+  }
+  return chunks;
+}
+
+function chunkEnd(pieces, start, stop) {
+  const longest = Math.min(stop, start + LONGEST_CHUNK);
+  for (let index = start + CHUNK; index < longest; index += 1) {
+    if (pieces[index - 1].endsWith("\n")) return index;
+  }
+  return longest;
+}
+
+function tokenSpan(tokens, index, threshold) {
+  const span = document.createElement("span");
+  const name = classOfToken(tokens, index, threshold);
+  if (name) span.className = name;
+  const parts = visibleParts(tokens.piece[index]);
+  if (parts.length === 1 && !parts[0].sign) span.textContent = parts[0];
+  else span.append(...nodesOfParts(parts));
+  return span;
+}
+
+function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, threshold) {
+  const [over, under] = [surprise(a[index]), surprise(b[index])];
+  const isBeyond = Math.abs(diff[index]) > threshold;
+  const strength = level[index] === NOT_FINITE ? 9 : level[index];
+  const key = ((((strength + 8) * 9 + over) * 9 + under) * 2 + isSpecial[index]) * 2 + isBeyond;
+  return (spanClasses[key] ??= [
+    strength === 9 ? "rdx-x" : levelClass(strength),
+    over ? `rdx-over${over}` : "",
+    under ? `rdx-under${under}` : "",
+    isSpecial[index] ? "rdx-special" : "",
+    isBeyond ? "rdx-u" : "",
+  ]
+    .filter(Boolean)
+    .join(" "));
+}
+
+/** The background class of a level: blue for more, orange for less. */
+function levelClass(level) {
+  return level ? `rdx-${level > 0 ? "p" : "n"}${Math.abs(level)}` : "";
+}
+
+// -log-prob, in whole nats up to 8; 0 where it is not known.
+function surprise(logProb) {
+  return Math.min(8, Math.max(0, Math.round(-logProb))) || 0;
+}
+
+/** The span of a token. */
+function spanOfToken(chunks, index) {
+  const after = chunks.findIndex(({ first }) => first > index);
+  const chunk = chunks.at(after < 0 ? -1 : after - 1);
+  return chunk?.node.children[index - chunk.first];
+}
+
+function spansOfTokens(chunks, first, stop) {
+  return Array.from({ length: stop - first }, (_, i) => spanOfToken(chunks, first + i));
+}
+
+/** The token that contains a node, or -1. */
+function tokenOfSpan(node) {
+  const span = node.closest("[data-first] > *");
+  if (!span) return -1;
+  const chunk = span.parentNode;
+  return Number(chunk.dataset.first) + Array.prototype.indexOf.call(chunk.children, span);
+}
+
+// The rounds of a sample as text, with the observations between them.
+
+// As in figures/_parts/token_colors.py: |diff| of the first and the last colour level.
+const SCALE_ENDS = [0.001, 1];
+
+/** Rounds as text, and the chunks of their tokens in order. */
+function roundsAsText({ rounds, gaps, tokens }, threshold, onObservation) {
+  const fragment = document.createDocumentFragment();
+  const chunks = [];
+  const addGap = (before) =>
+    fragment.append(
+      ...gaps.filter((gap) => gap.before === before).map((gap) => gapNode(gap, onObservation)),
+    );
+  for (const round of rounds) {
+    const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, threshold);
+    chunks.push(...made);
+    addGap(round.round);
+    fragment.append(
+      roundHead(round),
+      element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node)),
+    );
+  }
+  addGap(null);
+  return { fragment, chunks };
+}
+
+function roundHead({
+  round,
+  action,
+  num_tokens: size,
+  num_nonfinite: broken,
+  mean_abs_diff: mean,
+}) {
+  const facts = [counted(size, "token"), `mean |diff| ${number(mean)}`];
+  if (broken) facts.push(`${counted(broken, "token")} not finite`);
+  return element(
+    "h4",
+    { class: "rdx-round-head", "data-round": round },
+    element("b", {}, `round ${round}`),
+    element("span", { class: "rdx-round-action" }, visible(action?.label ?? "")),
+    element("span", { class: "rdx-facts" }, facts.join(" · ")),
+  );
+}
+
+/** An observation: its first and last tokens, and a button for the others. */
+function gapNode(gap, onObservation) {
+  const hidden = gap.num_tokens - gap.head.length - gap.tail.length;
+  const inside = element("span", { class: "rdx-inside" });
+  const button =
+    hidden > 0 &&
+    element(
+      "button",
+      { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
+      (gap.start < 0 ? "prompt: " : "") + gapLabel(gap),
+    );
+  const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
+  let asked = null;
+
+  async function open() {
+    const isOpen = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!isOpen));
+    inside.hidden = isOpen;
+    if (asked) return;
+    asked = onObservation(start, stop);
+    const failed = (error) => [sentence(`This observation cannot be shown. ${error.message}`)];
+    fill(inside, ...(await asked.then(observedNodes, failed)));
+  }
+
+  const onOneLine = (piece) => element("span", { class: "rdx-piece" }, visible(piece));
+  const ends = [gap.head, gap.tail].map((pieces) => pieces.map(onOneLine));
+  const what = gap.start < 0 ? "prompt" : "observation";
+  return element(
+    "div",
+    { class: "rdx-gap", role: "group", "aria-label": what },
+    ...ends[0],
+    button,
+    inside,
+    ...ends[1],
+  );
+}
+
+// Of the whole observation, its ends included.
+function gapLabel({ num_tokens: size, num_image_tokens: numImage }) {
+  if (!numImage) return counted(size, "observed token");
+  const others = size > numImage ? `, ${counted(size - numImage, "other")}` : "";
+  return counted(numImage, "image token") + others;
+}
+
+function observedPiece(piece) {
+  return element("span", { class: "rdx-piece" }, ...visibleNodes(piece));
+}
+
+// A run of image tokens is shown as a count.
+function observedNodes({ pieces, is_image: isImage }) {
+  const nodes = [];
+  for (let start = 0, stop = 0; start < pieces.length; start = stop) {
+    stop = start + 1;
+    while (isImage[start] && isImage[stop]) stop += 1;
+    const images = () =>
+      element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
+    nodes.push(isImage[start] ? images() : observedPiece(pieces[start]));
+  }
+  return nodes;
+}
+
+/** The key of colours and lines, with the ends of the scale. */
+function textKey({ name_a, name_b }, threshold) {
+  const [a, b] = [name_a, name_b].map(visible);
+  const levels = [1, 2, 3, 4, 5, 6, 7, 8];
+  const ramp = (sign) =>
+    element(
+      "span",
+      { class: "rdx-ramp", "aria-hidden": "true" },
+      ...levels.map((level) => element("span", { class: levelClass(sign * level) })),
+    );
+  const [low, high] = SCALE_ENDS;
+  return [
+    element("span", {}, ramp(1), `more likely under ${a}, ${low} to ${high} nat`),
+    element("span", {}, ramp(-1), "less likely"),
+    element(
+      "span",
+      {},
+      element("span", { class: "rdx-u" }, "underlined"),
+      ` beyond ${number(threshold)} nat`,
+    ),
+    element(
+      "span",
+      {},
+      element("span", { class: "rdx-key-lines" }, "lines"),
+      ` darker = less probable: over for ${a}, under for ${b}`,
+    ),
+  ];
+}
+
+/** What is missing from a text, in sentences. */
+function notesOnText({ tokens, rounds }) {
+  if (!rounds.length) return [sentence("No generated tokens: the response mask is 0 everywhere.")];
+  const ids = tokens.token_id;
+  const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
+  return [
+    !ids && sentence("The file was saved without text: each square is a token."),
+    isNumbered && sentence("No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load."),
+    tokens.level.every((level) => level === NOT_FINITE) &&
+      sentence("No diff of this sample is finite."),
+  ];
+}
+
+// A tooltip at the pointer.
+
+/** `inner` with a tooltip: `linesOf` gets what `indexOf` returns for a node, unless -1. */
+function pointerTip(inner, indexOf, linesOf) {
+  const tip = element("div", { class: "rdx-tip", "aria-hidden": "true", hidden: true });
+  const node = element("div", { class: "rdx-text-body" }, inner, tip);
+  const hide = () => (tip.hidden = true);
+
+  inner.addEventListener("pointerover", ({ target }) => {
+    const index = indexOf(target);
+    tip.hidden = index < 0;
+    if (tip.hidden) return;
+    fill(tip, ...linesOf(index));
+    placeTip(tip, target.getClientRects()[0], node.getBoundingClientRect());
+  });
+  inner.addEventListener("pointerleave", hide);
+  inner.addEventListener("scroll", hide, { passive: true });
+  return { node, hide };
+}
+
+// Above the node, or below it where there is no room.
+function placeTip(tip, at, around) {
+  if (!at) return;
+  const left = Math.min(at.left - around.left, around.width - tip.offsetWidth - 4);
+  const above = at.top - around.top - tip.offsetHeight - 4;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${above < 0 ? at.bottom - around.top + 4 : above}px`;
+}
+
+// The text of a sample: a span for each token, coloured by its diff.
+
+function tokenText({ onToken, onObservation }) {
+  const key = element("p", { class: "rdx-key" });
+  const scroller = element("div", {
+    class: "rdx-scroller",
+    tabindex: 0,
+    role: "region",
+    "aria-label": "Text of the sample",
+  });
+  const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
+  const node = element("section", { class: "rdx-text", "aria-label": "Tokens" }, key, tip.node);
+  const hits = hitMarks((first, stop) => spansOfTokens(chunks, first, stop));
+  const chosen = { span: null, head: null };
+  let [shown, chunks, threshold] = [null, [], Infinity];
+
+  function show(trajectory, newThreshold) {
+    [shown, threshold] = [trajectory, newThreshold];
+    [chosen.span, chosen.head] = [null, null];
+    hits.forget();
+    tip.hide();
+    const made = roundsAsText(trajectory, threshold, onObservation);
+    chunks = made.chunks;
+    fill(key, ...textKey(trajectory, threshold));
+    fill(scroller, ...notesOnText(trajectory), made.fragment);
+    scroller.scrollTop = 0;
+  }
+
+  function setThreshold(newThreshold) {
+    const [low, high] = [threshold, newThreshold].sort((a, b) => a - b);
+    threshold = newThreshold;
+    if (!shown) return;
+    fill(key, ...textKey(shown, threshold));
+    shown.tokens.diff.forEach((diff, index) => {
+      const size = Math.abs(diff);
+      if (size <= low || !(size <= high)) return;
+      spanOfToken(chunks, index).classList.toggle("rdx-u", size > threshold);
+    });
+  }
+
+  function mark(round, token = null) {
+    const place = shown?.rounds.find((one) => one.round === round);
+    move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
+    move("span", place && token !== null ? spanOfToken(chunks, place.first + token) : null);
+    const target = chosen.span ?? chosen.head;
+    if (!target) return;
+    reveal(scroller, target, chosen.span ? Infinity : 8);
+    uncoverHead(scroller);
+  }
+
+  function move(what, to) {
+    chosen[what]?.classList.remove("rdx-now");
+    chosen[what] = to ?? null;
+    to?.classList.add("rdx-now");
+  }
+
+  scroller.addEventListener("click", (event) => {
+    const index = tokenOfSpan(event.target);
+    if (index < 0 || !getSelection().isCollapsed) return;
+    const round = shown.tokens.round[index];
+    onToken(round, index - shown.rounds.find((one) => one.round === round).first, index);
+  });
+
+  const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
+  return { node, show, mark, setThreshold, search, nextHit: hits.next };
+}
+
+// Scroll on until no sticky head covers the one before it.
+function uncoverHead(scroller) {
+  const { top } = scroller.getBoundingClientRect();
+  for (const head of scroller.querySelectorAll(".rdx-round-head")) {
+    const at = head.getBoundingClientRect();
+    if (at.top > top && at.top < top + at.height) scroller.scrollBy({ top: at.top - top });
+  }
+}
+
+function tokenTip({ tokens, name_a: a, name_b: b }, index) {
+  const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
+  return [
+    element("b", {}, `diff ${signed(diff[index])}`),
+    `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
+    `round ${round[index]}, rank ${rank[index].toLocaleString("en-US")} in it`,
+  ].map((line) => element("div", {}, line));
+}
+
+// The search field: number of matches, and Enter for the next one.
+function searchBox({ text, at, onHit }) {
+  const input = element("input", { type: "search", placeholder: "Search the text  /", "aria-label": "Search the text" });
+  const regex = element("input", { type: "checkbox" });
+  const count = element("output", { class: "rdx-count" });
+  const node = element(
+    "div",
+    { class: "rdx-search", role: "search" },
+    input,
+    element("label", {}, regex, " regular expression"),
+    count,
+  );
+
+  function again() {
+    if (!input.value) return void (count.textContent = text.search("", false) ? "" : "");
+    try {
+      count.textContent = counted(text.search(input.value, regex.checked), "hit");
+    } catch (error) {
+      count.textContent = error.message; // half an expression, while it is typed
+    }
+    return undefined;
+  }
+
+  input.addEventListener("input", again);
+  regex.addEventListener("change", again);
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    const hit = text.nextHit(at(), event.shiftKey ? -1 : 1);
+    if (hit !== undefined) onHit(hit);
+  });
+  return { node, again, focus: () => input.focus() };
+}
