@@ -1,4 +1,4 @@
-"""What a trainer holds at the moment both log-probabilities are there."""
+"""A trainer's batch at the point where both log-probabilities exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUPPRESSED = "(further warnings of this type are suppressed)"
 
 
 class DataProto(SimpleNamespace):
-    """verl's class in all that is read of it."""
+    """The attributes of verl's class that are read."""
 
 
 def rows(*values: object) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""Nothing of the trainer's is kept: it may overwrite and free what it passed."""
+"""No reference to the trainer's batch is kept: it may be overwritten and freed."""
 
 from __future__ import annotations
 

@@ -98,11 +98,13 @@ def test_remote_prints_a_tunnel_and_an_address_that_answers(
         text=True,
     ) as process:
         assert process.stdout
-        tunnel, address = process.stdout.readline(), process.stdout.readline()
-        url = address.split()[-1]
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - ours
-            shown = answer.url
-        process.terminate()
+        try:
+            tunnel, address = process.stdout.readline(), process.stdout.readline()
+            url = address.split()[-1]
+            with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - ours
+                shown = answer.url
+        finally:
+            process.terminate()  # else leaving the block would wait forever
     assert f"  ssh -N -L {port}:127.0.0.1:{port} " in tunnel
     assert address.startswith("Then open there:       http://127.0.0.1:")
     assert "/lab/tree/x.ipynb" in shown
