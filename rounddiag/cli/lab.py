@@ -155,15 +155,24 @@ def _arguments(notebook: Path | None) -> list[str]:
 
 
 def _announce(announce: Callable[[str], None]) -> None:
-    """Wait until this process listens, then announce how to connect."""
+    """Wait until this process accepts connections, then announce how to connect."""
     from jupyter_server.serverapp import list_running_servers
 
     while True:
         for server in list_running_servers():
-            if server["pid"] == os.getpid():
+            if server["pid"] == os.getpid() and _accepts_connections(server):
                 announce(_connection_help(server))
                 return
         time.sleep(0.1)
+
+
+def _accepts_connections(server: dict[str, Any]) -> bool:
+    """Try to connect: Jupyter lists a server shortly before it listens."""
+    try:
+        socket.create_connection((server["hostname"], server["port"]), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _connection_help(server: dict[str, Any]) -> str:
