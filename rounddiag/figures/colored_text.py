@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import is_index, of_pair, trajectory_of
+from rounddiag.figures._parts.data import get_sample_tokens, is_index, select_pair
 from rounddiag.figures._parts.labels import number
 from rounddiag.figures._parts.token_colors import (
     LEVELS,
@@ -264,8 +264,8 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data, pair = of_pair(batch, a, b)
-    tokens = trajectory_of(data, sample)
+    data, pair = select_pair(batch, a, b)
+    tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0

@@ -1,4 +1,4 @@
-"""Mismatch per round, and on how much data each number stands."""
+"""The figure of means per round, with the amount of data behind each."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import pandas as pd
 
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import RoundAxis
-from rounddiag.figures._parts.canvas import empty_figure, new_figure, theme_of
-from rounddiag.figures._parts.data import layers_of, of_pair, summary_of
-from rounddiag.figures._parts.labels import tick_step
-from rounddiag.figures._parts.lines import key_lines, lines_of
+from rounddiag.figures._parts.canvas import empty_figure, new_figure
+from rounddiag.figures._parts.data import get_summary, prepare
+from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
+from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.means import (
+    COUNT_PANELS,
+    HEIGHT,
+    HEIGHT_WITHOUT_COUNTS,
+    axis_title,
+    set_panels,
+)
 from rounddiag.figures._parts.round_layers import (
-    FROM_END,
+    RoundAxis,
     RoundScene,
-    about_quantiles,
-    about_survivors,
-    about_worst,
-    add_counts,
     add_floor,
     add_guide,
     add_means,
     add_ribbons,
+    add_round_counts,
     add_survivors,
-    count_ends,
-    estimand,
-    notes,
-    unit_of,
+    explain_rounds,
 )
-from rounddiag.schema import ROUND, metric_name
+from rounddiag.schema import ROUND
 from rounddiag.stats import survivors, worst_round
 
 if TYPE_CHECKING:
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import ThemeName
+    from rounddiag.schema import Pair
 
 
-# Whether each is drawn unless it is asked otherwise.
+# Whether each is drawn by default.
 LAYERS = {
     "mean": True,
     "ci": True,
@@ -56,7 +57,7 @@ LAYERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
-    """What is to be drawn, of which quantity; as `plot_rounds` takes it."""
+    """Which quantity is drawn, as `plot_rounds` takes it."""
 
     metric: str
     weight: str
@@ -65,18 +66,18 @@ class RoundOptions:
 
     @property
     def is_usual(self) -> bool:
-        """Whether the quantity is the one that `stats.survivors` knows."""
+        """Whether the quantity is the one that `stats.survivors` computes."""
         usual = ("abs_diff", "token", None, False)
         return (self.metric, self.weight, self.by, self.last_aligned) == usual
 
     @property
     def weighting(self) -> str:
-        """What counts alike; the names of some metrics stand for that."""
+        """What has equal weight; some metrics fix it."""
         return measure_of(self.metric).weight or self.weight
 
     @property
     def offered(self) -> dict[str, bool]:
-        """The layers that the quantity has, and whether each is drawn by itself.
+        """The layers that the quantity has, and whether each is drawn by default.
 
         A round summary has no survivors.
         """
@@ -90,18 +91,17 @@ class RoundOptions:
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
     ) -> dict[str, bool]:
-        """Say of each layer whether it is drawn.
+        """Decide whether each layer is drawn.
 
         Raises
         ------
         FrameError
-            If there is no such metric or layer, or a layer was asked for that the
-            quantity does not have.
+            If `chosen` has a layer that the quantity does not have.
         """
         is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
         has_survivors = "survivors" in self.offered and not is_summary
         default = {**LAYERS, "survivors": has_survivors}
-        layers = layers_of({**default, **(chosen or {})}, *LAYERS)
+        layers = {**default, **(chosen or {})}
         if layers["survivors"] and not has_survivors:
             raise FrameError.build(
                 key="survivors",
@@ -120,19 +120,19 @@ class RoundOptions:
         return layers
 
     def summary(self, data: Batch | pd.DataFrame) -> pd.DataFrame:
-        """Return the summary per round, ordered.
+        """Return the summary per round, in order.
 
         Raises
         ------
         FrameError
             If a frame lacks a column, or is a summary of something else.
         """
-        found = summary_of(data, **asdict(self))
-        self._check(found)
-        return found.sort_values("round", kind="stable")
+        summary = get_summary(data, **asdict(self))
+        self._check(summary)
+        return summary.sort_values("round", kind="stable")
 
     def _check(self, summary: pd.DataFrame) -> None:
-        """Notice a given summary that was made with other options."""
+        """Detect a summary that was made with other options."""
         keys = ["round", *([self.by] if self.by else [])]
         column = measure_of(self.metric).round_column
         is_plain = self.weighting == "token" and column in summary
@@ -155,9 +155,8 @@ def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
     return bool(np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
-# Bottom and top of the three panels, as shares of the plot; with counts, without.
-_MEAN, _SAMPLES, _TOKENS = (0.46, 1.0), (0.23, 0.34), (0.0, 0.11)
-_HEIGHT, _HEIGHT_WITHOUT = 460, 340
+# What `last_aligned` counts.
+_FROM_END = "round, counted from the end: -1 is each sample's last"
 # How much more room a negative round takes on the x axis.
 _MINUS = 1.5
 
@@ -247,47 +246,43 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """
-    metric = metric_name(metric)
-    options = RoundOptions(
-        metric=metric, weight=weight, by=by, last_aligned=last_aligned
+    inputs = prepare(
+        data, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
     )
-    data, pair = of_pair(data, a, b)
-    look, drawn = theme_of(theme), options.layers(layers, data)
-    summary = options.summary(data)
+    options = RoundOptions(
+        metric=inputs.metric, weight=weight, by=by, last_aligned=last_aligned
+    )
+    drawn = options.layers(layers, inputs.data)
+    summary = options.summary(inputs.data)
     title = "Mismatch per round" + (", from the end" if last_aligned else "")
     if summary.empty:
-        return empty_figure(title, "no generated tokens, so no rounds", look)
+        return empty_figure(title, NO_TOKENS, inputs.theme)
     scene = RoundScene(
-        lines=lines_of(summary, by, look),
+        lines=split_by_column(summary, by, inputs.theme),
         num_rounds=int(summary["round"].max() - min(summary["round"].min(), 0)) + 1,
         worst=worst_round(summary) if by is None else None,
-        axis=RoundAxis.of_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
-        unit=unit_of(metric),
-        look=look,
+        axis=RoundAxis.around_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
+        metric=inputs.metric,
+        theme=inputs.theme,
     )
-    left = survivors(data) if drawn["survivors"] and scene.num_rounds > 1 else None
-    words = _explanation(summary, scene, by, has_survivors=left is not None)
-    height = _HEIGHT if drawn["counts"] else _HEIGHT_WITHOUT
-    figure = new_figure(title, words, look, height=height)
+    has_survivors = drawn["survivors"] and scene.num_rounds > 1
+    left = survivors(inputs.data) if has_survivors else None
+    lines = format_key(by, scene.lines) if by else []
+    lines += explain_rounds(summary, scene, has_survivors=has_survivors)
+    height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
+    figure = new_figure(title, lines, inputs.theme, height=height)
     _set_axes(figure, summary, scene, has_counts=drawn["counts"])
-    figure.layout.yaxis.title.text = estimand(
-        metric, options.weighting, pair, is_mean=drawn["mean"] or drawn["ci"]
+    figure.layout.yaxis.title.text = _axis_title(
+        options, inputs.pair, is_mean=drawn["mean"] or drawn["ci"]
     )
     _add_layers(figure, scene, left, drawn)
     return figure
 
 
-def _explanation(
-    summary: pd.DataFrame, scene: RoundScene, by: str | None, *, has_survivors: bool
-) -> list[str]:
-    """Name what is marked and how, a line each."""
-    lines = key_lines(by, scene.lines) if by else []
-    lines += about_worst(scene.worst, scene.unit, scene.look)
-    if has_survivors:
-        lines.append(about_survivors(scene.look))
-    if scene.axis.log:
-        lines += about_quantiles(summary, scene.look)
-    return lines + notes(summary, scene.worst)
+def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:
+    """Name what the y axis shows: weighted means, or tokens."""
+    note = f", {options.weighting}-weighted" if is_mean else ", tokens"
+    return axis_title(options.metric, pair, note=note, is_mean=is_mean)
 
 
 def _add_layers(
@@ -305,7 +300,7 @@ def _add_layers(
         add_survivors(figure, left, scene)
     add_means(figure, scene, has_means=drawn["mean"], has_intervals=drawn["ci"])
     if drawn["counts"]:
-        add_counts(figure, scene)
+        add_round_counts(figure, scene)
 
 
 def _set_axes(
@@ -316,16 +311,13 @@ def _set_axes(
     figure.update_layout(
         barmode="stack",
         xaxis={
-            "title": {"text": FROM_END if is_aligned else ROUND.label},
+            "title": {"text": _FROM_END if is_aligned else ROUND.label},
             "range": [first - 0.6, last + 0.6],
             "dtick": tick_step(round(scene.num_rounds * (_MINUS if is_aligned else 1))),
             "tick0": -1 if is_aligned else 0,
             "tickangle": 0,
-            "anchor": "y3" if has_counts else "y",
         },
-        yaxis={"domain": _MEAN if has_counts else (0, 1), **scene.axis.layout()},
+        yaxis=scene.axis.layout(),
     )
-    if has_counts:
-        axes = zip(("yaxis2", "yaxis3"), (_SAMPLES, _TOKENS), strict=True)
-        for (name, domain), ends in zip(axes, count_ends(summary), strict=True):
-            figure.layout[name] = {"domain": domain, **ends}
+    names = [*COUNT_PANELS.values()]
+    set_panels(figure, summary.groupby("round")[names].sum() if has_counts else None)

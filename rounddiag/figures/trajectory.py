@@ -1,4 +1,4 @@
-"""One sample, token by token: where in its rounds the engines disagree."""
+"""The figure of one sample, token by token."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import numpy as np
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import (
-    colored,
+    colorize,
     cross,
     empty_figure,
     new_figure,
-    theme_of,
 )
-from rounddiag.figures._parts.data import layers_of, of_pair, trajectory_of
-from rounddiag.figures._parts.labels import CROSS, hover_text, wrapped
+from rounddiag.figures._parts.data import get_sample_tokens, prepare
+from rounddiag.figures._parts.labels import (
+    CROSS,
+    NO_TOKENS,
+    count_nonfinite,
+    hover_text,
+    wrap,
+)
 from rounddiag.schema import DIFF, POSITION, ROUND, TOKENS
 from rounddiag.wording import pluralize
 
@@ -40,7 +45,7 @@ _MAX_TOKENS = 4_000
 _STRETCHES = 1_300
 
 
-def thinned(tokens: pd.DataFrame) -> Array:
+def _thin(tokens: pd.DataFrame) -> Array:
     """Choose which rows of a long trajectory are drawn.
 
     Up to 4,000 tokens all are. Above, the trajectory is divided into 1,300 stretches
@@ -74,7 +79,7 @@ def thinned(tokens: pd.DataFrame) -> Array:
 
 
 def _firsts(ascending: Array) -> Array:
-    """Return where each value is first found."""
+    """Return the first index of each value."""
     return np.unique(ascending, return_index=True)[1]
 
 
@@ -84,7 +89,7 @@ _GAP, _ALL_GAPS = 0.012, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScene:
-    """One sample's tokens, the parts that are drawn of them, and how.
+    """One sample's tokens, and how they are drawn.
 
     Attributes
     ----------
@@ -94,13 +99,13 @@ class TokenScene:
         Which of `diff`, `log_probs` and `bands` are drawn.
     pair : Pair
         The scores, as labels name them.
-    look : Theme
+    theme : Theme
     """
 
     tokens: pd.DataFrame
     layers: Mapping[str, bool]
     pair: Pair
-    look: Theme
+    theme: Theme
 
     @cached_property
     def starts(self) -> Array:
@@ -109,38 +114,38 @@ class TokenScene:
 
     @cached_property
     def place(self) -> Array:
-        """Where tokens stand: side by side, with a gap between rounds."""
+        """Where tokens are on the x axis: side by side, with a gap between rounds."""
         share = min(_GAP, _ALL_GAPS / len(self.starts))
         gap = max(1, round(share * len(self.tokens)))
         size = np.diff(self.starts, append=len(self.tokens))
         gaps = gap * np.repeat(np.arange(len(size)), size)
-        found: Array = np.arange(len(self.tokens)) + gaps
-        return found
+        places: Array = np.arange(len(self.tokens)) + gaps
+        return places
 
     @cached_property
     def drawn(self) -> pd.DataFrame:
-        """The tokens that are drawn: all of few, those that stand out of many."""
-        return self.tokens.iloc[thinned(self.tokens)]
+        """The tokens that are drawn: all, or the extremes of many."""
+        return self.tokens.iloc[_thin(self.tokens)]
 
     @property
     def x(self) -> Array:
-        """Where those stand."""
-        found: Array = self.place[self.drawn.index]
-        return found
+        """Where the drawn tokens are on the x axis."""
+        places: Array = self.place[self.drawn.index]
+        return places
 
 
 # Bottom and top of both panels, as shares of the plot.
-_DIFF, _LOG_PROBS_TOKEN_AXES, _ALONE = (0.49, 1.0), (0.0, 0.4), (0.0, 1.0)
+_DIFF, _LOG_PROBS_PANEL, _ALONE = (0.49, 1.0), (0.0, 0.4), (0.0, 1.0)
 # Characters of an axis title that a panel has room for.
 _AXIS = 34
 # Ticks must not touch in a figure of 400 pixels.
-_PLOT_WIDTH_TOKEN_AXES = 300
+_PLOT_WIDTH = 300
 # Pixels per character of a tick label, and between labels.
 _CHARACTER, _BETWEEN = 6.5, 8
 
 
-def set_axes(figure: go.Figure, scene: TokenScene) -> None:
-    """Name the axes, mark rounds, and share the plot between the panels drawn."""
+def _set_axes(figure: go.Figure, scene: TokenScene) -> None:
+    """Name the axes, label rounds, and divide the plot between the panels drawn."""
     has_diff, has_log_probs = scene.layers["diff"], scene.layers["log_probs"]
     ticks, labels = _ticks(scene)
     figure.update_layout(
@@ -158,21 +163,21 @@ def set_axes(figure: go.Figure, scene: TokenScene) -> None:
     )
     if has_diff:
         figure.layout.yaxis = {
-            "title": {"text": wrapped(scene.pair.label(DIFF), _AXIS)},
+            "title": {"text": wrap(scene.pair.label(DIFF), _AXIS)},
             "domain": _DIFF if has_log_probs else _ALONE,
             "zeroline": True,
         }
     if has_log_probs:
         figure.layout.yaxis2 = {
             "title": {"text": "log-prob [nat]"},
-            "domain": _LOG_PROBS_TOKEN_AXES if has_diff else _ALONE,
+            "domain": _LOG_PROBS_PANEL if has_diff else _ALONE,
         }
 
 
 def _ticks(scene: TokenScene) -> tuple[list[int], list[str]]:
     """Label the start of as many rounds as fit without touching."""
     longest = len(str(scene.tokens["position"].max()))
-    share = (longest * _CHARACTER + _BETWEEN) / _PLOT_WIDTH_TOKEN_AXES
+    share = (longest * _CHARACTER + _BETWEEN) / _PLOT_WIDTH
     place = scene.place
     apart = share * (place[-1] - place[0] + 2)
     chosen: list[int] = []
@@ -185,19 +190,19 @@ def _ticks(scene: TokenScene) -> tuple[list[int], list[str]]:
 
 
 # Stems are as wide as a figure of 400 pixels has room for.
-_PLOT_WIDTH_TOKEN_TRACES, _MAX_STEM = 250, 6
+_STEMS_WIDTH, _MAX_STEM = 250, 6
 # How far a line reaches past the first and the last token of a round.
 _REACH = 0.4
 
-_LOG_PROBS_TOKEN_TRACES = ["old_log_prob", "rollout_log_prob"]
+_LOG_PROBS = ["old_log_prob", "rollout_log_prob"]
 _KEYS = ["round", "token", "position"]
 
 
-def add_bands(figure: go.Figure, scene: TokenScene) -> None:
-    """Shade every round; what stays white between two is an observation."""
+def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
+    """Shade every round; the white gaps between them are observations."""
     stops = np.append(scene.starts[1:], len(scene.place))
     ends = zip(scene.place[scene.starts], scene.place[stops - 1], strict=True)
-    # At once: each shape that is added alone costs plotly a copy of all before.
+    # At once: plotly copies all shapes whenever one is added.
     figure.layout.shapes = [
         {
             "type": "rect",
@@ -207,39 +212,39 @@ def add_bands(figure: go.Figure, scene: TokenScene) -> None:
             "y0": 0,
             "y1": 1,
             "yref": "paper",
-            "fillcolor": scene.look.shade,
+            "fillcolor": scene.theme.shade,
             "line": {"width": 0},
         }
         for first, last in ends
     ]
 
 
-def add_diffs(figure: go.Figure, scene: TokenScene) -> None:
-    """Draw a stem for each diff, and a cross for those that are not finite."""
+def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
+    """Draw a stem for each diff, and a cross for each that is not finite."""
     x, diff = scene.x, scene.drawn["diff"].to_numpy()
     finite = np.isfinite(diff)
-    width = min(_MAX_STEM, max(1, _PLOT_WIDTH_TOKEN_TRACES / len(x)))
-    for shown, color in ((diff > 0, scene.look.more), (diff < 0, scene.look.less)):
+    width = min(_MAX_STEM, max(1, _STEMS_WIDTH / len(x)))
+    for shown, color in ((diff > 0, scene.theme.more), (diff < 0, scene.theme.less)):
         drawn = shown & finite
         _add_stems(figure, x[drawn], diff[drawn], {"color": color, "width": width})
     figure.add_scatter(
         x=x[~finite],
         y=np.zeros((~finite).sum(), dtype=np.float32),
         mode="markers",
-        marker=cross(scene.look),
+        marker=cross(scene.theme),
         hoverinfo="skip",
     )
 
 
-def add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
-    """Draw the log-probs by either score, the sampler's as a broad line below."""
-    pens = (scene.look.text, 1), (scene.look.quiet, 5)
-    for name, pen in reversed([*zip(_LOG_PROBS_TOKEN_TRACES, pens, strict=True)]):
+def _add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
+    """Draw the log-probs of both scores; the sampler's is the broad line below."""
+    pens = (scene.theme.text, 1), (scene.theme.quiet, 5)
+    for name, pen in reversed([*zip(_LOG_PROBS, pens, strict=True)]):
         _add_log_prob(figure, scene, name, pen)
 
 
-# In the order in which they are drawn.
-LAYERS = {"bands": add_bands, "diff": add_diffs, "log_probs": add_log_probs}
+# The layers, in the order in which they are drawn.
+_ADD = {"bands": _add_bands, "diff": _add_diffs, "log_probs": _add_log_probs}
 
 
 def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -> None:
@@ -276,7 +281,7 @@ def _add_log_prob(
 
 
 def _strokes(values: Array, ends: list[tuple[int, int]], *, reach: float) -> Array:
-    """Lift the pen between strokes, which reach out so that a lone token shows.
+    """Separate strokes by NaN, and lengthen them so that a lone token shows.
 
     Examples
     --------
@@ -292,12 +297,12 @@ def _strokes(values: Array, ends: list[tuple[int, int]], *, reach: float) -> Arr
     return np.concatenate(parts)
 
 
-def add_words(figure: go.Figure, scene: TokenScene) -> None:
-    """Lay what each token says on hover over the upper panel."""
+def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
+    """Lay the hover text of each token over the upper panel."""
     tokens = scene.drawn
     upper = "diff" if scene.layers["diff"] else "rollout_log_prob"
     y = tokens[upper].to_numpy()
-    shown = [name for name in _LOG_PROBS_TOKEN_TRACES if name in tokens]
+    scores = [name for name in _LOG_PROBS if name in tokens]
     has_text = "text" in tokens
     figure.add_scatter(
         x=scene.x,
@@ -306,19 +311,22 @@ def add_words(figure: go.Figure, scene: TokenScene) -> None:
         mode="lines",
         line={"width": 0},
         text=[hover_text(text) for text in tokens["text"]] if has_text else None,
-        customdata=tokens[["diff", *shown, *_KEYS]].to_numpy(np.float32),
-        hovertemplate=_hover(scene.pair, shown, has_text=has_text),
+        customdata=tokens[["diff", *scores, *_KEYS]].to_numpy(np.float32),
+        hovertemplate=_hover(scene.pair, scores, has_text=has_text),
     )
 
 
-def _hover(pair: Pair, shown: list[str], *, has_text: bool) -> str:
-    scores = dict(zip(_LOG_PROBS_TOKEN_TRACES, (pair.a, pair.b), strict=True))
+def _hover(pair: Pair, columns: list[str], *, has_text: bool) -> str:
+    scores = dict(zip(_LOG_PROBS, (pair.a, pair.b), strict=True))
     log_probs, keys = (
         ", ".join(
             f"{scores.get(name, name)} %{{customdata[{place}]{digits}}}"
             for place, name in enumerate(names, start)
         )
-        for names, start, digits in ((shown, 1, ":.3g"), (_KEYS, len(shown) + 1, ""))
+        for names, start, digits in (
+            (columns, 1, ":.3g"),
+            (_KEYS, len(columns) + 1, ""),
+        )
     )
     head = ["<b>%{text}</b>"] if has_text else []
     lines = [*head, "diff %{customdata[0]:.3g} nat", log_probs, keys]
@@ -388,29 +396,31 @@ def plot_trajectory(
     >>> rd.plot_trajectory(batch, sample=5).layout.yaxis.title.text
     'old - rollout log-prob [nat]'
     """
-    look, drawn = theme_of(theme), _layers(layers)
-    data, pair = of_pair(data, a, b)
-    tokens = trajectory_of(data, sample, log_probs=drawn["log_probs"])
+    inputs = prepare(data, a, b, layers=layers, known=_ADD, theme=theme)
+    _check_layers(inputs.layers)
+    has_log_probs = inputs.layers["log_probs"]
+    tokens = get_sample_tokens(inputs.data, sample, log_probs=has_log_probs)
     title = f"Sample {sample}, token by token"
     if tokens.empty:
-        return empty_figure(title, "no generated tokens: the response mask is 0", look)
-    scene = TokenScene(tokens=tokens, layers=drawn, pair=pair, look=look)
-    height = _HEIGHT if drawn["diff"] and drawn["log_probs"] else _HEIGHT_OF_ONE
-    lines = [*_explanation(scene)]
-    figure = new_figure(title, lines, look, height=height, bottom=_BOTTOM)
-    for name, add in LAYERS.items():
-        if drawn[name]:
+        return empty_figure(title, NO_TOKENS, inputs.theme)
+    scene = TokenScene(
+        tokens=tokens, layers=inputs.layers, pair=inputs.pair, theme=inputs.theme
+    )
+    height = _HEIGHT if inputs.layers["diff"] and has_log_probs else _HEIGHT_OF_ONE
+    captions = [*_explanation(scene)]
+    figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
+    for name, add in _ADD.items():
+        if inputs.layers[name]:
             add(figure, scene)
-    add_words(figure, scene)
-    set_axes(figure, scene)
+    _add_hover(figure, scene)
+    _set_axes(figure, scene)
     rounds = tokens["round"].iloc[scene.starts].tolist()
     starts = scene.place[scene.starts].tolist()
     figure.layout.meta = {"rounds": rounds, "starts": starts}
     return figure
 
 
-def _layers(chosen: Mapping[str, bool] | None) -> dict[str, bool]:
-    drawn = layers_of(chosen, *LAYERS)
+def _check_layers(drawn: Mapping[str, bool]) -> None:
     if not drawn["diff"] and not drawn["log_probs"]:
         raise FrameError.build(
             key="layers",
@@ -418,25 +428,24 @@ def _layers(chosen: Mapping[str, bool] | None) -> dict[str, bool]:
             found="neither",
             advice="Leave out one of them at most.",
         )
-    return drawn
 
 
 def _explanation(scene: TokenScene) -> Iterator[str]:
-    tokens, look, pair = scene.tokens, scene.look, scene.pair
+    tokens, theme, pair = scene.tokens, scene.theme, scene.pair
     if scene.layers["diff"]:
-        more, less = colored("▲", look.more), colored("▼", look.less)
+        more, less = colorize("▲", theme.more), colorize("▼", theme.less)
         yield f"{more} {pair.named('training likes the token more')} {less} less"
     if scene.layers["log_probs"]:
         for sign, color, name in (
-            ("▬", look.quiet, "rollout_log_prob"),
-            ("─", look.text, "old_log_prob"),
+            ("▬", theme.quiet, "rollout_log_prob"),
+            ("─", theme.text, "old_log_prob"),
         ):
             is_none = not np.isfinite(tokens[name]).any()
             note = ": none is finite" if is_none else ""
-            yield f"{colored(sign, color)} {pair.named(TOKENS[name].meaning)}{note}"
+            yield f"{colorize(sign, color)} {pair.named(TOKENS[name].meaning)}{note}"
     undefined = int((~np.isfinite(tokens["diff"])).sum())
     if undefined:
-        yield f"{CROSS} {pluralize(undefined, 'token')} whose diff is not finite"
+        yield f"{CROSS} {count_nonfinite(undefined)}"
     if len(scene.drawn) < len(tokens):
         share = f"{len(scene.drawn):,} of {pluralize(len(tokens), 'token')}"
         yield f"drawn: {share}, extremes of diff kept"

@@ -14,7 +14,7 @@ from rounddiag.figures import (
     plot_trajectory,
 )
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
-from rounddiag.figures._parts.heatmap_cells import range_of
+from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.stats.heatmap_rows import order_rows, samples_of
 from rounddiag.widgets.state import METRICS
@@ -71,7 +71,7 @@ def heatmap_of_two(
             own.batch if own.is_all else own.rounds,
             order=found.order(state.order, metric),
             metric=metric,
-            color_range=range_of(found.values(metric), metric),
+            color_range=choose_color_range(found.values(metric), metric),
             layers={"marginals": False},
             theme=theme,
         )

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import layers_of
+from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.schema import MEAN_COLUMNS, ROUNDS, mean_column, metric_name
 from rounddiag.stats.heatmap_rows import Order
@@ -242,7 +242,7 @@ def check_fit(state: State, options: Mapping[str, Any], num_samples: int) -> Non
         known = [None, *options[key]] if key == "by" else options[key]
         found = getattr(state, key)
         _check_fitting(key, found, f"one of {known}", is_right=found in known)
-    layers_of(state.layers, *options["layers"])
+    resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples
         is_there = all(0 <= sample < num_samples for sample in samples)

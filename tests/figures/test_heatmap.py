@@ -1,4 +1,4 @@
-"""The heatmap shows the round frame; missing, zero and undefined look different."""
+"""The heatmap shows the round frame; missing, zero and undefined theme different."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_rows_stand_in_the_order_that_was_asked_for() -> None:
     figure = plot_heatmap(hand_batch(), order="worst")
     np.testing.assert_array_equal(figure.data[0].z, [[1, NAN], [0.25, 2], [0.375, 1]])
     assert figure.layout.yaxis.title.text == "sample, worst first"
-    # Ticks say numbers, cells look up the name of their row.
+    # Ticks say numbers, cells theme up the name of their row.
     assert figure.layout.yaxis.labelalias == {
         "0": "2",
         "1": "1",

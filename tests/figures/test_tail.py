@@ -15,7 +15,7 @@ import torch
 from rounddiag import plot_tail, token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.labels import CROSS
-from rounddiag.figures.tail import spread
+from rounddiag.figures.tail import spread_apart
 from rounddiag.stats.tails import tails
 from tests.batches import hand_batch, padded
 
@@ -83,8 +83,8 @@ def test_names_of_lines_that_end_together_do_not_touch() -> None:
 
 
 def test_places_move_no_further_than_they_must() -> None:
-    assert spread(np.array([90.0, 50.0]), 15) == [90.0, 50.0]
-    assert spread(np.array([51.0, 50.0, 50.0]), 15) == [80.0, 65.0, 50.0]
+    assert spread_apart(np.array([90.0, 50.0]), 15) == [90.0, 50.0]
+    assert spread_apart(np.array([51.0, 50.0, 50.0]), 15) == [80.0, 65.0, 50.0]
 
 
 def test_the_ratios_are_shaded_and_named_on_the_axis_whatever_the_diffs() -> None:

@@ -1,4 +1,4 @@
-"""One look for all figures: themes, no upload button, a width left to the page."""
+"""One theme for all figures: themes, no upload button, a width left to the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The empty figure that every plot begins with: one look, no upload button."""
+"""The empty figure that every plot begins with: one style, no upload button."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def new_figure(
     -------
     plotly.graph_objects.Figure
     """
-    text = "".join(f"<br>{colored(line, theme.muted, _TEXT_SIZE)}" for line in lines)
+    text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
     above = round(_LINE_HEIGHT * len(lines))
     return go.Figure(
         layout={
@@ -159,7 +159,7 @@ def new_figure(
     )
 
 
-def colored(text: str, color: str, size: int | None = None) -> str:
+def colorize(text: str, color: str, size: int | None = None) -> str:
     """Put text into a colour, and a size in pixels, for plotly's pseudo HTML."""
     style = f"color:{color}" + (f";font-size:{size}px" if size else "")
     return f'<span style="{style}">{text}</span>'

@@ -10,7 +10,7 @@ import numpy as np
 from plotly.colors import sample_colorscale
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colored
+from rounddiag.figures._parts.canvas import colorize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-# Plotly's markers, how they look in text, and the dashes that go with them: grey
+# Plotly's markers, how they theme in text, and the dashes that go with them: grey
 # pictures tell lines apart by both.
 _SIGNS = (
     ("circle", "●", "solid"),
@@ -76,7 +76,9 @@ class RoundLine:
     shift: float = 0.0
 
 
-def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
+def split_by_column(
+    summary: pd.DataFrame, by: str | None, theme: Theme
+) -> list[RoundLine]:
     """Divide a summary into lines.
 
     Raises
@@ -85,13 +87,13 @@ def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLi
         If there are more than 8 values.
     """
     if by is None:
-        return [RoundLine(name="", rows=summary, color=look.text)]
+        return [RoundLine(name="", rows=summary, color=theme.text)]
     groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
-    check_few_lines(by, len(groups))
-    return [line_of(i, len(groups), *group, look) for i, group in enumerate(groups)]
+    check_num_lines(by, len(groups))
+    return [style_line(i, len(groups), *group, theme) for i, group in enumerate(groups)]
 
 
-def check_few_lines(by: str, num: int) -> None:
+def check_num_lines(by: str, num: int) -> None:
     """Raise a FrameError for more than 8 values: they could not be told apart."""
     if num > MAX_LINES:
         raise FrameError.build(
@@ -102,16 +104,16 @@ def check_few_lines(by: str, num: int) -> None:
         )
 
 
-def line_of(
-    index: int, num_lines: int, value: object, rows: pd.DataFrame, look: Theme
+def style_line(
+    index: int, num_lines: int, value: object, rows: pd.DataFrame, theme: Theme
 ) -> RoundLine:
     """Give one of several lines its looks; those of the ninth are of the first."""
     looks = index % MAX_LINES
     symbol, sign, dash = _SIGNS[looks]
     return RoundLine(
-        name=shortened(value),
+        name=shorten(value),
         rows=rows,
-        color=_COLORS_ROUND_LINES[look.name][looks],
+        color=_COLORS_ROUND_LINES[theme.name][looks],
         symbol=symbol,
         sign=sign,
         dash=dash,
@@ -119,12 +121,12 @@ def line_of(
     )
 
 
-def shortened(value: object, longest: int = 24) -> str:
+def shorten(value: object, longest: int = 24) -> str:
     """Write a value, which may be untrusted text, in so many characters.
 
     Examples
     --------
-    >>> shortened("<b>"), shortened("a name that goes on and on")
+    >>> shorten("<b>"), shorten("a name that goes on and on")
     ('&lt;b&gt;', 'a name that go…on and on')
     """
     text = " ".join(str(value).split())
@@ -135,15 +137,15 @@ def shortened(value: object, longest: int = 24) -> str:
     return escape(text, quote=False)  # plotly shows &quot; as it is
 
 
-def key_lines(by: str, lines: Sequence[RoundLine]) -> list[str]:
+def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
     """Name the lines, as many in a line of text as fit."""
-    parts, room = [shortened(by)], _KEY - len(by)
+    parts, room = [shorten(by)], _KEY - len(by)
     for line in lines:
         size = len(line.name) + 3
         if size > room:
             parts.append("")
             room = _KEY
-        parts[-1] += f"  {colored(line.sign, line.color)} {line.name}"
+        parts[-1] += f"  {colorize(line.sign, line.color)} {line.name}"
         room -= size
     return [part.strip() for part in parts]
 
@@ -152,7 +154,7 @@ def key_lines(by: str, lines: Sequence[RoundLine]) -> list[str]:
 _COLORS_ROUND_GROUPS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
 
 
-def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
+def split_lines(found: pd.DataFrame, by: str | None, theme: Theme) -> list[RoundLine]:
     """Give each group of rounds, or value of a column, a line of its own.
 
     Parameters
@@ -160,7 +162,7 @@ def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundL
     found : DataFrame
         With the column `rounds`, or `by`.
     by : str, optional
-    look : Theme
+    theme : Theme
 
     Raises
     ------
@@ -168,13 +170,15 @@ def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundL
         If `by` has more than 8 values.
     """
     if by is not None:
-        return lines_of(found, by, look)
+        return split_by_column(found, by, theme)
     groups = list(found.groupby("rounds", sort=False))
-    places = np.linspace(*_COLORS_ROUND_GROUPS[look.name], max(len(groups), 2))[
+    places = np.linspace(*_COLORS_ROUND_GROUPS[theme.name], max(len(groups), 2))[
         : len(groups)
     ]
     colors = sample_colorscale("cividis", places)
     return [
-        replace(line_of(i, len(groups), *groups[i], look), color=color, dash="solid")
+        replace(
+            style_line(i, len(groups), *groups[i], theme), color=color, dash="solid"
+        )
         for i, color in enumerate(colors)
     ]

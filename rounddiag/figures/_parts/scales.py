@@ -73,7 +73,7 @@ class LogScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values look logarithmic."""
+        """Return a plotly colour scale that makes linear values theme logarithmic."""
         shares = np.linspace(0, 1, _PIECES_SCALE + 1)
         values = self.low * (self.high / self.low) ** shares
         places = (values - self.low) / (self.high - self.low)
@@ -129,7 +129,7 @@ def _reaches(step: float, ratio: float, *, up: bool) -> bool:
 # From orange to blue it darkens throughout, so that grey shows the sign too.
 _COLORS_SIGNED_SCALE = [[0, "#ffbe6f"], [0.5, "#a3a3a3"], [1, "#1a5299"]]
 _PIECES_SIGNED_SCALE = 64
-# Over more, noise would look as strong as what stands out.
+# Over more, noise would theme as strong as what stands out.
 _DECADES_SIGNED_SCALE = 2
 # A tick closer than this share of either half to its ends would touch their labels.
 _CLEAR = 0.4
@@ -185,7 +185,7 @@ class SignedScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values look logarithmic."""
+        """Return a plotly colour scale that makes linear values theme logarithmic."""
         sizes = np.geomspace(self.size.low, self.high, _PIECES_SIGNED_SCALE + 1)
         values = np.concatenate([-sizes[::-1], sizes])
         places = (values - self.low) / (self.high - self.low)
@@ -222,23 +222,23 @@ class SignedScale:
 Scale: TypeAlias = LogScale | SignedScale
 
 
-def scale_of(values: Array, *, is_signed: bool) -> Scale:
+def choose_scale(values: Array, *, is_signed: bool) -> Scale:
     """Choose the scale of some values: around zero where they have a sign.
 
     Examples
     --------
-    >>> scale_of(np.array([0.003, 0.04]), is_signed=False)
+    >>> choose_scale(np.array([0.003, 0.04]), is_signed=False)
     LogScale(low=0.002, high=0.05, start=0.0)
     """
     return (SignedScale if is_signed else LogScale).around(values)
 
 
-def scale_between(low: float, high: float, *, is_signed: bool) -> Scale:
+def make_scale(low: float, high: float, *, is_signed: bool) -> Scale:
     """Make the scale of sizes from one to another, to either side if there are signs.
 
     Examples
     --------
-    >>> scale_between(0.01, 1.0, is_signed=True).low
+    >>> make_scale(0.01, 1.0, is_signed=True).low
     -1.0
     """
     size = LogScale(low=low, high=high)
