@@ -10,7 +10,7 @@ import pandas as pd
 
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
-from rounddiag.figures._parts.data import get_rounds, prepare
+from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
@@ -23,21 +23,26 @@ from rounddiag.figures._parts.heatmap_cells import (
 from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, estimate_width, tick_step
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
 from rounddiag.schema import (
+    CELLS,
     DIFFERENCE,
     MEAN_COLUMNS,
     NUM_TOKENS,
+    PAIRED_CELLS,
     ROUND,
+    ROUNDS,
     SAMPLE,
     SAMPLES,
     mean_column,
 )
-from rounddiag.stats.cells import AGGREGATES, aggregate_rounds
+from rounddiag.stats import cell_frame
+from rounddiag.stats.cells import AGGREGATES, EXTRA_COLUMNS, P95, aggregate_rounds
 from rounddiag.stats.heatmap_rows import (
     HeatmapRows,
     Order,
     Pooling,
     order_rows,
     samples_of,
+    samples_per_row,
 )
 from rounddiag.wording import pluralize
 
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
 
 _METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name, *MEAN_COLUMNS)
 _POOLINGS = ("max", "mean")
+# The columns of a round frame that the figure needs besides the metric.
+_COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
 _ORDERS = {
     "worst": ", worst first",
     "rounds": ", most rounds first",
@@ -236,7 +243,7 @@ def _build(
 ) -> Heat:
     """Place the rounds in the cells of a heatmap."""
     data = inputs.data
-    rounds, num_samples = get_rounds(data, metric)
+    rounds, num_samples = _get_rounds(data, metric)
     if isinstance(data, pd.DataFrame) and not isinstance(order, str):
         num_samples = max([num_samples, *(sample + 1 for sample in order)])
     samples = samples_of(data, rounds, num_samples)
@@ -254,6 +261,25 @@ def _build(
         pair=inputs.pair,
         color_range=color_range,
     )
+
+
+def _get_rounds(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+    """Return the rounds of a heatmap, and how many samples there are.
+
+    A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
+    has a row of its own.
+    """
+    if metric == DIFFERENCE.name:
+        known = data.columns if isinstance(data, pd.DataFrame) else ()
+        PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
+    if isinstance(data, pd.DataFrame):
+        table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
+        table.require(data.columns, *ROUNDS.keys, *_COLUMNS, metric)
+        return data, int(data["sample"].max()) + 1 if len(data) else 0
+    num_rounds = int(data.rounds.round.max()) + 1 if data.num_rounds else 0
+    is_alone = samples_per_row(data.num_samples, num_rounds) == 1
+    more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
+    return cell_frame(data, more), data.num_samples
 
 
 def _height(num_rows: int) -> int:

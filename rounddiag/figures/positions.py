@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import get_place_means, note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
@@ -22,6 +23,7 @@ from rounddiag.figures._parts.means import (
     set_panels,
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
+from rounddiag.stats import positions
 from rounddiag.stats.token_places import check_by
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.stats.token_places import By
 
 
@@ -115,7 +117,7 @@ def plot_positions(
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
-    means = get_place_means(inputs.data, by, inputs.metric).reset_index(drop=True)
+    means = _get_means(inputs, by).reset_index(drop=True)
     if means.empty:
         return empty_figure(_TITLES[by], NO_TOKENS, inputs.theme)
     lines = explain_marks(means) + note_picked(inputs.data)
@@ -139,6 +141,14 @@ def plot_positions(
     if has_counts:
         _add_counts(figure, series, inputs.theme)
     return figure
+
+
+def _get_means(inputs: PlotInputs, by: By) -> pd.DataFrame:
+    if isinstance(inputs.data, Batch):
+        return positions(inputs.data, by=by, metric=inputs.metric)
+    names = (column.name for column in PLACE_MEANS.columns)
+    PLACE_MEANS.require(inputs.data.columns, *names)
+    return inputs.data
 
 
 def _series(means: pd.DataFrame, by: By, metric: str, theme: Theme) -> MeanSeries:

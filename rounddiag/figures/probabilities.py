@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import count_picked, get_log_probs, prepare
+from rounddiag.figures._parts.data import count_picked, prepare
 from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures._parts.labels import hover_text, number
 from rounddiag.figures._parts.panels import (
@@ -35,7 +37,6 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag._typing import Array
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from rounddiag.stats.agreement import Axes, Bins
 
 
+_LOG_PROBS = ("rollout_log_prob", "old_log_prob")
 _NUMBERS = ["sample", "round", "token", "old", "rollout", "difference"]
 _HOVER = (
     "sample %{customdata[0]}, round %{customdata[1]}, token %{customdata[2]}"
@@ -134,7 +136,7 @@ def plot_probabilities(
     """
     _check(axes)
     inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
-    tokens = get_log_probs(inputs.data)
+    tokens = _get_tokens(inputs.data)
     split = split_first(tokens) if by is None else split_by(inputs.data, tokens, by)
     names = name_panels(by, split.values)
     pairs = token_pairs(tokens, axes).assign(panel=split.codes)
@@ -172,6 +174,15 @@ def _check(axes: str) -> None:
             found=repr(axes),
             advice='Leave it out for "probability".',
         )
+
+
+def _get_tokens(data: Batch | pd.DataFrame) -> pd.DataFrame:
+    """Return all tokens with both log-probs, and their ids if they are known."""
+    if isinstance(data, pd.DataFrame):
+        TOKENS.require(data.columns, *TOKENS.keys, *_LOG_PROBS)
+        return data
+    token_id = () if data.is_redacted else ("token_id",)
+    return token_frame(data, (*_LOG_PROBS, *token_id))
 
 
 def _mark_worst(

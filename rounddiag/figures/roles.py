@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures._parts.data import get_role_means, note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
+from rounddiag.schema import ROLE_MEANS
+from rounddiag.stats import role_means
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
@@ -113,7 +115,7 @@ def plot_roles(
     inputs = prepare(
         data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
     )
-    means = get_role_means(inputs.data, tagger, metric=inputs.metric, by=by)
+    means = _get_means(inputs, tagger, by)
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
     names, means = _order_rows(means)
@@ -134,6 +136,16 @@ def plot_roles(
     _set_axes(figure, names, axis)
     figure.layout.xaxis.title.text = label
     return figure
+
+
+def _get_means(
+    inputs: PlotInputs, tagger: Tagger | None, by: str | None
+) -> pd.DataFrame:
+    if isinstance(inputs.data, Batch):
+        return role_means(inputs.data, tagger=tagger, metric=inputs.metric, by=by)
+    names = [column.name for column in ROLE_MEANS.columns] + ([by] if by else [])
+    ROLE_MEANS.require(inputs.data.columns, *names)
+    return inputs.data
 
 
 def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:

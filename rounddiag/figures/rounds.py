@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ import pandas as pd
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import get_summary, prepare
+from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import (
@@ -32,8 +32,8 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
-from rounddiag.schema import ROUND
-from rounddiag.stats import survivors, worst_round
+from rounddiag.schema import ROUND, SUMMARY
+from rounddiag.stats import round_summary, survivors, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,12 @@ if TYPE_CHECKING:
     from rounddiag.schema import Pair
 
 
-# Whether each is drawn by default.
+# The columns of a summary that the figure needs.
+_COLUMNS = (
+    *("round", "num_samples", "num_tokens", "num_nonfinite", "share_zero"),
+    *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
+)
+# Whether each layer is drawn by default.
 LAYERS = {
     "mean": True,
     "ci": True,
@@ -98,7 +103,7 @@ class RoundOptions:
         FrameError
             If `chosen` has a layer that the quantity does not have.
         """
-        is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
+        is_summary = _is_summary(data)
         has_survivors = "survivors" in self.offered and not is_summary
         default = {**LAYERS, "survivors": has_survivors}
         layers = {**default, **(chosen or {})}
@@ -127,7 +132,12 @@ class RoundOptions:
         FrameError
             If a frame lacks a column, or is a summary of something else.
         """
-        summary = get_summary(data, **asdict(self))
+        if _is_summary(data):
+            by = [self.by] if self.by else []
+            SUMMARY.require(data.columns, *by, *_COLUMNS)
+            summary = data
+        else:
+            summary = round_summary(data, **asdict(self))
         self._check(summary)
         return summary.sort_values("round", kind="stable")
 
@@ -149,6 +159,10 @@ class RoundOptions:
             f"metric={self.metric!r}, weight={self.weight!r}, by={self.by!r},"
             f" last_aligned={self.last_aligned!r}"
         )
+
+
+def _is_summary(data: Batch | pd.DataFrame) -> TypeGuard[pd.DataFrame]:
+    return isinstance(data, pd.DataFrame) and "diff" not in data
 
 
 def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:

@@ -15,20 +15,10 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import theme_of
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.schema import (
-    CELLS,
-    DIFFERENCE,
-    PAIRED_CELLS,
-    PLACE_MEANS,
-    ROLE_MEANS,
-    ROUNDS,
-    SUMMARY,
     TOKENS,
     Pair,
     metric_name,
 )
-from rounddiag.stats import cell_frame, positions, role_means, round_summary
-from rounddiag.stats.cells import EXTRA_COLUMNS, P95
-from rounddiag.stats.heatmap_rows import samples_per_row
 from rounddiag.stats.inputs import num_picked
 from rounddiag.wording import pluralize
 
@@ -36,17 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.schema import Table
-    from rounddiag.stats.token_places import By
-    from rounddiag.text.roles import Tagger
 
 
-_SUMMARY = (
-    *("round", "num_samples", "num_tokens", "num_nonfinite", "share_zero"),
-    *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
-)
 _PAIR = ("rollout_log_prob", "old_log_prob")
-_CELL = ("num_tokens", "mean_abs_diff", "max_abs_diff")
 # Characters of a score's name that the title of an axis has room for.
 _NAME = 12
 
@@ -137,42 +119,6 @@ def select_pair(
     return data, Pair(shorten_name(known.a, _NAME), shorten_name(known.b, _NAME))
 
 
-def get_summary(
-    data: Batch | pd.DataFrame,
-    *,
-    metric: str,
-    weight: str,
-    by: str | None,
-    last_aligned: bool,
-) -> pd.DataFrame:
-    """Return the summary per round of a batch, a token frame or a summary."""
-    if isinstance(data, pd.DataFrame) and "diff" not in data:
-        SUMMARY.require(data.columns, *([by] if by else []), *_SUMMARY)
-        return data
-    return round_summary(
-        data, metric=metric, weight=weight, by=by, last_aligned=last_aligned
-    )
-
-
-def get_rounds(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
-    """Return the rounds of a heatmap, and how many samples there are.
-
-    A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
-    has a row of its own.
-    """
-    if metric == DIFFERENCE.name:
-        known = data.columns if isinstance(data, pd.DataFrame) else ()
-        PAIRED_CELLS.require(known, *ROUNDS.keys, *_CELL, "baseline_mean", metric)
-    if isinstance(data, pd.DataFrame):
-        table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
-        table.require(data.columns, *ROUNDS.keys, *_CELL, metric)
-        return data, int(data["sample"].max()) + 1 if len(data) else 0
-    num_rounds = int(data.rounds.round.max()) + 1 if data.num_rounds else 0
-    is_alone = samples_per_row(data.num_samples, num_rounds) == 1
-    more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
-    return cell_frame(data, more), data.num_samples
-
-
 def get_sample_tokens(
     data: Batch | pd.DataFrame, sample: int, *, log_probs: bool = True
 ) -> pd.DataFrame:
@@ -194,36 +140,6 @@ def get_sample_tokens(
     check_sample(sample, data.num_samples)
     text = () if data.is_redacted else ("text",)
     return token_frame(data[sample], columns=("position", *_PAIR, *text))
-
-
-def get_log_probs(data: Batch | pd.DataFrame) -> pd.DataFrame:
-    """Return all tokens with both log-probs, and their ids if they are known."""
-    if isinstance(data, pd.DataFrame):
-        TOKENS.require(data.columns, *TOKENS.keys, *_PAIR)
-        return data
-    token_id = () if data.is_redacted else ("token_id",)
-    return token_frame(data, (*_PAIR, *token_id))
-
-
-def get_place_means(data: Batch | pd.DataFrame, by: By, metric: str) -> pd.DataFrame:
-    """Return the mean of each place; a frame holds them already."""
-    if isinstance(data, pd.DataFrame):
-        return _require_columns(PLACE_MEANS, data)
-    return positions(data, by=by, metric=metric)
-
-
-def get_role_means(
-    data: Batch | pd.DataFrame, tagger: Tagger | None, *, metric: str, by: str | None
-) -> pd.DataFrame:
-    """Return the mean of each role; a frame holds them already."""
-    if isinstance(data, pd.DataFrame):
-        return _require_columns(ROLE_MEANS, data, *([by] if by else []))
-    return role_means(data, tagger=tagger, metric=metric, by=by)
-
-
-def _require_columns(table: Table, data: pd.DataFrame, *more: str) -> pd.DataFrame:
-    table.require(data.columns, *(column.name for column in table.columns), *more)
-    return data
 
 
 def is_index(value: object, count: int) -> bool:
