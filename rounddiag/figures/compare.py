@@ -159,9 +159,9 @@ def plot_compare(
     engine cuts). Believe a difference whose interval stays clear of zero. Where the
     batches are paired, samples are compared with themselves, which tells small faults
     from the choice of samples; the title says how many pairs there are. A hollow point
-    stands on fewer than 10 samples. The strip has one range of colours for all. A
-    metric with a sign, `diff` say, has a linear axis: noise lies on both sides of zero,
-    another temperature or other weights on one.
+    has fewer than 10 samples. The strip has one range of colours for all. A metric with
+    a sign, such as `diff`, has a linear axis: noise lies on both sides of zero, another
+    temperature or other weights on one.
 
     Examples
     --------

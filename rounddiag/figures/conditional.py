@@ -11,7 +11,7 @@ from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_picked, prepare
 from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number, tick_step, wrap
-from rounddiag.figures._parts.lines import format_key, shorten, split_lines
+from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
 from rounddiag.figures._parts.means import (
     HOVER,
     MeanSeries,
@@ -76,8 +76,8 @@ def plot_conditional(
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
-        A column of samples or rounds, `status` say: a line for each of its values, at
-        most 8, in place of groups of rounds.
+        A column of samples or rounds, such as `status`: a line for each of its values,
+        at most 8, in place of groups of rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -114,8 +114,8 @@ def plot_conditional(
     the diamonds rise and the points do not, it was only the tokens.
 
     With `by`, lines that separate say that one rank, replica or kind of sample is
-    computed differently at equally likely tokens. A metric with a sign, `diff` say,
-    has a linear axis: noise lies on both sides of zero, a fault on one.
+    computed differently at equally likely tokens. A metric with a sign, such as
+    `diff`, has a linear axis: noise lies on both sides of zero, a fault on one.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def plot_conditional(
     known = bins[bins["prob_low"].notna()]
     if not known["mean"].notna().any():
         return empty_figure(_TITLE, _why_empty(bins), inputs.theme)
-    lines = split_lines(known, by, inputs.theme)
+    lines = split_by_round(known, by, inputs.theme)
     axis = choose_axis(known, metric)
     captions = format_key(by or "round", lines)
     captions += [_ENVELOPE] if inputs.layers["envelope"] else []

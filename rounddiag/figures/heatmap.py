@@ -150,16 +150,16 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    How to read it: a healthy batch is an even field, with no row or column that
-    stands out. Columns that turn bright from some round on speak of the context (an
-    image that one engine drops, say); single bright rows of one sample, a tokenizer
-    or a template; bright bands of neighbouring rows, of a replica or a rank. The
-    colour is logarithmic and its range is printed; arrows at its ends say that values
-    lie beyond. A signed metric is blue where `a` likes the tokens more and orange where
-    less: a field of one colour is an offset (a temperature applied by one engine
-    only). Hatched: the sample has no such round. A cross: the round is there, without
-    any finite value. Worst first, a wedge of bright rows says that few samples make
-    the mean; if low rewards gather at one end, the mismatch goes with failure, or with
+    How to read it: a healthy batch is an even field, with no row or column that stands
+    out. Columns that turn bright from some round on speak of the context (an image that
+    one engine drops, for example); single bright rows of one sample, a tokenizer or a
+    template; bright bands of neighbouring rows, of a replica or a rank. The colour is
+    logarithmic and its range is printed; arrows at its ends say that values lie beyond.
+    A signed metric is blue where `a` likes the tokens more and orange where less: a
+    field of one colour is an offset (a temperature applied by one engine only).
+    Hatched: the sample has no such round. A cross: the round is there, without any
+    finite value. Worst first, a wedge of bright rows says that few samples make the
+    mean; if low rewards gather at one end, the mismatch goes with failure, or with
     length.
 
     Examples
@@ -256,7 +256,7 @@ def _build(
         grid=build_grid(placed, rows.num, "shown", *more),
         hover_columns=more,
         metric=metric,
-        order=order if isinstance(order, str) else "given",
+        order=order if isinstance(order, str) else "custom",
         pooling=pooling,
         pair=inputs.pair,
         color_range=color_range,

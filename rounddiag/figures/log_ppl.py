@@ -61,8 +61,8 @@ def plot_log_ppl(
         A batch, or a token frame with the columns sample, round, rollout_log_prob and
         old_log_prob.
     by : str, optional
-        A column of samples or rounds, `status` say: a panel for each of its values, at
-        most 8, in place of first and later rounds.
+        A column of samples or rounds, such as `status`: a panel for each of its values,
+        at most 8, in place of first and later rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional

@@ -100,7 +100,7 @@ def plot_positions(
     size, except for screenshots, which are counted one by one. In a healthy batch the
     points lie on a level line as far as tokens are equally likely at all places: the
     first token of a round often is certain, so look at `plot_conditional` before you
-    believe a rise. A point that stands out at token 0 speaks of the template or of an
+    believe a rise. A point that stands out at token 0 points to the template or of an
     off-by-one between the engines; one at the end, of the stop token. A rise with the
     context's length is what accumulating errors, positions or a cache do; a step at
     one length, a limit (a window, a chunk) of one engine. A step at one number of

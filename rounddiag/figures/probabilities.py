@@ -61,7 +61,7 @@ _LABELS = {
     "log_prob": (TOKENS["rollout_log_prob"], TOKENS["old_log_prob"]),
     "diff": (ROLLOUT_PROB, DIFF),
 }
-# Ticks of a signed logarithm, and how many may stand on either side of zero.
+# Ticks of a signed logarithm, and at most how many are on either side of zero.
 _DECADES = 10.0 ** np.arange(-2, 39)
 _MAX_DECADES = 5
 
@@ -88,8 +88,8 @@ def plot_probabilities(
         old - rollout log-prob, on a scale that is logarithmic on both sides of zero,
         against rollout probability.
     by : str, optional
-        A column of samples or rounds, `status` say: a panel for each of its values, at
-        most 8, in place of first and later rounds.
+        A column of samples or rounds, such as `status`: a panel for each of its values,
+        at most 8, in place of first and later rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -116,12 +116,12 @@ def plot_probabilities(
     both panels are the same thin band along the dotted line, which is widest at
     probabilities in the middle, and the 30 worst points lie close to it. A panel of
     later rounds that is wider, with a lower r, speaks of the context: an image that one
-    engine drops, say. A band that is bent over its whole length is a temperature or a
-    logit processor that one engine applies; points along the lower edge are tokens that
-    training finds nearly impossible: another tokenization, a wrong mask, another
-    model. With `axes="diff"` noise is a trumpet that opens towards probability 0, and a
-    fault lies on one side of zero. With `by`, the panels are those of one rank,
-    replica or number of screenshots each (`num_images`).
+    engine drops, for example. A band that is bent over its whole length is a
+    temperature or a logit processor that one engine applies; points along the lower
+    edge are tokens that training finds nearly impossible: another tokenization, a wrong
+    mask, another model. With `axes="diff"` noise is a trumpet that opens towards
+    probability 0, and a fault lies on one side of zero. With `by`, the panels are those
+    of one rank, replica or number of screenshots each (`num_images`).
 
     References
     ----------

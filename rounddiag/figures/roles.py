@@ -70,8 +70,8 @@ def plot_roles(
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
-        A column of samples or rounds, `status` say: a point for each of its values, at
-        most 8, under each other.
+        A column of samples or rounds, such as `status`: a point for each of its values,
+        at most 8, under each other.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional

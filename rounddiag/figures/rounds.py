@@ -197,10 +197,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     metric : str
         What is averaged, as in `round_summary`.
     weight : {"token", "sample"}
-        What counts alike in the mean.
+        What has equal weight in the mean.
     by : str, optional
-        A column of samples or rounds, `status` or `group_id` say: one line for each of
-        its values, at most 8.
+        A column of samples or rounds, such as `status` or `group_id`: one line for
+        each of its values, at most 8.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     a, b : str
@@ -241,7 +241,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     end: few samples get that far, and they may differ from the others in all rounds.
     The dashed line says whether they do: where it rises as the points do, the rise is
     who is left and no effect of the round; where it stays level, the rise is real.
-    A hollow point stands on fewer than 10 samples, and is the worst round only where
+    A hollow point has fewer than 10 samples, and is the worst round only where
     no round has more.
 
     Quantiles tell what the mean is made of. Where all bars rise together, every token

@@ -22,7 +22,7 @@ from rounddiag.figures._parts.labels import (
     number,
     percent,
 )
-from rounddiag.figures._parts.lines import format_key, shorten, split_lines
+from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import ABS_DIFF, SHARE
 from rounddiag.stats import tails
@@ -76,8 +76,8 @@ def plot_tail(
     data : Batch or DataFrame
         A batch, or a token frame with the columns round and diff.
     by : str, optional
-        A column of samples or rounds, `status` say: a line for each of its values, at
-        most 8, in place of groups of rounds.
+        A column of samples or rounds, such as `status`: a line for each of its values,
+        at most 8, in place of groups of rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -122,7 +122,7 @@ def plot_tail(
     known = shares[(shares["abs_diff"] > 0) & (shares["num_tokens"] > 0)]
     if known.empty:
         return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
-    lines = split_lines(known, by, inputs.theme)
+    lines = split_by_round(known, by, inputs.theme)
     captions = format_key(by, lines) if by and drawn["names"] else []
     captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
     captions += note_picked(inputs.data)

@@ -152,10 +152,10 @@ def plot_trajectory(
 
     Notes
     -----
-    How to read it: in a healthy sample the upper panel is a low lawn, blue and orange
+    How to read it: in a healthy sample the upper panel has short stems, blue and orange
     alike, in every shaded round, and the two lines of the lower panel lie on each
     other. One colour throughout is an offset (a temperature applied by one engine
-    only); a lawn that grows from one round on, a context that differs from there;
+    only); stems that grow from one round on, a context that differs from there;
     single tall stems, tokens that one engine finds nearly impossible, often where the
     lower lines dip; a stem at the start of each round, a template. Observations
     between rounds are collapsed to a gap; ticks give round and real position. Of more
@@ -272,8 +272,8 @@ def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
     x, diff = scene.x, scene.drawn["diff"].to_numpy()
     finite = np.isfinite(diff)
     width = min(_MAX_STEM, max(1, _STEMS_WIDTH / len(x)))
-    for shown, color in ((diff > 0, scene.theme.more), (diff < 0, scene.theme.less)):
-        drawn = shown & finite
+    for is_sign, color in ((diff > 0, scene.theme.more), (diff < 0, scene.theme.less)):
+        drawn = is_sign & finite
         _add_stems(figure, x[drawn], diff[drawn], {"color": color, "width": width})
     figure.add_scatter(
         x=x[~finite],

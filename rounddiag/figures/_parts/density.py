@@ -29,7 +29,7 @@ _BOTTOM = 52
 _UP, _DOWN = "triangle-up", "triangle-down"
 # How many of the largest differences each panel marks.
 NUM_WORST = 30
-# Where the colours begin: the darkest cannot be told from dark paper.
+# Where the colours begin: the darkest cannot be distinguished from dark paper.
 _START = {"light": 0.0, "dark": 0.35}
 
 

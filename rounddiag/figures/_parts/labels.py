@@ -12,7 +12,7 @@ from rounddiag.wording import pluralize
 
 # The mark of a value that is not finite, in text.
 CROSS = "\N{MULTIPLICATION SIGN}"
-# What stands in place of a figure that has nothing to draw.
+# The text of a figure without data.
 NO_TOKENS = "no generated tokens: the response mask is 0"
 NOT_FINITE = NUM_NONFINITE.meaning.removeprefix("tokens ")
 # Values between are read more easily in full than with an exponent.
@@ -123,7 +123,7 @@ def _width(character: str) -> float:
 
 
 def tick_step(size: int) -> int:
-    """Say how many integers apart the ticks of an axis are.
+    """Choose the distance of ticks on an axis of integers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The lines of a figure: one of all samples, or one for each value."""
+"""The lines of a figure: one of all samples, or one per value or group of rounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNS = (
 )
 # From Okabe and Ito's palette, with the contrast on paper that text needs. Lighter and
 # darker ones take turns: bars of neighbours touch.
-_COLORS_ROUND_LINES = {
+_LINE_COLORS = {
     "light": (
         *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
         *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
@@ -45,7 +45,7 @@ _COLORS_ROUND_LINES = {
     ),
 }
 MAX_LINES = len(_SIGNS)
-# Intervals of one round stand beside each other, in this share of its place.
+# Intervals of one round share this part of its place.
 _SPREAD = 0.5
 # Characters of a line of the key in a figure of 400 pixels.
 _KEY = 44
@@ -58,13 +58,13 @@ class RoundLine:
     Attributes
     ----------
     name : str
-        Safe to be shown; empty where there is one line of all samples.
+        Safe in plotly's pseudo HTML; empty for a single line of all samples.
     rows : DataFrame
-        What it shows: its rounds, as `stats.round_summary` gives them, say.
+        Its means or shares, such as its `stats.round_summary`.
     color, symbol, sign, dash : str
-        Its looks; the sign is the symbol in text.
+        Its style; the sign is the symbol in text.
     shift : float
-        How far right of the round it is drawn.
+        How far to the right of the round it is drawn.
     """
 
     name: str
@@ -79,7 +79,7 @@ class RoundLine:
 def split_by_column(
     summary: pd.DataFrame, by: str | None, theme: Theme
 ) -> list[RoundLine]:
-    """Divide a summary into lines.
+    """Make a line of all rows, or of each value of a column.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def split_by_column(
 
 
 def check_num_lines(by: str, num: int) -> None:
-    """Raise a FrameError for more than 8 values: they could not be told apart."""
+    """Raise a FrameError for more than 8 values, which nobody could tell apart."""
     if num > MAX_LINES:
         raise FrameError.build(
             key="by",
@@ -107,13 +107,13 @@ def check_num_lines(by: str, num: int) -> None:
 def style_line(
     index: int, num_lines: int, value: object, rows: pd.DataFrame, theme: Theme
 ) -> RoundLine:
-    """Give one of several lines its looks; those of the ninth are of the first."""
-    looks = index % MAX_LINES
-    symbol, sign, dash = _SIGNS[looks]
+    """Style one of several lines; the ninth looks like the first."""
+    style = index % MAX_LINES
+    symbol, sign, dash = _SIGNS[style]
     return RoundLine(
         name=shorten(value),
         rows=rows,
-        color=_COLORS_ROUND_LINES[theme.name][looks],
+        color=_LINE_COLORS[theme.name][style],
         symbol=symbol,
         sign=sign,
         dash=dash,
@@ -122,7 +122,7 @@ def style_line(
 
 
 def shorten(value: object, longest: int = 24) -> str:
-    """Write a value, which may be untrusted text, in so many characters.
+    """Escape a value, which may be untrusted text, and shorten it.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def shorten(value: object, longest: int = 24) -> str:
 
 
 def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
-    """Name the lines, as many in a line of text as fit."""
+    """Name the lines, as many per line of text as fit."""
     parts, room = [shorten(by)], _KEY - len(by)
     for line in lines:
         size = len(line.name) + 3
@@ -150,19 +150,14 @@ def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
     return [part.strip() for part in parts]
 
 
-# The parts of the colour scale that stand out from the paper, the first round first.
-_COLORS_ROUND_GROUPS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
+# The part of the colour scale that contrasts with the paper, for the first to last.
+_GROUP_COLORS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
 
 
-def split_lines(found: pd.DataFrame, by: str | None, theme: Theme) -> list[RoundLine]:
-    """Give each group of rounds, or value of a column, a line of its own.
-
-    Parameters
-    ----------
-    found : DataFrame
-        With the column `rounds`, or `by`.
-    by : str, optional
-    theme : Theme
+def split_by_round(
+    shares: pd.DataFrame, by: str | None, theme: Theme
+) -> list[RoundLine]:
+    """Make a line of each group of rounds (`rounds`), or of each value of a column.
 
     Raises
     ------
@@ -170,11 +165,10 @@ def split_lines(found: pd.DataFrame, by: str | None, theme: Theme) -> list[Round
         If `by` has more than 8 values.
     """
     if by is not None:
-        return split_by_column(found, by, theme)
-    groups = list(found.groupby("rounds", sort=False))
-    places = np.linspace(*_COLORS_ROUND_GROUPS[theme.name], max(len(groups), 2))[
-        : len(groups)
-    ]
+        return split_by_column(shares, by, theme)
+    groups = list(shares.groupby("rounds", sort=False))
+    first, last = _GROUP_COLORS[theme.name]
+    places = np.linspace(first, last, max(len(groups), 2))[: len(groups)]
     colors = sample_colorscale("cividis", places)
     return [
         replace(

@@ -28,7 +28,7 @@ _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 _BINS, _BINS_OF_MANY = 100, 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
-# Heads stand clear of points at the upper edge, and of the ticks of the row above.
+# Headings keep clear of points at the upper edge, and of the ticks of the row above.
 _HEAD_ABOVE, _TICKS = 5, 26
 # The title that the x axes share begins this far under the plot.
 _TITLE_BELOW = 26
@@ -102,7 +102,7 @@ class Panels:
     def add_guide(
         self, figure: go.Figure, x: Bins, y: tuple[float, float], theme: Theme
     ) -> None:
-        """Draw the line on which both engines agree, under what is drawn."""
+        """Draw the line on which both engines agree, under the points."""
         for axes in self.axes:
             figure.add_shape(
                 type="line",
@@ -117,7 +117,7 @@ class Panels:
             )
 
     def add_empty(self, figure: go.Figure, axes: Axes, why: str, theme: Theme) -> None:
-        """Say in a panel why it is empty."""
+        """Write in a panel why it is empty."""
         # An axis without a trace would not be drawn.
         figure.add_scatter(x=[None], y=[None], **axes)
         figure.add_annotation(

@@ -25,7 +25,7 @@ STRONGEST = 0.5
 
 
 def levels(diff: Array) -> Array:
-    """Say how strong each diff's background is, with its sign, as int8.
+    """Return how strong each diff's background is, with its sign.
 
     Returns
     -------
@@ -50,12 +50,12 @@ def token_classes(diff: Array) -> list[str]:
     >>> token_classes(np.array([0.0001, 0.03, -5.0, np.nan]))
     ['', 'p4', 'n8 u', 'x']
     """
-    found = levels(diff)
-    names = {level: _class(level) for level in set(found.tolist())}
-    is_far = (np.abs(diff) > UNDERLINED) & (found != NOT_FINITE)
+    strength = levels(diff)
+    names = {level: _class(level) for level in set(strength.tolist())}
+    is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)
     return [
         f"{names[level]} u" if far else names[level]
-        for level, far in zip(found.tolist(), is_far.tolist(), strict=True)
+        for level, far in zip(strength.tolist(), is_far.tolist(), strict=True)
     ]
 
 
