@@ -35,19 +35,10 @@ if TYPE_CHECKING:
 
 
 def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
-    """Choose the rounds with the largest mean |diff|, up to so many tokens in all.
+    """Choose the rounds of a sample with the largest mean |diff|, in order.
 
-    Parameters
-    ----------
-    tokens : DataFrame
-        Of one sample, with the columns round and diff, in order of position.
-    max_tokens : int
-
-    Returns
-    -------
-    DataFrame
-        All of them where they are not more; else those of whole rounds, in order. Of a
-        worst round that is longer by itself, its first tokens.
+    They have up to `max_tokens` in all; of a worst round that is longer, the first
+    tokens are chosen.
 
     Examples
     --------
@@ -84,18 +75,7 @@ def chip(num_tokens: int) -> str:
 
 
 def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
-    """Yield a span per token; tokens that share a character share a span.
-
-    Parameters
-    ----------
-    part : DataFrame
-    pair : Pair
-        The scores, named safely.
-
-    Yields
-    ------
-    str
-    """
+    """Yield a span per token; tokens that share a character share a span."""
     texts = part["text"].tolist()
     columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))

@@ -172,7 +172,7 @@ def _add_counts(figure: go.Figure, series: MeanSeries, theme: Theme) -> None:
             "x": means.index,
             "y": means[name],
             "width": 0.6 * min(1, len(means) / 15),  # thin also when they are few
-            "color": theme.quiet,
+            "marker_color": theme.quiet,
             "customdata": series.hover,
             "hovertemplate": HOVER,
         }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rounddiag.batch import Batch
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
@@ -198,7 +196,9 @@ def _symbols(line: RoundLine) -> str | list[str]:
     """Return the symbol of a value of `by`, or else the symbol of each role."""
     if line.name:
         return line.symbol
-    return np.where(line.rows["overlaps"], "diamond", line.symbol).tolist()
+    return [
+        "diamond" if overlaps else line.symbol for overlaps in line.rows["overlaps"]
+    ]
 
 
 def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:

@@ -125,23 +125,9 @@ def new_figure(
 ) -> go.Figure:
     """Make an empty figure with a title and lines of explanation under it.
 
-    The margin over the plot grows with the lines, so that neither is ever cut; the
-    width is left to the page.
-
-    Parameters
-    ----------
-    title : str
-    lines : sequence of str
-        Each short enough for a figure of 400 pixels (about 60 characters).
-    theme : Theme
-    height : int
-        Of the whole figure, without the lines, in pixels.
-    bottom : int
-        Room under the plot, in pixels.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    The height, in pixels and without the lines, grows with them, so that nothing is
+    cut; the width is left to the page. A figure of 400 pixels has room for lines of
+    about 60 characters.
     """
     text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
     above = round(_LINE_HEIGHT * len(lines))

@@ -67,21 +67,9 @@ def prepare(
     known: Iterable[str],
     theme: ThemeName | None,
 ) -> PlotInputs:
-    """Validate the arguments that most figures share.
+    """Validate the arguments that most figures share; `known` are its layers.
 
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        A frame keeps the pair that it was made with.
-    a, b : str
-        The scores to compare.
-    metric : str
-        As in `round_summary`.
-    layers : mapping, optional
-        The user's choice.
-    known : iterable of str
-        All layers of the figure.
-    theme : {"light", "dark"}, optional
+    A frame keeps the pair of scores that it was made with.
 
     Raises
     ------

@@ -174,13 +174,7 @@ class Heat:
 
 
 def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
-    """Choose the range of colours that several heatmaps can share.
-
-    Parameters
-    ----------
-    values : ndarray of float
-        The values of all of them.
-    metric : str
+    """Choose the range of colours that heatmaps of all these values can share.
 
     Examples
     --------
@@ -312,14 +306,10 @@ def add_undefined(figure: go.Figure, heat: Heat, theme: Theme) -> None:
 
 
 def trace_outlines(cells: Array) -> tuple[list[float | None], list[float | None]]:
-    """Draw a rectangle around each run of marked cells in a row.
+    """Return closed paths, separated by None, around runs of marked cells in a row.
 
-    Neighbouring rows with the same runs share theirs.
-
-    Returns
-    -------
-    x, y : list of float
-        Closed paths, separated by None; a cell reaches half a unit around its indices.
+    Neighbouring rows with the same runs share a rectangle. A cell reaches half a unit
+    around its indices.
 
     Examples
     --------

@@ -93,23 +93,10 @@ class MeanSeries:
         interval_color: str | None,
         **trace: Any,  # noqa: ANN401 what plotly takes
     ) -> None:
-        """Draw the points, and a cross for each mean that is undefined.
+        """Draw the points, and a cross at `floor` for each mean that is undefined.
 
-        Parameters
-        ----------
-        figure : Figure
-        theme : Theme
-        places : ndarray
-            Where each mean stands on the other axis.
-        values : ndarray
-            Where each mean is drawn on its axis.
-        floor : float
-            Where on the axis of means a cross is drawn: a gap would look like a place
-            without tokens.
-        interval_color : str, optional
-            None draws no intervals.
-        **trace
-            Options of the plotly trace; those of its `marker` are merged.
+        `values` are on the axis of the means and `places` on the other one. Without
+        `interval_color` there are no intervals. `trace` has more options of plotly.
         """
         across, along = ("x", "y") if self.is_horizontal else ("y", "x")
         has_bars = interval_color is not None
@@ -170,18 +157,9 @@ def axis_title(
     is_mean: bool = True,
     width: int = _TITLE_WIDTH,
 ) -> str:
-    """Name what the axis of the means shows, in lines that fit it.
+    """Name what the axis of the means, or of single tokens, shows.
 
-    Parameters
-    ----------
-    metric : str
-    pair : Pair
-    note : str
-        Follows the label of the metric.
-    is_mean : bool
-        False for the metric of single tokens.
-    width : int
-        Characters per line.
+    The `note` follows the label of the metric; lines have up to `width` characters.
 
     Examples
     --------
@@ -229,15 +207,10 @@ def _few(num_samples: int) -> str:
 def explain_marks(
     means: pd.DataFrame, *, num_nonfinite: int | None = None, few_note: str = ""
 ) -> list[str]:
-    """Explain hollow points and crosses, and say what is left out, a line each.
+    """Explain hollow points and crosses, and count what is left out, a line each.
 
-    Parameters
-    ----------
-    means : DataFrame
-    num_nonfinite : int, optional
-        Tokens that are left out; the sum over all means unless given.
-    few_note : str
-        What else is true of a hollow point.
+    `num_nonfinite` is the sum over all means by default; `few_note` follows the
+    explanation of hollow points.
 
     Examples
     --------
@@ -294,23 +267,9 @@ def add_counts(
     bars: Iterable[Mapping[str, Any]],
     theme: Theme,
 ) -> None:
-    """Draw counts as bars in a lower panel, with its heading.
-
-    Parameters
-    ----------
-    figure : Figure
-    axis : str
-        The y axis of the panel.
-    column : Column
-        What is counted.
-    bars : iterable of dict
-        Options of each plotly trace; `color` is that of its bars.
-    theme : Theme
-    """
+    """Draw counts as bars in the lower panel of an axis, with its heading."""
     for bar in bars:
-        marker = {"color": bar["color"], "line": {"width": 0}}
-        options = {name: value for name, value in bar.items() if name != "color"}
-        figure.add_bar(**options, yaxis=axis, marker=marker)
+        figure.add_bar(**bar, yaxis=axis, marker_line_width=0)
     add_heading(figure, axis, column.label, theme)
 
 
@@ -334,12 +293,8 @@ def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
 def set_panels(figure: go.Figure, counts: pd.DataFrame | None) -> None:
     """Divide the plot into panels of means, samples and tokens.
 
-    Parameters
-    ----------
-    figure : Figure
-    counts : DataFrame, optional
-        `num_samples` and `num_tokens` of each place on the x axis. None gives all of
-        the plot to the means.
+    `counts` has the `num_samples` and `num_tokens` of each place on the x axis; without
+    it, the means take all of the plot.
     """
     if counts is None:
         figure.update_layout(xaxis={"anchor": "y"}, yaxis={"domain": (0, 1)})

@@ -220,18 +220,10 @@ def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
 def build_panels(
     agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
 ) -> Panels:
-    """Write over each panel how well both engines agree, or why it is empty.
+    """Write over each panel its `stats.agreement`, or in it why it is empty.
 
-    Parameters
-    ----------
-    agreed : DataFrame
-        As `stats.agreement` gives it.
-    names : sequence of str
-        Of the panels.
-    noun : str
-        The name of what was counted.
-    signed : bool
-        Write the signed mean instead of Pearson's r, where x and y are no pair.
+    `noun` names what was counted. With `signed`, the signed mean takes the place of
+    Pearson's r, as x and y are no pair.
     """
     rows = [row for _, row in agreed.iterrows()]
     return Panels(

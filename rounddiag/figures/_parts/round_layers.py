@@ -265,7 +265,7 @@ def add_round_counts(figure: go.Figure, scene: RoundScene) -> None:
                 "x": line.rows["round"],
                 "y": line.rows[name],
                 "width": scene.bar,
-                "color": scene.colors(
+                "marker_color": scene.colors(
                     line, scene.theme.quiet if len(scene.lines) == 1 else line.color
                 ),
                 "meta": f", {line.name}" if line.name else "",

@@ -253,16 +253,9 @@ _BELOW = 58
 def add_color_bar(
     figure: go.Figure, scale: LogScale | SignedScale, values: Array, title: str
 ) -> None:
-    """Print the scale under a figure whose lower margin is `BOTTOM`.
+    """Print the scale under a figure of final height, with the lower margin `BOTTOM`.
 
-    Parameters
-    ----------
-    figure : Figure
-        With its final height and margins.
-    scale : LogScale or SignedScale
-    values : ndarray
-        The values that the colours show; arrows mark those beyond the scale.
-    title : str
+    Arrows mark that some of the values lie beyond the scale.
     """
     marker = scale.bar(values)
     below = _BELOW / (figure.layout.height - BOTTOM - figure.layout.margin.t)
