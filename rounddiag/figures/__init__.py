@@ -1,4 +1,9 @@
-"""Figures: frames to plotly figures, which compute nothing and show nothing."""
+"""Figures: frames to plotly figures, which compute nothing and show nothing.
+
+One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
+`tail`, `positions`, `conditional`, `roles` and `compare`; `colored_text` has the text
+of samples, and `_parts` what figures share.
+"""
 
 from rounddiag.figures._parts.canvas import png, use_theme
 from rounddiag.figures.colored_text import TokenText, token_text

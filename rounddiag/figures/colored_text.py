@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import is_index, of_pair, trajectory_of
+from rounddiag.figures._parts.data import get_sample_tokens, is_index, select_pair
 from rounddiag.figures._parts.labels import number
 from rounddiag.figures._parts.token_colors import (
     LEVELS,
@@ -35,19 +35,10 @@ if TYPE_CHECKING:
 
 
 def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
-    """Choose the rounds with the largest mean |diff| that hold up to so many tokens.
+    """Choose the rounds of a sample with the largest mean |diff|, in order.
 
-    Parameters
-    ----------
-    tokens : DataFrame
-        Of one sample, with the columns round and diff, in order of position.
-    max_tokens : int
-
-    Returns
-    -------
-    DataFrame
-        All of them where they are not more; else those of whole rounds, in order. Of a
-        worst round that is longer by itself, its first tokens.
+    They have up to `max_tokens` in all; of a worst round that is longer, the first
+    tokens are chosen.
 
     Examples
     --------
@@ -66,7 +57,7 @@ def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
 
 
 def _worst_first(tokens: pd.DataFrame) -> Array:
-    """Return the rounds; those without a finite diff, and the later of equals, last."""
+    """Return the rounds; those without a finite diff are last, ties in order."""
     size = tokens["diff"].abs()
     means = size[np.isfinite(size)].groupby(tokens["round"]).mean()
     every = means.reindex(tokens["round"].unique())
@@ -76,7 +67,7 @@ def _worst_first(tokens: pd.DataFrame) -> Array:
 
 
 def chip(num_tokens: int) -> str:
-    """Stand for a stretch of observation, if there is one."""
+    """Return a label in place of an observation, if there is one."""
     if num_tokens <= 0:
         return ""
     size = pluralize(num_tokens, "observation token")
@@ -84,18 +75,7 @@ def chip(num_tokens: int) -> str:
 
 
 def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
-    """Give a span per token; tokens that share a character share a span.
-
-    Parameters
-    ----------
-    part : DataFrame
-    pair : Pair
-        The scores, named safely.
-
-    Yields
-    ------
-    str
-    """
+    """Yield a span per token; tokens that share a character share a span."""
     texts = part["text"].tolist()
     columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))
@@ -113,22 +93,22 @@ def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
 def _span(
     text: str, name: str, values: list[tuple[float, float, float]], pair: Pair
 ) -> str:
-    shown = f' class="{name}"' if name else ""
+    style = f' class="{name}"' if name else ""
     # Safe as text, but an attribute ends at a quote.
     a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))
     title = "\n".join(
         f"diff {number(diff)}, {a} {number(old)}, {b} {number(rollout)}"
         for diff, rollout, old in values
     )
-    return f'<span{shown} title="{title}">{_shown(text)}</span>'
+    return f'<span{style} title="{title}">{_escape_token(text)}</span>'
 
 
 def _strength(diff: float) -> float:
     return abs(diff) if np.isfinite(diff) else np.inf
 
 
-def _shown(text: str) -> str:
-    """Escape a token; signs for what is white or cannot be printed."""
+def _escape_token(text: str) -> str:
+    """Escape a token; signs replace white space and what cannot be printed."""
     if not text.strip(" "):
         return f"<i>{'·' * len(text)}</i>"
     lines = text.split("\n")
@@ -142,10 +122,9 @@ def _printable(line: str) -> str:
 def rounds_html(
     tokens: pd.DataFrame, shown: pd.DataFrame, end: int | None, pair: Pair
 ) -> Iterator[str]:
-    """Give the text of the rounds that are shown, and say what is between them.
+    """Yield the text of the excerpt by round, with the size of what is left out.
 
-    Observations are told up to the end of the sample; none of a single round, which
-    has no `end`.
+    Observations are counted up to `end`; a single round has none.
     """
     if tokens.empty:
         yield '<div class="k">The response mask is 0 everywhere.</div>'
@@ -228,8 +207,8 @@ def token_text(
     a, b : str
         The scores to compare.
     max_tokens : int
-        How many are shown at most: where there are more, those of the rounds with the
-        largest mean |diff|, and it says what is left out.
+        The most tokens to show. Of longer samples, the rounds with the largest mean
+        |diff| are shown, and the text states what is left out.
     theme : {"light", "dark"}, optional
         The page's own colours when left out.
 
@@ -247,10 +226,10 @@ def token_text(
 
     Notes
     -----
-    How to read it: blue tokens are liked more by `a` (training), orange ones less; the
-    strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts can
-    be compared. In a healthy batch most text is plain, some tokens are pale, and none
-    has a line: one under a token says that `a` gives it less than half of the
+    How to read it: blue tokens are more likely under `a` (training), orange ones less;
+    the strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts
+    can be compared. In a healthy batch most text is plain, some tokens are pale, and
+    none has a line: one under a token says that `a` gives it less than half of the
     probability, one over it, more than twice. A dashed frame marks a diff that is not
     finite. Colour that is dense from one round on points to its context; a coloured
     first token of every round, to the template; coloured numbers in actions, to the
@@ -264,8 +243,8 @@ def token_text(
     >>> "<b>Sample 0</b>" in rd.token_text(batch, sample=0, round=0).html
     True
     """
-    data, pair = of_pair(batch, a, b)
-    tokens = trajectory_of(data, sample)
+    data, pair = select_pair(batch, a, b)
+    tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)
     num_rounds = int(tokens["round"].max()) + 1 if len(tokens) else 0
@@ -278,14 +257,14 @@ def token_text(
             found=repr(round),
             advice="Leave it out for all rounds of the sample.",
         )
-    asked = tokens if round is None else tokens[tokens["round"] == round]
-    shown = excerpt(asked, max_tokens)
-    is_cut = len(shown) < len(asked)
+    selected = tokens if round is None else tokens[tokens["round"] == round]
+    shown = excerpt(selected, max_tokens)
+    is_cut = len(shown) < len(selected)
     end = int(batch.lengths[sample]) if round is None else None
     head = f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
-    head += _OF_LONG.format(len(shown), len(asked)) if is_cut else ""
-    body = "".join(rounds_html(asked, shown, end, pair))
+    head += _OF_LONG.format(len(shown), len(selected)) if is_cut else ""
+    body = "".join(rounds_html(selected, shown, end, pair))
     return TokenText(
         f'<div class="rd-text {style_name(theme)}"><style>{style_sheet(theme)}</style>'
         f'<div class="k">{head}<br>{_key(pair)}</div>{body}</div>'

@@ -1,42 +1,115 @@
-"""Two or more batches beside each other, and how much more they differ."""
+"""The figure of two or more batches: means per round, differences, a strip."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
+from rounddiag.core.measures import measure_of
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import mean_axis
-from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
-from rounddiag.figures._parts.compare_layers import (
-    Compared,
-    add_differences,
-    add_means,
-    add_strip,
-    batch_lines,
-    explanation,
-    set_axes,
+from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    colorize,
+    cross,
+    empty_figure,
+    new_figure,
 )
-from rounddiag.figures._parts.data import layers_of, of_pair
-from rounddiag.figures._parts.lines import MAX_LINES
-from rounddiag.figures._parts.scales import BOTTOM
-from rounddiag.schema import metric_name
+from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
+from rounddiag.figures._parts.labels import (
+    NO_TOKENS,
+    number,
+    shorten_name,
+    tick_step,
+)
+from rounddiag.figures._parts.lines import MAX_LINES, style_line
+from rounddiag.figures._parts.means import (
+    HOVER,
+    MeanSeries,
+    axis_title,
+    caution_few,
+    describe_interval,
+    explain_marks,
+    fill_colors,
+    interval_bars,
+    unit_suffix,
+)
+from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, named
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.schema import Pair
+    from rounddiag.figures._parts.axes import MeanAxis
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.data import PlotInputs
+    from rounddiag.figures._parts.lines import RoundLine
 
 
 LAYERS = ("ci", "difference", "strip")
+_TITLE = "Mismatch per round, compared"
+# How much of the room between two rounds the batches share.
+_SPREAD = 0.6
+# Markers of all batches and rounds must not touch in a figure of 400 pixels.
+_PLOT_WIDTH = 300
+# Pixels between panels, and a row of the strip.
+_GAP, _ROW = 26, 18
+_HEIGHTS = {"means": 230, "difference": 170}
+# Room under the plot without a colour bar, in pixels.
+_BOTTOM = 52
+# Characters per line over the colour bar in a figure of 400 pixels.
+_BAR_TITLE = 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The batches of one figure.
+
+    Attributes
+    ----------
+    names : list of str
+        As the user gave them; those of the lines are cut and escaped.
+    lines : list of RoundLine
+        A line per batch, with its `stats.round_summary`.
+    differences : DataFrame
+        As `stats.differences` gives them.
+    inputs : PlotInputs
+        Those of the first batch.
+    """
+
+    names: Sequence[str]
+    lines: Sequence[RoundLine]
+    differences: pd.DataFrame
+    inputs: PlotInputs
+
+    @property
+    def num_rounds(self) -> int:
+        """One more than the last round of any batch."""
+        lasts = [line.rows["round"].max() for line in self.lines if len(line.rows)]
+        return int(max(lasts, default=-1)) + 1
+
+    @property
+    def marker_size(self) -> float:
+        """How large markers are, in pixels."""
+        room = _PLOT_WIDTH / (self.num_rounds * len(self.lines))
+        return min(8.0, max(3.0, room))
+
+    def shift(self, index: int) -> float:
+        """Return how far beside its round a batch is drawn."""
+        count = len(self.lines)
+        return (index - (count - 1) / 2) * min(_SPREAD / count, 0.2)
 
 
 def plot_compare(
@@ -86,9 +159,9 @@ def plot_compare(
     engine cuts). Believe a difference whose interval stays clear of zero. Where the
     batches are paired, samples are compared with themselves, which tells small faults
     from the choice of samples; the title says how many pairs there are. A hollow point
-    stands on fewer than 10 samples. The strip has one range of colours for all. A
-    metric with a sign, `diff` say, has a linear axis: noise lies on both sides of zero,
-    another temperature or other weights on one.
+    has fewer than 10 samples. The strip has one range of colours for all. A metric with
+    a sign, such as `diff`, has a linear axis: noise lies on both sides of zero, another
+    temperature or other weights on one.
 
     Examples
     --------
@@ -100,50 +173,51 @@ def plot_compare(
     >>> rd.plot_compare(batches).layout.yaxis2.title.text
     'difference of means [nat]'
     """
-    look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
-    metric = metric_name(metric)
-    found, pair = _of_pair(named(batches), a, b)
-    compared = Compared(
-        names=[*found],
-        lines=batch_lines(_summaries(found, metric), look),
-        differences=differences(found, metric=metric),
-        metric=metric,
-        pair=pair,
-        layers=drawn,
-        look=look,
+    inputs = _prepare_all(
+        named(batches),
+        {"a": a, "b": b, "metric": metric, "layers": layers, "theme": theme},
     )
-    means = pd.concat([line.rows for line in compared.lines])
-    title = "Mismatch per round, compared"
+    first = next(iter(inputs.values()))
+    data = {name: own.data for name, own in inputs.items()}
+    comparison = Comparison(
+        names=[*data],
+        lines=_style_batches(data, first.metric, first.theme),
+        differences=differences(data, metric=first.metric),
+        inputs=first,
+    )
+    means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
-        return empty_figure(title, "no generated tokens, so no rounds", look)
-    plot, domains = compared.domains()
-    bottom = BOTTOM if drawn["strip"] else 52
-    axis = mean_axis(means, metric)
-    lines = explanation(compared, means, axis)
+        return empty_figure(_TITLE, NO_TOKENS, first.theme)
+    plot, domains = _domains(len(comparison.lines), first.layers)
+    axis = choose_axis(means, first.metric)
+    captions = _explanation(comparison, means, axis)
+    bottom = BOTTOM if first.layers["strip"] else _BOTTOM
     height = plot + TOP + bottom
-    figure = new_figure(title, lines, look, height=height, bottom=bottom)
-    add_means(figure, compared, axis)
-    if drawn["difference"]:
-        add_differences(figure, compared)
-    if drawn["strip"]:
-        add_strip(figure, compared)
-    set_axes(figure, compared, axis, domains)
+    figure = new_figure(_TITLE, captions, first.theme, height=height, bottom=bottom)
+    _add_means(figure, comparison, axis)
+    if first.layers["difference"]:
+        _add_differences(figure, comparison)
+    if first.layers["strip"]:
+        _add_strip(figure, comparison)
+    _set_axes(figure, comparison, axis, domains)
     return figure
 
 
-def _of_pair(
-    found: Mapping[str, Batch | pd.DataFrame], a: str, b: str
-) -> tuple[dict[str, Batch | pd.DataFrame], Pair]:
-    """Return the same batches of one pair of scores; not too many for one figure."""
-    if len(found) > MAX_LINES:
+def _prepare_all(
+    batches: Mapping[str, Batch | pd.DataFrame], options: Mapping[str, Any]
+) -> dict[str, PlotInputs]:
+    """Validate all batches, which are of one pair of scores and few enough."""
+    if len(batches) > MAX_LINES:
         raise FrameError.build(
             key="batches",
             expected=f"2 to {MAX_LINES} batches",
-            found=str(len(found)),
+            found=str(len(batches)),
             advice="Compare the ones that matter most.",
         )
-    both = {name: of_pair(data, a, b) for name, data in found.items()}
-    pairs = dict.fromkeys(pair_of(data) for data, _ in both.values())
+    inputs = {
+        name: prepare(data, **options, known=LAYERS) for name, data in batches.items()
+    }
+    pairs = dict.fromkeys(pair_of(own.data) for own in inputs.values())
     if len(pairs) > 1:
         raise FrameError.build(
             key="batches",
@@ -151,14 +225,203 @@ def _of_pair(
             found=" and ".join(f"{pair.a!r} - {pair.b!r}" for pair in pairs),
             advice="Choose `a` and `b` for all of them.",
         )
-    _, pair = next(iter(both.values()))
-    return {name: data for name, (data, _) in both.items()}, pair
+    return inputs
 
 
-def _summaries(
-    found: Mapping[str, Batch | pd.DataFrame], metric: str
-) -> dict[str, pd.DataFrame]:
-    return {
-        name: round_summary(data, metric=metric).sort_values("round")
-        for name, data in found.items()
+def _style_batches(
+    data: Mapping[str, Batch | pd.DataFrame], metric: str, theme: Theme
+) -> list[RoundLine]:
+    """Summarise each batch, in a colour that stands for no magnitude."""
+    colors = (theme.text, theme.more, theme.less, theme.muted)
+    summaries = {
+        name: round_summary(batch, metric=metric).sort_values("round")
+        for name, batch in data.items()
     }
+    return [
+        replace(
+            style_line(index, len(summaries), name, summary, theme),
+            name=shorten_name(name),
+            color=colors[index % len(colors)],
+        )
+        for index, (name, summary) in enumerate(summaries.items())
+    ]
+
+
+def _domains(
+    num_batches: int, layers: Mapping[str, bool]
+) -> tuple[int, dict[str, list[float]]]:
+    """Return the height of the plot in pixels, and the share of each panel."""
+    heights = {
+        name: height
+        for name, height in {**_HEIGHTS, "strip": _ROW * num_batches}.items()
+        if layers.get(name, True)
+    }
+    plot = sum(heights.values()) + _GAP * (len(heights) - 1)
+    tops = plot - np.cumsum([0, *(height + _GAP for height in heights.values())])
+    shares = {
+        name: [(top - height) / plot, top / plot]
+        for (name, height), top in zip(heights.items(), tops[:-1], strict=True)
+    }
+    return plot, shares
+
+
+def _explanation(
+    comparison: Comparison, means: pd.DataFrame, axis: MeanAxis
+) -> list[str]:
+    """Say how each batch is compared with the first, a line each; then the marks."""
+    first, *others = (f"{_sign(line)} {line.name}" for line in comparison.lines)
+    lines = [f"{first}: the baseline of the others"]
+    rows = comparison.differences
+    for name, text in zip(comparison.names[1:], others, strict=True):
+        count = rows.loc[rows["name"] == name, "num_pairs"].max()
+        paired = f"paired, {pluralize(count, 'sample')}"
+        lines.append(f"{text}: {paired if count > 0 else 'not paired by ids'}")
+    return lines + note_zeros(means, axis, "lower") + explain_marks(means)
+
+
+def _sign(line: RoundLine) -> str:
+    return colorize(line.sign, line.color)
+
+
+def _add_means(figure: go.Figure, comparison: Comparison, axis: MeanAxis) -> None:
+    """Draw the mean of each batch and round."""
+    inputs = comparison.inputs
+    for index, line in enumerate(comparison.lines):
+        rounds = line.rows["round"]
+        series = MeanSeries(
+            means=line.rows,
+            names=[f"{line.name}, round {round_}" for round_ in rounds],
+            metric=inputs.metric,
+            color=line.color,
+        )
+        series.add_to(
+            figure,
+            inputs.theme,
+            rounds.to_numpy() + comparison.shift(index),
+            axis.place(line.rows["mean"]).to_numpy(),
+            floor=axis.zero,
+            interval_color=line.color if inputs.layers["ci"] else None,
+            line={"color": line.color, "width": 1},
+            marker={"symbol": line.symbol, "size": comparison.marker_size},
+            cliponaxis=False,
+        )
+
+
+def _add_differences(figure: go.Figure, comparison: Comparison) -> None:
+    """Draw how much larger each batch's mean is than the first's."""
+    inputs, rows = comparison.inputs, comparison.differences
+    known = rows[rows["difference"].notna()]
+    for index, line in enumerate(comparison.lines[1:], 1):
+        own = known[known["name"] == comparison.names[index]]
+        bars = interval_bars(own, line.color, "difference")
+        figure.add_scatter(
+            x=own["round"].to_numpy() + comparison.shift(index),
+            y=own["difference"].to_numpy(),
+            yaxis="y2",
+            mode="markers",
+            marker={
+                "symbol": line.symbol,
+                "size": comparison.marker_size,
+                "color": fill_colors(own, line.color, inputs.theme.paper),
+                "line": {"color": line.color, "width": 1.5},
+            },
+            error_y=bars if inputs.layers["ci"] else None,
+            customdata=[
+                [f"{line.name}, round {row['round']}", _hover_text(row, inputs.metric)]
+                for _, row in own.iterrows()
+            ],
+            hovertemplate=HOVER,
+            cliponaxis=False,
+        )
+
+
+def _hover_text(row: pd.Series[Any], metric: str) -> str:
+    count, before = row["num_samples"], row["num_baseline_samples"]
+    sizes = f"{pluralize(count, 'sample')}, {before:,} before"
+    lines = [
+        f"difference {number(row['difference'])}{unit_suffix(metric)}",
+        describe_interval(row["ci_low"], row["ci_high"]),
+        pluralize(count, "pair") if row["num_pairs"] > 0 else sizes,
+    ]
+    if row["is_few"]:
+        lines.append(caution_few(min(count, before)))
+    return "<br>".join(lines)
+
+
+def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
+    """Draw the means of all batches as colours of one range, a row a batch."""
+    inputs, count = comparison.inputs, len(comparison.lines)
+    means = np.full((count, comparison.num_rounds), np.nan)
+    has_round = np.zeros(means.shape, dtype=bool)
+    for row, line in enumerate(comparison.lines):
+        means[row, line.rows["round"]] = line.rows["mean"]
+        has_round[row, line.rows["round"]] = True
+    names = np.array([line.name for line in comparison.lines], dtype=object)
+    scale = choose_scale(means, is_signed=measure_of(inputs.metric).is_signed)
+    figure.add_heatmap(
+        z=means,
+        yaxis="y3",
+        text=np.repeat(names[:, None], comparison.num_rounds, axis=1),
+        hovertemplate="<b>%{text}, round %{x}</b>"
+        f"<br>mean %{{z:.3g}}{unit_suffix(inputs.metric)}<extra></extra>",
+        hoverongaps=False,
+        zmin=scale.low,
+        zmax=scale.high,
+        colorscale=scale.linear_colors(),
+        showscale=False,
+        xgap=1,
+        ygap=1,
+    )
+    add_hatching(figure, *trace_outlines(~has_round), inputs.theme, yaxis="y3")
+    rows, columns = np.nonzero(has_round & np.isnan(means))
+    figure.add_scatter(
+        x=columns,
+        y=rows,
+        yaxis="y3",
+        mode="markers",
+        marker=cross(inputs.theme),
+        hoverinfo="skip",
+    )
+    title = axis_title(inputs.metric, inputs.pair, width=_BAR_TITLE)
+    add_color_bar(figure, scale, means, title)
+
+
+def _set_axes(
+    figure: go.Figure,
+    comparison: Comparison,
+    axis: MeanAxis,
+    domains: Mapping[str, list[float]],
+) -> None:
+    """Put the panels where `domains` says, and name what they show."""
+    names = {"means": "y", "difference": "y2", "strip": "y3"}
+    inputs = comparison.inputs
+    figure.update_layout(
+        xaxis={
+            "title": {"text": ROUND.label},
+            "range": [-0.6, comparison.num_rounds - 0.4],
+            "dtick": tick_step(comparison.num_rounds),
+            "anchor": names[[*domains][-1]],
+        },
+        yaxis={
+            **axis.layout(),
+            "title": {"text": axis_title(inputs.metric, inputs.pair)},
+            "domain": domains["means"],
+        },
+    )
+    if "difference" in domains:
+        unit = METRICS[inputs.metric].unit
+        figure.layout.yaxis2 = {
+            "title": {"text": replace(DIFFERENCE, unit=unit).label},
+            "domain": domains["difference"],
+            "zeroline": True,
+            "nticks": 6,
+        }
+    if "strip" in domains:
+        count = len(comparison.lines)
+        figure.layout.yaxis3 = {
+            "domain": domains["strip"],
+            "range": [count - 0.5, -0.5],
+            "tickvals": [*range(count)],
+            "ticktext": [_sign(line) for line in comparison.lines],
+            "showgrid": False,
+        }

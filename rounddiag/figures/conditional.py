@@ -1,4 +1,4 @@
-"""Mismatch by how likely tokens were, and rounds as if they sampled alike."""
+"""The figure of means by the probability that tokens were sampled with."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts import means
-from rounddiag.figures._parts.axes import mean_axis, raised_words
-from rounddiag.figures._parts.canvas import (
-    TOP,
-    colored,
-    empty_figure,
-    new_figure,
-    theme_of,
+from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
+from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number, tick_step, wrap
+from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
+from rounddiag.figures._parts.means import (
+    HOVER,
+    MeanSeries,
+    add_heading,
+    axis_title,
+    count_ticks,
+    explain_marks,
+    unit_suffix,
 )
-from rounddiag.figures._parts.data import layers_of, left_out, of_pair
-from rounddiag.figures._parts.labels import CROSS, number, tick_step, wrapped
-from rounddiag.figures._parts.lines import key_lines, shortened, split_lines
-from rounddiag.figures._parts.round_layers import unit_of
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
 from rounddiag.stats import conditional, few_rows, standardised
 from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
     import plotly.graph_objects as go
@@ -35,161 +36,24 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
 
 
+_LAYERS = ("ci", "envelope")
+_TITLE = "Mismatch by {b} probability"
+_ENVELOPE = "···· rounding errors, (1 - p), scaled to the first round"
+_PLOT_HEIGHT, _BOTTOM = 580, 48
 # Bottom and top of the panels, as shares of the plot.
 _MEANS, _COUNTS, _ROUNDS = (0.49, 1.0), (0.365, 0.45), (0.0, 0.17)
-# So many labels have room over each other.
+# Tick labels that fit on the axis of the means.
 _MAX_TICKS = 10
-
-
-def set_axes(
-    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
-) -> None:
-    """Mark the edges of the bins and the rounds, and share the plot."""
-    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
-    last = int(rounds["round"].max())
-    figure.update_layout(
-        barmode="stack",
-        xaxis={
-            "range": [0, len(PROB_EDGES) - 1],
-            "tickvals": list(range(len(PROB_EDGES))),
-            # In two lines: side by side they touch in a figure of 400 pixels.
-            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
-            "tickangle": 0,
-            "anchor": "y2",
-        },
-        xaxis2={
-            "title": {"text": ROUND.label},
-            "range": [-0.6, last + 0.6],
-            "dtick": tick_step(last + 1),
-            "anchor": "y3",
-        },
-        yaxis={"domain": _MEANS, **axis.layout(_MAX_TICKS)},
-        yaxis2={"domain": _COUNTS, **means.ends(highest)},
-        yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
-    )
-
-
 # Points of 60 rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
 # Groups stand side by side within this share of what lines have in other figures.
 _SPREAD = 0.6
-
-
-def _bins(known: pd.DataFrame) -> Array:
-    """Return the bin of each row, whose edges are integers on the axis."""
-    places = np.searchsorted(PROB_EDGES, known["prob_low"])
-    return places + 0.5
-
-
-def add_envelope(figure: go.Figure, known: pd.DataFrame, look: Theme) -> None:
-    """Draw what is expected, dotted, from the first group that has each bin."""
-    first = known.drop_duplicates("prob_low").sort_values("prob_low")
-    figure.add_scatter(
-        x=_bins(first),
-        y=first["envelope"],
-        mode="lines",
-        line={"color": look.muted, "width": 2, "dash": "dot"},
-        hoverinfo="skip",
-    )
-
-
-def add_groups(
-    figure: go.Figure,
-    lines: Sequence[RoundLine],
-    axis: MeanAxis,
-    unit: str,
-    by: str | None,
-    look: Theme,
-) -> None:
-    """Draw each group's means side by side, and its tokens in stacked bars."""
-    for line in lines:
-        part, x = line.rows, _bins(line.rows) + _SPREAD * line.shift
-        hover = means.hover_texts(part, _names(line, by), unit)
-        figure.add_scatter(x=x, customdata=hover, **_means(line, axis, look))
-        without = np.flatnonzero(part["mean"].isna())
-        texts = [hover[place] for place in without]
-        floor = np.full(len(without), axis.low)
-        means.add_undefined(figure, x[without], floor, texts, look)
-        figure.add_bar(
-            x=_bins(part),
-            y=part["num_tokens"],
-            yaxis="y2",
-            width=0.7,
-            marker={"color": line.color},
-            customdata=hover,
-            hovertemplate=means.HOVER,
-        )
-
-
-def _means(line: RoundLine, axis: MeanAxis, look: Theme) -> dict[str, Any]:
-    return {
-        "y": axis.raised(line.rows["mean"]),
-        "mode": "lines+markers",
-        "line": {"color": line.color, "width": 1},
-        "marker": {
-            "size": 8,
-            "symbol": line.symbol,
-            "color": means.fills(line.rows, line.color, look.paper),
-            "line": {"color": line.color, "width": 1.5},
-        },
-        "error_y": means.intervals(line.rows, line.color),
-        "hovertemplate": means.HOVER,
-    }
-
-
-def _names(line: RoundLine, by: str | None) -> list[str]:
-    group = f"{shortened(by or 'round')} {line.name}"
-    return [
-        f"{group}, probability {low:g} to {high:g}"
-        for low, high in zip(line.rows["prob_low"], line.rows["prob_high"], strict=True)
-    ]
-
-
-def add_rounds(figure: go.Figure, rounds: pd.DataFrame, unit: str, look: Theme) -> None:
-    """Draw the means of rounds below, as they are and made alike."""
-    is_few = few_rows(rounds)
-    hover = [[_round_text(row, unit)] for row in rounds.itertuples()]
-    for name, symbol, dash, color, hollow in (
-        ("mean", "diamond", "dot", look.quiet, is_few | True),
-        ("standardised", "circle", "solid", look.text, is_few),
-    ):
-        figure.add_scatter(
-            x=rounds["round"],
-            y=rounds[name],
-            xaxis="x2",
-            yaxis="y3",
-            mode="lines+markers",
-            line={"color": color, "width": 1, "dash": dash},
-            marker={
-                "size": min(7, max(4, _PLOT_WIDTH / len(rounds))),
-                "symbol": symbol,
-                "color": np.where(hollow, look.paper, color),
-                "line": {"color": color, "width": 1.5},
-            },
-            customdata=hover,
-            hovertemplate="%{customdata[0]}<extra></extra>",
-            cliponaxis=False,
-        )
-
-
-def _round_text(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
-    lines = (
-        f"<b>round {row.round}</b>",
-        f"as it is {number(row.mean)}{unit}",
-        f"as if alike {number(row.standardised)}{unit}",
-        f"which {row.covered:.0%} of the tokens say",
-        f"{pluralize(row.num_samples, 'sample')}, {pluralize(row.num_tokens, 'token')}",
-    )
-    return "<br>".join(lines)
-
-
-_PLOT_HEIGHT, _BOTTOM = 580, 48
-# Characters of an axis title, which the panel has room for, and of a line of a head.
-_AXIS, _HEAD = 46, 50
-_ENVELOPE = "···· what rounding errors do, (1 - p), scaled to the first round"
+# Characters per line of the axis title and of a heading.
+_AXIS, _HEADING = 46, 50
 
 
 def plot_conditional(
@@ -212,8 +76,8 @@ def plot_conditional(
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
-        A column of samples or rounds, `status` say: a line for each of its values, at
-        most 8, in place of groups of rounds.
+        A column of samples or rounds, such as `status`: a line for each of its values,
+        at most 8, in place of groups of rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -250,8 +114,8 @@ def plot_conditional(
     the diamonds rise and the points do not, it was only the tokens.
 
     With `by`, lines that separate say that one rank, replica or kind of sample is
-    computed differently at equally likely tokens. A metric with a sign, `diff` say,
-    has a linear axis: noise lies on both sides of zero, a fault on one.
+    computed differently at equally likely tokens. A metric with a sign, such as
+    `diff`, has a linear axis: noise lies on both sides of zero, a fault on one.
 
     Examples
     --------
@@ -261,68 +125,192 @@ def plot_conditional(
     'mean |old - rollout| log-prob [nat]'
     """
     metric = metric_name(metric)
-    look, drawn = theme_of(theme), _layers(layers, metric)
-    data, pair = of_pair(data, a, b)
-    found = conditional(data, metric=metric, by=by)
-    rounds = standardised(data, metric=metric)
-    known = found[found["prob_low"].notna()]
-    title = pair.named("Mismatch by {b} probability")
+    chosen = _choose_layers(layers, metric)
+    inputs = prepare(
+        data, a, b, metric=metric, layers=chosen, known=_LAYERS, theme=theme
+    )
+    bins = conditional(inputs.data, metric=metric, by=by)
+    known = bins[bins["prob_low"].notna()]
+    title = inputs.pair.named(_TITLE)
     if not known["mean"].notna().any():
-        return empty_figure(title, _why_empty(found), look)
-    lines, axis = split_lines(known, by, look), mean_axis(known, metric)
-    words = [
-        *key_lines(by or "round", lines),
-        *([_ENVELOPE] if drawn["envelope"] else []),
-        *_notes(found, known, axis),
-        *left_out(data),
-    ]
+        return empty_figure(title, _why_empty(bins), inputs.theme)
+    lines = split_by_round(known, by, inputs.theme)
+    axis = choose_axis(known, metric)
+    captions = format_key(by or "round", lines)
+    captions += [_ENVELOPE] if inputs.layers["envelope"] else []
+    captions += _explanation(bins, known, axis) + note_picked(inputs.data)
     height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(title, words, look, height=height, bottom=_BOTTOM)
-    if drawn["envelope"]:
-        add_envelope(figure, known, look)
-    add_groups(figure, lines, axis, unit_of(metric), by, look)
-    means.show_intervals(figure, visible=drawn["ci"])
-    add_rounds(figure, rounds, unit_of(metric), look)
-    set_axes(figure, known, rounds, axis)
-    label = pair.label(METRICS[metric])
-    figure.layout.xaxis.title.text = pair.label(ROLLOUT_PROB)
-    figure.layout.yaxis.title.text = wrapped(label, _AXIS)
-    means.add_head(figure, "y2", NUM_TOKENS.label, look)
-    means.add_head(figure, "y3", _round_head(label, look), look)
+    figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
+    if inputs.layers["envelope"]:
+        _add_envelope(figure, known, inputs.theme)
+    for line in lines:
+        _add_group(figure, line, axis, inputs, by)
+    add_heading(figure, "y2", NUM_TOKENS.label, inputs.theme)
+    rounds = standardised(inputs.data, metric=metric)
+    _add_rounds(figure, rounds, inputs)
+    _set_axes(figure, known, rounds, axis)
+    figure.layout.xaxis.title.text = inputs.pair.label(ROLLOUT_PROB)
+    figure.layout.yaxis.title.text = axis_title(metric, inputs.pair, width=_AXIS)
     return figure
 
 
-def _layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
-    """Say of each layer whether it is drawn."""
-    drawn = layers_of(chosen, "ci", "envelope")
+def _choose_layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
+    """Leave out the envelope of a metric that has none.
+
+    Raises
+    ------
+    FrameError
+        If it is asked for.
+    """
+    layers = dict(chosen or {})
     if metric == ENVELOPED:
-        return drawn
-    if (chosen or {}).get("envelope"):
+        return layers
+    if layers.get("envelope"):
         raise FrameError.build(
             key="envelope",
             expected=f"metric={ENVELOPED!r}, whose noise scales with 1 - p",
             found=repr(metric),
             advice="Leave the layer out, or the metric.",
         )
-    return {**drawn, "envelope": False}
+    return {**layers, "envelope": False}
 
 
-def _why_empty(found: pd.DataFrame) -> str:
-    num = int(found["num_tokens"].sum())
-    if num:
-        return f"{CROSS} {pluralize(num, 'token')}, none with a finite diff"
-    return "no generated tokens: the response mask is 0"
+def _why_empty(bins: pd.DataFrame) -> str:
+    count = int(bins["num_tokens"].sum())
+    if count:
+        return f"{CROSS} {pluralize(count, 'token')}, none with a finite diff"
+    return NO_TOKENS
 
 
-def _notes(found: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:
-    lines = means.notes(known, int(known["num_nonfinite"].sum()))
-    lines += raised_words(known, axis, "lower")
-    without = int(found["num_tokens"].sum() - known["num_tokens"].sum())
+def _explanation(bins: pd.DataFrame, known: pd.DataFrame, axis: MeanAxis) -> list[str]:
+    lines = explain_marks(known) + note_zeros(known, axis, "lower")
+    without = int(bins["num_tokens"].sum() - known["num_tokens"].sum())
     if without:
         lines.append(f"left out: {pluralize(without, 'token')} without a probability")
     return lines
 
 
-def _round_head(label: str, look: Theme) -> str:
-    key = f"{colored('◇', look.quiet)} as it is  ● as if all sampled alike"
-    return f"{wrapped(label, _HEAD)}<br>{key}"
+def _add_envelope(figure: go.Figure, known: pd.DataFrame, theme: Theme) -> None:
+    """Draw what is expected, dotted, from the first group that has each bin."""
+    first = known.drop_duplicates("prob_low").sort_values("prob_low")
+    figure.add_scatter(
+        x=_places(first),
+        y=first["envelope"],
+        mode="lines",
+        line={"color": theme.muted, "width": 2, "dash": "dot"},
+        hoverinfo="skip",
+    )
+
+
+def _add_group(
+    figure: go.Figure,
+    line: RoundLine,
+    axis: MeanAxis,
+    inputs: PlotInputs,
+    by: str | None,
+) -> None:
+    """Draw the means of a group, and its tokens in stacked bars below."""
+    means, places = line.rows, _places(line.rows)
+    group = f"{shorten(by or 'round')} {line.name}"
+    ends = zip(means["prob_low"], means["prob_high"], strict=True)
+    series = MeanSeries(
+        means=means,
+        names=[f"{group}, probability {low:g} to {high:g}" for low, high in ends],
+        metric=inputs.metric,
+        color=line.color,
+    )
+    series.add_to(
+        figure,
+        inputs.theme,
+        places + _SPREAD * line.shift,
+        axis.place(means["mean"]).to_numpy(),
+        floor=axis.low,
+        interval_color=line.color if inputs.layers["ci"] else None,
+        line={"color": line.color, "width": 1},
+        marker={"size": 8, "symbol": line.symbol},
+    )
+    figure.add_bar(
+        x=places,
+        y=means["num_tokens"],
+        yaxis="y2",
+        width=0.7,
+        marker={"color": line.color},
+        customdata=series.hover,
+        hovertemplate=HOVER,
+    )
+
+
+def _places(means: pd.DataFrame) -> Array:
+    """Return the middle of each bin; edges are integers on the axis."""
+    bins: Array = np.searchsorted(PROB_EDGES, means["prob_low"]) + 0.5
+    return bins
+
+
+def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> None:
+    """Draw the means of rounds in the lowest panel, observed and standardised."""
+    theme, is_few = inputs.theme, few_rows(rounds)
+    unit = unit_suffix(inputs.metric)
+    hover = [[_describe_round(row, unit)] for row in rounds.itertuples()]
+    for name, symbol, dash, color, hollow in (
+        ("mean", "diamond", "dot", theme.quiet, is_few | True),
+        ("standardised", "circle", "solid", theme.text, is_few),
+    ):
+        figure.add_scatter(
+            x=rounds["round"],
+            y=rounds[name],
+            xaxis="x2",
+            yaxis="y3",
+            mode="lines+markers",
+            line={"color": color, "width": 1, "dash": dash},
+            marker={
+                "size": min(7, max(4, _PLOT_WIDTH / len(rounds))),
+                "symbol": symbol,
+                "color": np.where(hollow, theme.paper, color),
+                "line": {"color": color, "width": 1.5},
+            },
+            customdata=hover,
+            hovertemplate="%{customdata[0]}<extra></extra>",
+            cliponaxis=False,
+        )
+    label = wrap(inputs.pair.label(METRICS[inputs.metric]), _HEADING)
+    key = f"{colorize('◇', theme.quiet)} observed  ● standardised"
+    add_heading(figure, "y3", f"{label}<br>{key}", theme)
+
+
+def _describe_round(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
+    lines = (
+        f"<b>round {row.round}</b>",
+        f"observed mean {number(row.mean)}{unit}",
+        f"standardised mean {number(row.standardised)}{unit}",
+        f"based on {100 * row.covered:.0f} % of the tokens",
+        f"{pluralize(row.num_samples, 'sample')}, {pluralize(row.num_tokens, 'token')}",
+    )
+    return "<br>".join(lines)
+
+
+def _set_axes(
+    figure: go.Figure, known: pd.DataFrame, rounds: pd.DataFrame, axis: MeanAxis
+) -> None:
+    """Mark the edges of the bins and the rounds, and divide the plot into panels."""
+    highest = int(known.groupby("prob_low")["num_tokens"].sum().max())
+    last = int(rounds["round"].max())
+    figure.update_layout(
+        barmode="stack",
+        xaxis={
+            "range": [0, len(PROB_EDGES) - 1],
+            "tickvals": list(range(len(PROB_EDGES))),
+            # In two lines: side by side they touch in a figure of 400 pixels.
+            "ticktext": [f"{'<br>' * (i % 2)}{p:g}" for i, p in enumerate(PROB_EDGES)],
+            "tickangle": 0,
+            "anchor": "y2",
+        },
+        xaxis2={
+            "title": {"text": ROUND.label},
+            "range": [-0.6, last + 0.6],
+            "dtick": tick_step(last + 1),
+            "anchor": "y3",
+        },
+        yaxis={"domain": _MEANS, **axis.layout(_MAX_TICKS)},
+        yaxis2={"domain": _COUNTS, **count_ticks(highest)},
+        yaxis3={"domain": _ROUNDS, "rangemode": "tozero", "nticks": 4},
+    )

@@ -1,90 +1,97 @@
-"""Mismatch of every sample in every round, missing rounds set apart."""
+"""The heatmap of samples and rounds, with the means of both at its margins."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from rounddiag.errors import FrameError, nearest
-from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
-from rounddiag.figures._parts.data import layers_of, of_pair, rounds_of
+from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
+from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
     add_dividers,
-    explanation,
-    grid_of,
-    nothing,
-    said_of,
-    set_axes,
-)
-from rounddiag.figures._parts.marks import (
-    ROOM,
-    add_marginals,
     add_missing,
     add_undefined,
+    build_grid,
+    choose_hover_columns,
 )
+from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, estimate_width, tick_step
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
-from rounddiag.schema import MEAN_COLUMNS, mean_column
-from rounddiag.stats.cells import AGGREGATES, CELL_MEANS, aggregate_rounds
+from rounddiag.schema import (
+    CELLS,
+    DIFFERENCE,
+    MEAN_COLUMNS,
+    NUM_TOKENS,
+    PAIRED_CELLS,
+    ROUND,
+    ROUNDS,
+    SAMPLE,
+    SAMPLES,
+    mean_column,
+)
+from rounddiag.stats import cell_frame
+from rounddiag.stats.cells import (
+    AGGREGATES,
+    CELL_MEANS,
+    EXTRA_COLUMNS,
+    P95,
+    aggregate_rounds,
+)
 from rounddiag.stats.heatmap_rows import (
     HeatmapRows,
     Order,
     Pooling,
     order_rows,
     samples_of,
+    samples_per_row,
 )
+from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import plotly.graph_objects as go
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.schema import Pair
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.data import PlotInputs
 
 
 _METRICS = (*AGGREGATES, *CELL_MEANS, *MEAN_COLUMNS)
 _POOLINGS = ("max", "mean")
-
-
-def check_options(
-    metric: str, pooling: str, color_range: tuple[float, float] | None
-) -> None:
-    """Raise a FrameError for what a heatmap cannot show."""
-    _check("metric", metric, _METRICS)
-    _check("pooling", pooling, _POOLINGS)
-    _check_range(color_range)
-
-
-def _check(key: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise FrameError.build(
-            key=key,
-            expected=f"one of {list(known)}",
-            found=repr(value),
-            advice=nearest(value, known, "Leave it out for the default."),
-        )
-
-
-def _check_range(color_range: tuple[float, float] | None) -> None:
-    match color_range:
-        case None:
-            return
-        case (int() | float() as low, int() | float() as high) if 0 < low < high < inf:
-            return
-    raise FrameError.build(
-        key="color_range",
-        expected="two sizes above 0, the smaller one first",
-        found=repr(color_range),
-        advice="Leave it out for one that fits.",
-    )
-
-
+# The columns of a round frame that the figure needs besides the metric.
+_COLUMNS = ("num_tokens", "mean_abs_diff", "max_abs_diff")
+_ORDERS = {
+    "worst": ", worst first",
+    "rounds": ", most rounds first",
+    "reward": ", highest reward first",
+    "group": ", by group",
+}
+_POOLED = {
+    "max": "its color is their largest value",
+    "mean": "its color is the mean over their tokens",
+}
+_HATCHED = ("the sample has no such round", "no sample of the row has the round")
+# Height of a row in pixels, and the number of rows that a figure has room for.
 _ROW_HEIGHT, _MIN_ROWS, _MAX_ROWS = 12, 14, 46
+# Height of the strip above the cells with its label, and of its bars, in pixels.
+_MARGINAL, _BARS = 64, 36
+# Characters over the strip that a figure of 400 pixels has room for.
+_HEAD = 50
+# Bars of more rows have no gaps between them.
+_MANY = 64
+# Larger numbers are written without a fraction.
+_WHOLE = 100
+# Shares of the width.
+_CELLS, _STRIP = (0.0, 0.82), (0.86, 1.0)
+# Room for the right half of the last tick, up to "12,345", in pixels.
+_RIGHT = 30
 
 
 def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
@@ -149,16 +156,16 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    How to read it: a healthy batch is an even field, with no row or column that
-    stands out. Columns that turn bright from some round on speak of the context (an
-    image that one engine drops, say); single bright rows of one sample, a tokenizer
-    or a template; bright bands of neighbouring rows, of a replica or a rank. The
-    colour is logarithmic and its range is printed; arrows at its ends say that values
-    lie beyond. A signed metric is blue where `a` likes the tokens more and orange where
-    less: a field of one colour is an offset (a temperature applied by one engine
-    only). Hatched: the sample has no such round. A cross: the round is there, without
-    any finite value. Worst first, a wedge of bright rows says that few samples make
-    the mean; if low rewards gather at one end, the mismatch goes with failure, or with
+    How to read it: a healthy batch is an even field, with no row or column that stands
+    out. Columns that turn bright from some round on speak of the context (an image that
+    one engine drops, for example); single bright rows of one sample, a tokenizer or a
+    template; bright bands of neighbouring rows, of a replica or a rank. The colour is
+    logarithmic and its range is printed; arrows at its ends say that values lie beyond.
+    A signed metric is blue where `a` likes the tokens more and orange where less: a
+    field of one colour is an offset (a temperature applied by one engine only).
+    Hatched: the sample has no such round. A cross: the round is there, without any
+    finite value. Worst first, a wedge of bright rows says that few samples make the
+    mean; if low rewards gather at one end, the mismatch goes with failure, or with
     length.
 
     Examples
@@ -170,63 +177,283 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     'sample, worst first'
     """
     metric = mean_column(metric)
-    check_options(metric, pooling, color_range)
-    look, drawn = theme_of(theme), layers_of(layers, "marginals")
-    data, pair = of_pair(data, a, b)
-    heat = _heat_of(
-        data,
+    _check_options(metric, pooling, color_range)
+    inputs = prepare(data, a, b, layers=layers, known=("marginals",), theme=theme)
+    heat = _build(
+        inputs,
         metric=metric,
         order=order,
         pooling=pooling,
-        pair=pair,
         color_range=color_range,
     )
-    what = "Difference" if heat.is_difference else "Mismatch"
-    title = f"{what} per sample and round"
+    title = "Difference" if heat.is_difference else "Mismatch"
+    title += " per sample and round"
     if heat.rounds.empty:
-        return empty_figure(title, nothing(heat), look)
-    height = _height(heat.rows.num) + ROOM * drawn["marginals"]
-    figure = new_figure(title, explanation(heat), look, height=height, bottom=BOTTOM)
+        return empty_figure(title, _why_empty(heat), inputs.theme)
+    has_marginals = inputs.layers["marginals"]
+    height = _height(heat.rows.num) + _MARGINAL * has_marginals
+    captions = _explanation(heat)
+    figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
     add_cells(figure, heat)
-    add_missing(figure, heat, look)
-    add_undefined(figure, heat, look)
-    add_dividers(figure, heat, look)
-    if drawn["marginals"]:
-        add_marginals(figure, heat, aggregate_rounds(heat.rounds, "round"), look)
-    add_color_bar(figure, heat.scale, heat.shown, pair.label(heat.column))
-    set_axes(figure, heat)
+    add_missing(figure, heat, inputs.theme)
+    add_undefined(figure, heat, inputs.theme)
+    add_dividers(figure, heat, inputs.theme)
+    if has_marginals:
+        per_round = aggregate_rounds(heat.rounds, "round")
+        _add_marginals(figure, heat, per_round, inputs.theme)
+    add_color_bar(figure, heat.scale, heat.cell_values, inputs.pair.label(heat.column))
+    _set_axes(figure, heat)
     return figure
 
 
-def _heat_of(
-    data: Batch | pd.DataFrame,
+def _check_options(
+    metric: str, pooling: str, color_range: tuple[float, float] | None
+) -> None:
+    """Raise a FrameError for what a heatmap cannot show."""
+    _check("metric", metric, _METRICS)
+    _check("pooling", pooling, _POOLINGS)
+    _check_range(color_range)
+
+
+def _check(key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise FrameError.build(
+            key=key,
+            expected=f"one of {list(known)}",
+            found=repr(value),
+            advice=nearest(value, known, "Leave it out for the default."),
+        )
+
+
+def _check_range(color_range: tuple[float, float] | None) -> None:
+    match color_range:
+        case None:
+            return
+        case (int() | float() as low, int() | float() as high) if 0 < low < high < inf:
+            return
+    raise FrameError.build(
+        key="color_range",
+        expected="two sizes above 0, the smaller one first",
+        found=repr(color_range),
+        advice="Leave it out for one that fits.",
+    )
+
+
+def _build(
+    inputs: PlotInputs,
     *,
     metric: str,
     order: Order | Sequence[int],
     pooling: Pooling,
-    pair: Pair,
     color_range: tuple[float, float] | None,
 ) -> Heat:
-    rounds, num_samples = rounds_of(data, metric)
+    """Place the rounds in the cells of a heatmap."""
+    data = inputs.data
+    rounds, num_samples = _get_rounds(data, metric)
     if isinstance(data, pd.DataFrame) and not isinstance(order, str):
         num_samples = max([num_samples, *(sample + 1 for sample in order)])
     samples = samples_of(data, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
-    said = said_of(placed, metric, is_pooled=rows.pool > 1)
+    more = choose_hover_columns(placed, metric, is_pooled=rows.pool > 1)
     return Heat(
         rows=rows,
         rounds=rounds,
-        grid=grid_of(placed, rows.num, "shown", *said),
-        said=said,
+        grid=build_grid(placed, rows.num, "shown", *more),
+        hover_columns=more,
         metric=metric,
-        order=order if isinstance(order, str) else "given",
+        order=order if isinstance(order, str) else "custom",
         pooling=pooling,
-        pair=pair,
+        pair=inputs.pair,
         color_range=color_range,
     )
+
+
+def _get_rounds(data: Batch | pd.DataFrame, metric: str) -> tuple[pd.DataFrame, int]:
+    """Return the rounds of a heatmap, and how many samples there are.
+
+    A frame may lack `p95_abs_diff`; for a batch it is computed only where each sample
+    has a row of its own.
+    """
+    if metric == DIFFERENCE.name:
+        known = data.columns if isinstance(data, pd.DataFrame) else ()
+        PAIRED_CELLS.require(known, *ROUNDS.keys, *_COLUMNS, "baseline_mean", metric)
+    if isinstance(data, pd.DataFrame):
+        table = CELLS if metric in EXTRA_COLUMNS else ROUNDS
+        table.require(data.columns, *ROUNDS.keys, *_COLUMNS, metric)
+        return data, int(data["sample"].max()) + 1 if len(data) else 0
+    num_rounds = int(data.rounds.round.max()) + 1 if data.num_rounds else 0
+    is_alone = samples_per_row(data.num_samples, num_rounds) == 1
+    more = ([metric] if metric in EXTRA_COLUMNS else []) + ([P95] if is_alone else [])
+    return cell_frame(data, more), data.num_samples
 
 
 def _height(num_rows: int) -> int:
     rows = _ROW_HEIGHT * min(max(num_rows, _MIN_ROWS), _MAX_ROWS)
     return rows + BOTTOM + TOP
+
+
+def _set_axes(figure: go.Figure, heat: Heat) -> None:
+    """Name the axes, label as many rows as fit, and list the samples of all rows."""
+    num_samples, num_rounds = len(heat.rows.samples), heat.grid.has_round.shape[1]
+    step = tick_step(num_samples)
+    figure.update_layout(
+        xaxis={
+            "title": {"text": ROUND.label},
+            "range": [-0.5, num_rounds - 0.5],
+            "dtick": tick_step(num_rounds),
+        },
+        yaxis={
+            "title": {"text": _row_title(heat)},
+            "range": [num_samples - 0.5, -0.5],
+            "dtick": step,
+            "showgrid": False,
+            **_row_names(heat, np.arange(0, num_samples, step)),
+        },
+    )
+    samples = heat.rows.samples["sample"].tolist()
+    figure.layout.meta = {"samples": samples, "pool": heat.rows.pool}
+
+
+def _row_names(heat: Heat, ticks: Array) -> dict[str, Any]:
+    """Name rows once for all cells: in full on hover, by their number at ticks.
+
+    Plotly looks up the text that it would write; the two differ in their format.
+    """
+    labels = ticks if heat.is_pooled else heat.numbers[ticks]
+    short = {f"{tick}": f"{label:,}" for tick, label in zip(ticks, labels, strict=True)}
+    y = heat.y(np.arange(heat.rows.num))
+    names = {f"{at:.1f}": name for at, name in zip(y, heat.names(), strict=True)}
+    return {"tickformat": "d", "hoverformat": ".1f", "labelalias": short | names}
+
+
+def _row_title(heat: Heat) -> str:
+    """Name the rows and their order; pools are counted in samples."""
+    order = _ORDERS.get(heat.order, "")
+    ranked = "rank of " if heat.is_pooled and order else ""
+    return f"{ranked}{SAMPLE.label}{order}"
+
+
+def _explanation(heat: Heat) -> list[str]:
+    """Explain the marks, and what a row stands for, a line each."""
+    lines = []
+    if heat.is_pooled:
+        num = pluralize(len(heat.rows.samples), "sample")
+        lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
+        lines.append(_POOLED[heat.pooling])
+    if heat.is_difference:
+        lines.append("blue: more than in the first batch, orange: less")
+    if not heat.grid.has_round.all():
+        missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
+        lines.append(f"▨ {missing}")
+    zeros = int((heat.cell_values == 0).sum())
+    if zeros:
+        where = "in the middle" if heat.scale.low < 0 else "at the low end"
+        lines.append(f"{pluralize(zeros, 'cell')} exactly 0, shown {where}")
+    undefined = int(heat.grid.undefined("shown").sum())
+    if undefined:
+        lines.append(f"{CROSS} {pluralize(undefined, 'cell')} without a finite value")
+    return lines
+
+
+def _why_empty(heat: Heat) -> str:
+    is_paired = heat.is_difference
+    return "no round of a sample in both batches" if is_paired else NO_TOKENS
+
+
+def _add_marginals(
+    figure: go.Figure, heat: Heat, per_round: pd.DataFrame, theme: Theme
+) -> None:
+    """Add both strips to a figure whose plot is `_MARGINAL` higher than its cells."""
+    margin = figure.layout.margin
+    margin.r = _RIGHT
+    plot = figure.layout.height - margin.t - margin.b
+    figure.update_layout(
+        xaxis={"domain": _CELLS},
+        xaxis2={"domain": _STRIP, "anchor": "y"},
+        yaxis={"domain": [0, 1 - _MARGINAL / plot]},
+        yaxis2={"domain": [1 - _BARS / plot, 1], "anchor": "x"},
+    )
+    _add_rounds(figure, heat, per_round, theme)
+    _add_samples(figure, heat, theme)
+
+
+def _add_rounds(
+    figure: go.Figure, heat: Heat, per_round: pd.DataFrame, theme: Theme
+) -> None:
+    meaning = heat.pair.named(heat.column.meaning)
+    head, values = f"{meaning}, all samples", per_round[heat.metric].to_numpy()
+    colors = np.where(values > 0, theme.more, theme.less)
+    figure.add_bar(
+        x=per_round["round"].to_numpy(),
+        y=values,
+        yaxis="y2",
+        width=0.7,
+        marker={"color": colors if heat.is_signed else theme.quiet},
+        customdata=per_round[["num_rows", "num_tokens"]].to_numpy(),
+        hovertemplate="<b>round %{x}, all samples</b><br>"
+        f"{meaning} %{{y:.3g}}<br>"
+        "%{customdata[0]:,} samples, %{customdata[1]:,} tokens<extra></extra>",
+    )
+    figure.update_layout(yaxis2=_ends(values))
+    figure.add_annotation(
+        text=head if estimate_width(head) <= _HEAD else meaning,
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        yshift=2,  # clear of the line at zero, which is on top of negative bars
+        showarrow=False,
+        font={"color": theme.muted},
+    )
+
+
+def _add_samples(figure: go.Figure, heat: Heat, theme: Theme) -> None:
+    samples = heat.rows.samples
+    has_rewards = "reward" in samples and samples["reward"].notna().any()
+    column = SAMPLES["reward"] if has_rewards else NUM_TOKENS
+    values = heat.rows.means(column.name)
+    y = heat.y(np.arange(heat.rows.num))
+    mean = "mean " if heat.is_pooled else ""
+    # The name of a row tells its reward.
+    length = "" if has_rewards else f"<br>{mean}{column.meaning} %{{x:,.3~g}}"
+    figure.add_bar(
+        x=values,
+        y=y,
+        xaxis="x2",
+        orientation="h",
+        width=heat.rows.pool * (0.8 if len(values) <= _MANY else 1),
+        marker={"color": theme.quiet, "line": {"width": 0}},
+        hovertemplate=f"<b>%{{y}}</b>{length}<extra></extra>",
+    )
+    unknown = np.isnan(values)
+    figure.add_scatter(
+        x=np.zeros(unknown.sum()),
+        y=y[unknown],
+        xaxis="x2",
+        mode="markers",
+        marker=cross(theme),
+        hovertemplate=f"<b>%{{y}}</b><br>no {column.meaning}<extra></extra>",
+    )
+    figure.update_layout(xaxis2=_ends(values))
+    # The last word is what the strip has room for.
+    figure.layout.xaxis2.title.text = column.meaning.split()[-1]
+
+
+def _ends(values: Array) -> dict[str, object]:
+    """Mark nothing but zero and the end that is farther from it."""
+    known = values[np.isfinite(values)]
+    low, high = float(known.min(initial=0)), float(known.max(initial=0))
+    ends = [low, high] if high > low else [0.0, 1.0]
+    farthest = max(ends, key=abs)
+    return {
+        "range": ends,
+        "tickvals": [0, farthest],
+        "ticktext": [
+            "0",
+            f"{farthest:,.2g}" if abs(farthest) < _WHOLE else f"{farthest:,.0f}",
+        ],
+        "zeroline": low < 0,
+    }

@@ -1,4 +1,4 @@
-"""Log-perplexity of each sample by both engines, first round beside later rounds."""
+"""The figure of log-perplexities of samples by both engines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.figures._parts.canvas import colored, empty_figure, theme_of
-from rounddiag.figures._parts.data import layers_of, num_picked_of, of_pair
+from rounddiag.figures._parts.canvas import colorize, empty_figure
+from rounddiag.figures._parts.data import count_picked, prepare
 from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures._parts.panels import cautions, panel_names, panels_of, why_empty
+from rounddiag.figures._parts.labels import NOT_FINITE
+from rounddiag.figures._parts.panels import (
+    build_panels,
+    explain_left_out,
+    name_panels,
+    why_empty,
+)
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
@@ -23,15 +29,16 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.schema import Pair
+    from rounddiag.figures._parts.data import PlotInputs
 
 
+_TITLE = "Log-perplexity of samples"
 # More points of both panels are drawn as a density, with the worst of each on top.
 _MAX_MARKS = 5_000
 _NUMBERS = ["sample", "num_tokens", "num_nonfinite", "y", "x", "difference"]
 _HOVER = (
     "sample %{{customdata[0]}}<br>%{{customdata[1]:,}} tokens"
-    "<br>%{{customdata[2]:,}} of them left out: not finite"
+    f"<br>left out: %{{{{customdata[2]:,}}}} {NOT_FINITE}"
     "<br>log-perplexity: {a} %{{customdata[3]:.3g}}, {b} %{{customdata[4]:.3g}}"
     "<br>difference %{{customdata[5]:.3g}} nat<extra></extra>"
 )
@@ -54,8 +61,8 @@ def plot_log_ppl(
         A batch, or a token frame with the columns sample, round, rollout_log_prob and
         old_log_prob.
     by : str, optional
-        A column of samples or rounds, `status` say: a panel for each of its values, at
-        most 8, in place of first and later rounds.
+        A column of samples or rounds, such as `status`: a panel for each of its values,
+        at most 8, in place of first and later rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -100,19 +107,15 @@ def plot_log_ppl(
     >>> rd.plot_log_ppl(batch).layout.yaxis.title.text
     'log-perplexity by the training engine [nat]'
     """
-    look, drawn = theme_of(theme), layers_of(layers, *LAYERS)
-    data, pair = of_pair(data, a, b)
-    points, names = _points(perplexities(data, by=by), by)
+    inputs = prepare(data, a, b, layers=layers, known=LAYERS, theme=theme)
+    points, names = _place_points(perplexities(inputs.data, by=by), by)
     values = (points[name].to_numpy() for name in ("x", "y", "panel"))
     agreed = agreement(*values, num_panels=len(names))
-    title = "Log-perplexity of samples"
     if not agreed["num"].any():
-        return empty_figure(title, why_empty(agreed, "sample"), look)
-    panels = panels_of(agreed, names, "sample")
+        return empty_figure(_TITLE, why_empty(agreed, "sample"), inputs.theme)
+    panels = build_panels(agreed, names, "sample")
     x = Bins.around(*(points[n].to_numpy() for n in ("x", "y")), num=panels.num_bins)
-    cells, marks = _divided(points, x, look)
-    lines = _explanation(cells, drawn, pair, look)
-    lines += cautions(agreed, "sample", num_picked_of(data))
+    cells, marks = _divide(points, x, inputs.theme)
     clouds = Clouds(
         panels=panels,
         cells=cells,
@@ -121,27 +124,31 @@ def plot_log_ppl(
         guide=(x.low, x.high),
         noun="sample",
         numbers=_NUMBERS,
-        hover=pair.named(_HOVER),
-        layers=drawn,
+        hover=inputs.pair.named(_HOVER),
+        layers=inputs.layers,
     )
-    labels = pair.label(ROLLOUT_LOG_PPL), pair.label(OLD_LOG_PPL)
-    return clouds.figure(title, lines, labels, look)
+    captions = _explanation(cells, inputs)
+    captions += explain_left_out(agreed, "sample", count_picked(inputs.data))
+    labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
+    return clouds.draw(_TITLE, captions, labels, inputs.theme)
 
 
-def _points(samples: pd.DataFrame, by: str | None) -> tuple[pd.DataFrame, list[str]]:
-    """Return the points of samples with their panels, and what those are called."""
+def _place_points(
+    samples: pd.DataFrame, by: str | None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the points of samples with their panels, and the names of panels."""
     part = samples[by or "is_later"].to_numpy()
     panel, values = (part, ()) if by is None else numbered(by, part)
     x, y = samples["rollout_log_ppl"], samples["old_log_ppl"]
     points = samples.assign(x=x, y=y, difference=y - x, panel=panel)
-    return points, panel_names(by, values)
+    return points, name_panels(by, values)
 
 
-def _divided(
-    points: pd.DataFrame, ends: Bins, look: Theme
+def _divide(
+    points: pd.DataFrame, ends: Bins, theme: Theme
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what is drawn as a density, and what is drawn one by one."""
-    color = np.where(points["difference"] > 0, look.less, look.more)
+    """Return the bins of a density, and the points that are drawn one by one."""
+    color = np.where(points["difference"] > 0, theme.less, theme.more)
     marks = points.assign(color=color).dropna(subset=["x", "y"])
     if len(marks) <= _MAX_MARKS:
         return densities(points[:0], ends, ends), marks
@@ -150,14 +157,12 @@ def _divided(
     return densities(points, ends, ends), worst
 
 
-def _explanation(
-    cells: pd.DataFrame, drawn: Mapping[str, bool], pair: Pair, look: Theme
-) -> list[str]:
-    if not drawn["points"]:
+def _explanation(cells: pd.DataFrame, inputs: PlotInputs) -> list[str]:
+    if not inputs.layers["points"]:
         return []
-    less, more = colored("▲", look.less), colored("▼", look.more)
-    who = pair.named("{training} finds")
-    lines = [f"{less} {who} the sample more surprising {more} less"]
+    less, more = colorize("▲", inputs.theme.less), colorize("▼", inputs.theme.more)
+    subject = inputs.pair.named("{training} finds")
+    lines = [f"{less} {subject} the sample more surprising {more} less"]
     if len(cells):
         lines.append(f"points: up to {NUM_WORST} samples that differ most")
     return lines

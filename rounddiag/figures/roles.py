@@ -1,19 +1,18 @@
-"""Mismatch by what tokens are for: a forest of means."""
+"""The figure of means by the role of tokens: a forest plot."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rounddiag.figures._parts import means
-from rounddiag.figures._parts.axes import mean_axis, raised_words
-from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure, theme_of
-from rounddiag.figures._parts.data import layers_of, left_out, of_pair, role_means_of
-from rounddiag.figures._parts.labels import hover_text, wrapped
-from rounddiag.figures._parts.lines import key_lines, lines_of
-from rounddiag.figures._parts.round_layers import unit_of
-from rounddiag.schema import METRICS, metric_name
+from rounddiag.batch import Batch
+from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
+from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
+from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
+from rounddiag.schema import ROLE_MEANS
+from rounddiag.stats import role_means
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,86 +20,27 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
     from rounddiag.text.roles import Tagger
 
 
+_LAYERS = ("ci", "counts")
+_TITLE = "Mismatch by token role"
 # Means of one row stand under each other, in this share of what lines have beside
 # each other in other figures.
 _SPREAD = 1.6
-
-
-def add_means(
-    figure: go.Figure, line: RoundLine, axis: MeanAxis, unit: str, look: Theme
-) -> None:
-    """Draw a mean in each row, with its interval; a cross where there is none."""
-    found, y = line.rows, _places(line).to_numpy()
-    extra = f", {line.name}" if line.name else ""
-    hover = means.hover_texts(found, [safe(r) + extra for r in found["role"]], unit)
-    figure.add_scatter(
-        x=axis.raised(found["mean"]),
-        y=y,
-        mode="markers",
-        marker={
-            "size": 9,
-            "symbol": np.where(found["overlaps"], "diamond", line.symbol)
-            if not line.name
-            else line.symbol,
-            "color": means.fills(found, line.color, look.paper),
-            "line": {"color": line.color, "width": 1.5},
-        },
-        error_x=means.intervals(found, line.color if line.name else look.muted),
-        customdata=hover,
-        hovertemplate=means.HOVER,
-    )
-    without = np.flatnonzero(found["mean"].isna())
-    texts, floor = [hover[i] for i in without], np.full(len(without), axis.low)
-    means.add_undefined(figure, floor, y[without], texts, look)
-
-
-def add_counts(figure: go.Figure, lines: list[RoundLine], look: Theme) -> None:
-    """Write each mean's number of tokens right of the plot, and what it is on top."""
-    places = [
-        (place, "y", f"{num:,}")
-        for line in lines
-        for place, num in zip(_places(line), line.rows["num_tokens"], strict=True)
-    ]
-    for y, yref, text in (*places, (1, "paper", "tokens")):
-        figure.add_annotation(
-            text=text,
-            x=1,
-            y=y,
-            xref="paper",
-            yref=yref,
-            xanchor="left",
-            yanchor="bottom" if yref == "paper" else "middle",
-            xshift=8,
-            showarrow=False,
-            font={"color": look.muted},
-        )
-
-
-def safe(role: str) -> str:
-    """Show a role, which a tagger may have taken from the text, and its spaces."""
-    return " ".join(map(hover_text, role.split(" ")))
-
-
-def _places(line: RoundLine) -> pd.Series[float]:
-    return line.rows["place"] - _SPREAD * line.shift
-
-
-# A row with one mean, and how much higher each other one makes it, in pixels.
-_ROW_HEIGHT, _HEIGHT_OF_MORE = 30, 14
-# Room under the plot, and for each line more of the axis title.
+# Height of a row with one mean, and what each further mean adds, in pixels.
+_ROW_HEIGHT, _EXTRA_HEIGHT = 30, 14
+# Room under the plot, and for each further line of the axis title.
 _BOTTOM, _LINE = 52, 15
 # Room for the counts, right of the plot, in pixels.
 _RIGHT = 76
-# Characters of a role's name in a figure of 400 pixels, and of its axis title.
-_LONGEST, _AXIS = 19, 38
-# What is counted twice.
+# Characters of a role's name in a figure of 400 pixels.
+_LONGEST = 19
+# Marks roles whose tokens are counted in another role as well.
 _MARK = "◆"
 
 
@@ -128,8 +68,8 @@ def plot_roles(
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
-        A column of samples or rounds, `status` say: a point for each of its values, at
-        most 8, under each other.
+        A column of samples or rounds, such as `status`: a point for each of its values,
+        at most 8, under each other.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -170,51 +110,121 @@ def plot_roles(
     >>> rd.plot_roles(batch).layout.yaxis.ticktext[-1]
     'typed text'
     """
-    look, drawn = theme_of(theme), layers_of(layers, "ci", "counts")
-    metric = metric_name(metric)
-    data, pair = of_pair(data, a, b)
-    found = role_means_of(data, tagger, metric=metric, by=by)
-    title = "Mismatch by what tokens are for"
-    if found.empty:
-        return empty_figure(title, "no generated tokens: the response mask is 0", look)
-    names, found = _placed(found)
-    lines, axis = lines_of(found, by, look), mean_axis(found, metric)
-    label = wrapped(pair.label(METRICS[metric]), _AXIS)
-    row = _ROW_HEIGHT + _HEIGHT_OF_MORE * (len(lines) - 1)
+    inputs = prepare(
+        data, a, b, metric=metric, layers=layers, known=_LAYERS, theme=theme
+    )
+    means = _get_means(inputs, tagger, by)
+    if means.empty:
+        return empty_figure(_TITLE, NO_TOKENS, inputs.theme)
+    names, means = _order_rows(means)
+    lines = split_by_column(means, by, inputs.theme)
+    axis = choose_axis(means, inputs.metric)
+    label = axis_title(inputs.metric, inputs.pair)
+    row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
+    captions = format_key(by, lines) if by else []
+    captions += _explanation(means, axis) + note_picked(inputs.data)
     height = TOP + row * len(names) + bottom
-    words = key_lines(by, lines) if by else []
-    words += _explanation(found, axis) + left_out(data)
-    figure = new_figure(title, words, look, height=height, bottom=bottom)
+    figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
     for line in lines:
-        add_means(figure, line, axis, unit_of(metric), look)
-    means.show_intervals(figure, visible=drawn["ci"])
-    if drawn["counts"]:
+        _add_means(figure, line, axis, inputs)
+    if inputs.layers["counts"]:
         figure.layout.margin.r = _RIGHT
-        add_counts(figure, lines, look)
+        _add_counts(figure, lines, inputs.theme)
     _set_axes(figure, names, axis)
     figure.layout.xaxis.title.text = label
     return figure
 
 
-def _placed(found: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    """Return what rows are called, the largest mean last, and the row of each mean."""
+def _get_means(
+    inputs: PlotInputs, tagger: Tagger | None, by: str | None
+) -> pd.DataFrame:
+    if isinstance(inputs.data, Batch):
+        return role_means(inputs.data, tagger=tagger, metric=inputs.metric, by=by)
+    names = [column.name for column in ROLE_MEANS.columns] + ([by] if by else [])
+    ROLE_MEANS.require(inputs.data.columns, *names)
+    return inputs.data
+
+
+def _order_rows(means: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
+    """Return the names of rows, the largest mean last, and the row of each mean."""
     keys = ["role", "overlaps"]
-    largest = found.assign(size=found["mean"].abs()).groupby(keys, sort=False)["size"]
+    largest = means.assign(size=means["mean"].abs()).groupby(keys, sort=False)["size"]
     ordered = largest.max().sort_values(na_position="first", kind="stable").index
     places = {key: place for place, key in enumerate(ordered)}
-    rows = zip(found["role"], found["overlaps"], strict=True)
-    names = [f"{_MARK} {role}" if more else role for role, more in ordered]
-    placed = found.assign(place=[places[row] for row in rows])
+    rows = zip(means["role"], means["overlaps"], strict=True)
+    names = [f"{_MARK} {role}" if overlaps else role for role, overlaps in ordered]
+    placed = means.assign(place=[places[row] for row in rows])
     return names, placed.sort_values("place", kind="stable")
 
 
-def _explanation(found: pd.DataFrame, axis: MeanAxis) -> list[str]:
-    of_roles = found.loc[~found["overlaps"], "num_nonfinite"]
-    lines = means.notes(found, int(of_roles.sum()))
-    if found["overlaps"].any():
-        lines.insert(0, f"{_MARK} counted among the roles too")
-    return lines + raised_words(found, axis, "left")
+def _explanation(means: pd.DataFrame, axis: MeanAxis) -> list[str]:
+    distinct = means.loc[~means["overlaps"], "num_nonfinite"]
+    lines = explain_marks(means, num_nonfinite=int(distinct.sum()))
+    if means["overlaps"].any():
+        lines.insert(0, f"{_MARK} counted in other roles as well")
+    return lines + note_zeros(means, axis, "left")
+
+
+def _add_means(
+    figure: go.Figure, line: RoundLine, axis: MeanAxis, inputs: PlotInputs
+) -> None:
+    """Draw a mean in each row."""
+    means, theme = line.rows, inputs.theme
+    extra = f", {line.name}" if line.name else ""
+    series = MeanSeries(
+        means=means,
+        names=[_escape(role) + extra for role in means["role"]],
+        metric=inputs.metric,
+        color=line.color,
+        is_horizontal=True,
+    )
+    color = line.color if line.name else theme.muted
+    series.add_to(
+        figure,
+        theme,
+        _places(line).to_numpy(),
+        axis.place(means["mean"]).to_numpy(),
+        floor=axis.low,
+        interval_color=color if inputs.layers["ci"] else None,
+        mode="markers",
+        marker={"size": 9, "symbol": _symbols(line)},
+    )
+
+
+def _symbols(line: RoundLine) -> str | list[str]:
+    """Return the symbol of a value of `by`, or else the symbol of each role."""
+    if line.name:
+        return line.symbol
+    return [
+        "diamond" if overlaps else line.symbol for overlaps in line.rows["overlaps"]
+    ]
+
+
+def _add_counts(figure: go.Figure, lines: list[RoundLine], theme: Theme) -> None:
+    """Write each mean's number of tokens right of the plot, under a heading."""
+    places = [
+        (place, "y", f"{count:,}")
+        for line in lines
+        for place, count in zip(_places(line), line.rows["num_tokens"], strict=True)
+    ]
+    for y, yref, text in (*places, (1, "paper", "tokens")):
+        figure.add_annotation(
+            text=text,
+            x=1,
+            y=y,
+            xref="paper",
+            yref=yref,
+            xanchor="left",
+            yanchor="bottom" if yref == "paper" else "middle",
+            xshift=8,
+            showarrow=False,
+            font={"color": theme.muted},
+        )
+
+
+def _places(line: RoundLine) -> pd.Series[float]:
+    return line.rows["place"] - _SPREAD * line.shift
 
 
 def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:
@@ -223,11 +233,16 @@ def _set_axes(figure: go.Figure, names: list[str], axis: MeanAxis) -> None:
         yaxis={
             "range": [-0.6, len(names) - 0.4],
             "tickvals": list(range(len(names))),
-            "ticktext": [_shortened(name) for name in names],
+            "ticktext": [_shorten(name) for name in names],
             "showgrid": False,
         },
     )
 
 
-def _shortened(name: str) -> str:
-    return safe(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
+def _shorten(name: str) -> str:
+    return _escape(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…")
+
+
+def _escape(role: str) -> str:
+    """Escape a role, which a tagger may take from untrusted text; keep its spaces."""
+    return " ".join(map(hover_text, role.split(" ")))

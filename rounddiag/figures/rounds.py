@@ -1,39 +1,39 @@
-"""Mismatch per round, and on how much data each number stands."""
+"""The figure of means per round, with the amount of data behind each."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import pandas as pd
 
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.axes import RoundAxis
-from rounddiag.figures._parts.canvas import empty_figure, new_figure, theme_of
-from rounddiag.figures._parts.data import layers_of, of_pair, summary_of
-from rounddiag.figures._parts.labels import tick_step
-from rounddiag.figures._parts.lines import key_lines, lines_of
+from rounddiag.figures._parts.canvas import empty_figure, new_figure
+from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
+from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.means import (
+    COUNT_PANELS,
+    HEIGHT,
+    HEIGHT_WITHOUT_COUNTS,
+    axis_title,
+    set_panels,
+)
 from rounddiag.figures._parts.round_layers import (
-    FROM_END,
+    RoundAxis,
     RoundScene,
-    about_quantiles,
-    about_survivors,
-    about_worst,
-    add_counts,
     add_floor,
     add_guide,
     add_means,
     add_ribbons,
+    add_round_counts,
     add_survivors,
-    count_ends,
-    estimand,
-    notes,
-    unit_of,
+    explain_rounds,
 )
-from rounddiag.schema import ROUND, mean_column, metric_name
-from rounddiag.stats import survivors, worst_round
+from rounddiag.schema import ROUND, SUMMARY, mean_column
+from rounddiag.stats import round_summary, survivors, worst_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,15 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import ThemeName
+    from rounddiag.schema import Pair
 
 
-# Whether each is drawn unless it is asked otherwise.
+# The columns of a summary that the figure needs.
+_COLUMNS = (
+    *("round", "num_samples", "num_tokens", "num_nonfinite", "share_zero"),
+    *("mean", "ci_low", "ci_high", "p50", "p90", "p99", "max"),
+)
+# Whether each layer is drawn by default.
 LAYERS = {
     "mean": True,
     "ci": True,
@@ -56,7 +62,7 @@ LAYERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
-    """What is to be drawn, of which quantity; as `plot_rounds` takes it."""
+    """Which quantity is drawn, as `plot_rounds` takes it."""
 
     metric: str
     weight: str
@@ -65,18 +71,18 @@ class RoundOptions:
 
     @property
     def is_usual(self) -> bool:
-        """Whether the quantity is the one that `stats.survivors` knows."""
+        """Whether the quantity is the one that `stats.survivors` computes."""
         usual = ("abs_diff", "token", None, False)
         return (self.metric, self.weight, self.by, self.last_aligned) == usual
 
     @property
     def weighting(self) -> str:
-        """What counts alike; the names of some metrics stand for that."""
+        """What has equal weight; some metrics fix it."""
         return measure_of(self.metric).weight or self.weight
 
     @property
     def offered(self) -> dict[str, bool]:
-        """The layers that the quantity has, and whether each is drawn by itself.
+        """The layers that the quantity has, and whether each is drawn by default.
 
         A round summary has no survivors.
         """
@@ -90,18 +96,17 @@ class RoundOptions:
     def layers(
         self, chosen: Mapping[str, bool] | None, data: Batch | pd.DataFrame
     ) -> dict[str, bool]:
-        """Say of each layer whether it is drawn.
+        """Decide whether each layer is drawn.
 
         Raises
         ------
         FrameError
-            If there is no such metric or layer, or a layer was asked for that the
-            quantity does not have.
+            If `chosen` has a layer that the quantity does not have.
         """
-        is_summary = isinstance(data, pd.DataFrame) and "diff" not in data
+        is_summary = _is_summary(data)
         has_survivors = "survivors" in self.offered and not is_summary
         default = {**LAYERS, "survivors": has_survivors}
-        layers = layers_of({**default, **(chosen or {})}, *LAYERS)
+        layers = {**default, **(chosen or {})}
         if layers["survivors"] and not has_survivors:
             raise FrameError.build(
                 key="survivors",
@@ -120,19 +125,24 @@ class RoundOptions:
         return layers
 
     def summary(self, data: Batch | pd.DataFrame) -> pd.DataFrame:
-        """Return the summary per round, ordered.
+        """Return the summary per round, in order.
 
         Raises
         ------
         FrameError
             If a frame lacks a column, or is a summary of something else.
         """
-        found = summary_of(data, **asdict(self))
-        self._check(found)
-        return found.sort_values("round", kind="stable")
+        if _is_summary(data):
+            by = [self.by] if self.by else []
+            SUMMARY.require(data.columns, *by, *_COLUMNS)
+            summary = data
+        else:
+            summary = round_summary(data, **asdict(self))
+        self._check(summary)
+        return summary.sort_values("round", kind="stable")
 
     def _check(self, summary: pd.DataFrame) -> None:
-        """Notice a given summary that was made with other options."""
+        """Detect a summary that was made with other options."""
         keys = ["round", *([self.by] if self.by else [])]
         column = mean_column(self.metric)
         is_plain = self.weighting == "token" and column in summary
@@ -151,13 +161,16 @@ class RoundOptions:
         )
 
 
+def _is_summary(data: Batch | pd.DataFrame) -> TypeGuard[pd.DataFrame]:
+    return isinstance(data, pd.DataFrame) and "diff" not in data
+
+
 def _alike(one: pd.Series[float], other: pd.Series[float]) -> bool:
     return bool(np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
-# Bottom and top of the three panels, as shares of the plot; with counts, without.
-_MEAN, _SAMPLES, _TOKENS = (0.46, 1.0), (0.23, 0.34), (0.0, 0.11)
-_HEIGHT, _HEIGHT_WITHOUT = 460, 340
+# What `last_aligned` counts.
+_FROM_END = "round, counted from the end: -1 is each sample's last"
 # How much more room a negative round takes on the x axis.
 _MINUS = 1.5
 
@@ -184,10 +197,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     metric : str
         What is averaged, as in `round_summary`.
     weight : {"token", "sample"}
-        What counts alike in the mean.
+        What has equal weight in the mean.
     by : str, optional
-        A column of samples or rounds, `status` or `group_id` say: one line for each of
-        its values, at most 8.
+        A column of samples or rounds, such as `status` or `group_id`: one line for
+        each of its values, at most 8.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     a, b : str
@@ -228,7 +241,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     end: few samples get that far, and they may differ from the others in all rounds.
     The dashed line says whether they do: where it rises as the points do, the rise is
     who is left and no effect of the round; where it stays level, the rise is real.
-    A hollow point stands on fewer than 10 samples, and is the worst round only where
+    A hollow point has fewer than 10 samples, and is the worst round only where
     no round has more.
 
     Quantiles tell what the mean is made of. Where all bars rise together, every token
@@ -247,47 +260,43 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     >>> rd.plot_rounds(batch, layers={"quantiles": True}).layout.yaxis.type
     'log'
     """
-    metric = metric_name(metric)
-    options = RoundOptions(
-        metric=metric, weight=weight, by=by, last_aligned=last_aligned
+    inputs = prepare(
+        data, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
     )
-    data, pair = of_pair(data, a, b)
-    look, drawn = theme_of(theme), options.layers(layers, data)
-    summary = options.summary(data)
+    options = RoundOptions(
+        metric=inputs.metric, weight=weight, by=by, last_aligned=last_aligned
+    )
+    drawn = options.layers(layers, inputs.data)
+    summary = options.summary(inputs.data)
     title = "Mismatch per round" + (", from the end" if last_aligned else "")
     if summary.empty:
-        return empty_figure(title, "no generated tokens, so no rounds", look)
+        return empty_figure(title, NO_TOKENS, inputs.theme)
     scene = RoundScene(
-        lines=lines_of(summary, by, look),
+        lines=split_by_column(summary, by, inputs.theme),
         num_rounds=int(summary["round"].max() - min(summary["round"].min(), 0)) + 1,
         worst=worst_round(summary) if by is None else None,
-        axis=RoundAxis.of_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
-        unit=unit_of(metric),
-        look=look,
+        axis=RoundAxis.around_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
+        metric=inputs.metric,
+        theme=inputs.theme,
     )
-    left = survivors(data) if drawn["survivors"] and scene.num_rounds > 1 else None
-    words = _explanation(summary, scene, by, has_survivors=left is not None)
-    height = _HEIGHT if drawn["counts"] else _HEIGHT_WITHOUT
-    figure = new_figure(title, words, look, height=height)
+    has_survivors = drawn["survivors"] and scene.num_rounds > 1
+    left = survivors(inputs.data) if has_survivors else None
+    lines = format_key(by, scene.lines) if by else []
+    lines += explain_rounds(summary, scene, has_survivors=has_survivors)
+    height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
+    figure = new_figure(title, lines, inputs.theme, height=height)
     _set_axes(figure, summary, scene, has_counts=drawn["counts"])
-    figure.layout.yaxis.title.text = estimand(
-        metric, options.weighting, pair, is_mean=drawn["mean"] or drawn["ci"]
+    figure.layout.yaxis.title.text = _axis_title(
+        options, inputs.pair, is_mean=drawn["mean"] or drawn["ci"]
     )
     _add_layers(figure, scene, left, drawn)
     return figure
 
 
-def _explanation(
-    summary: pd.DataFrame, scene: RoundScene, by: str | None, *, has_survivors: bool
-) -> list[str]:
-    """Name what is marked and how, a line each."""
-    lines = key_lines(by, scene.lines) if by else []
-    lines += about_worst(scene.worst, scene.unit, scene.look)
-    if has_survivors:
-        lines.append(about_survivors(scene.look))
-    if scene.axis.log:
-        lines += about_quantiles(summary, scene.look)
-    return lines + notes(summary, scene.worst)
+def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:
+    """Name what the y axis shows: weighted means, or tokens."""
+    note = f", {options.weighting}-weighted" if is_mean else ", tokens"
+    return axis_title(options.metric, pair, note=note, is_mean=is_mean)
 
 
 def _add_layers(
@@ -305,7 +314,7 @@ def _add_layers(
         add_survivors(figure, left, scene)
     add_means(figure, scene, has_means=drawn["mean"], has_intervals=drawn["ci"])
     if drawn["counts"]:
-        add_counts(figure, scene)
+        add_round_counts(figure, scene)
 
 
 def _set_axes(
@@ -316,16 +325,13 @@ def _set_axes(
     figure.update_layout(
         barmode="stack",
         xaxis={
-            "title": {"text": FROM_END if is_aligned else ROUND.label},
+            "title": {"text": _FROM_END if is_aligned else ROUND.label},
             "range": [first - 0.6, last + 0.6],
             "dtick": tick_step(round(scene.num_rounds * (_MINUS if is_aligned else 1))),
             "tick0": -1 if is_aligned else 0,
             "tickangle": 0,
-            "anchor": "y3" if has_counts else "y",
         },
-        yaxis={"domain": _MEAN if has_counts else (0, 1), **scene.axis.layout()},
+        yaxis=scene.axis.layout(),
     )
-    if has_counts:
-        axes = zip(("yaxis2", "yaxis3"), (_SAMPLES, _TOKENS), strict=True)
-        for (name, domain), ends in zip(axes, count_ends(summary), strict=True):
-            figure.layout[name] = {"domain": domain, **ends}
+    names = [*COUNT_PANELS.values()]
+    set_panels(figure, summary.groupby("round")[names].sum() if has_counts else None)

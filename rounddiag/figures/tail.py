@@ -1,4 +1,4 @@
-"""How heavy the tail is: the share of tokens at or beyond each size of |diff|."""
+"""The figure of the tail: the share of tokens at or beyond each size of |diff|."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ import pandas as pd
 from rounddiag.figures._parts.axes import LogAxis
 from rounddiag.figures._parts.canvas import (
     TOP,
-    colored,
+    colorize,
     empty_figure,
     new_figure,
-    theme_of,
 )
-from rounddiag.figures._parts.data import layers_of, left_out, of_pair
-from rounddiag.figures._parts.labels import CROSS, number
-from rounddiag.figures._parts.lines import key_lines, shortened, split_lines
+from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.labels import (
+    CROSS,
+    NO_TOKENS,
+    count_nonfinite,
+    number,
+    percent,
+)
+from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
+from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import ABS_DIFF, SHARE
 from rounddiag.stats import tails
 from rounddiag.stats.tails import RATIOS
@@ -34,137 +40,23 @@ if TYPE_CHECKING:
     from rounddiag.schema import Pair
 
 
-# Height of the plot between its margins, in pixels.
-PLOT_HEIGHT = 320
+# Height of the plot, room under it, and room for names at its right, in pixels.
+_PLOT_HEIGHT, _BOTTOM, _RIGHT = 320, 52, 84
 # Names of lines must not touch.
 _NAME_HEIGHT = 15
 # Width of the stroke before a line's name, in pixels.
 _STROKE = 14
 _HOVER = (
-    "<b>{what} {name}</b><br>at least %{{x:.3g}} nat: %{{y:.3%}}"
+    "<b>{by} {name}</b><br>at least %{{x:.3g}} nat: %{{y:.3%}}"
     "<br>%{{customdata:,}} tokens<extra></extra>"
 )
-
-
-def add_ratios(figure: go.Figure, look: Theme) -> None:
-    """Shade what lies beyond each ratio, and label where it begins."""
-    end = 10 ** figure.layout.xaxis.range[1]
-    # Two labels side by side must not touch where the axis has many decades.
-    for ratio, anchor in zip(RATIOS, ("right", "left"), strict=True):
-        figure.add_shape(
-            type="rect",
-            layer="below",
-            x0=np.log(ratio),
-            x1=end,
-            y0=0,
-            y1=1,
-            yref="paper",
-            fillcolor=look.grid,
-            opacity=0.5,
-            line={"width": 0},
-        )
-        place = {"x": np.log10(np.log(ratio)), "xanchor": anchor}
-        _add_label(figure, f"{number(ratio)}x", look, **place)
-
-
-def _add_label(figure: go.Figure, text: str, look: Theme, **place: Any) -> None:  # noqa: ANN401 what plotly takes
-    figure.add_annotation(
-        text=text,
-        y=1,
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-        font={"color": look.muted},
-        **place,
-    )
-
-
-def add_lines(figure: go.Figure, lines: Sequence[RoundLine], what: str) -> None:
-    """Draw a line for each group of rounds, or value of a column."""
-    for line in lines:
-        figure.add_scatter(
-            x=line.rows["abs_diff"].to_numpy(np.float32),
-            y=line.rows["share"].to_numpy(np.float32),
-            mode="lines",
-            line={"color": line.color, "width": 2, "dash": line.dash},
-            customdata=line.rows["num_tokens"].to_numpy(),
-            hovertemplate=_HOVER.format(what=shortened(what), name=line.name),
-        )
-
-
-def add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
-    """Mark where each line ends with its sign."""
-    for line in lines:
-        end = line.rows.iloc[-1]
-        figure.add_scatter(
-            x=[end["abs_diff"]],
-            y=[end["share"]],
-            mode="markers",
-            marker={"color": line.color, "symbol": line.symbol, "size": 9},
-            hoverinfo="skip",
-            cliponaxis=False,
-        )
-
-
-def add_names(figure: go.Figure, lines: Sequence[RoundLine], look: Theme) -> None:
-    """Write the name of each line where it ends, right of the plot."""
-    ends = pd.DataFrame([line.rows.iloc[-1] for line in lines])
-    order = np.lexsort((ends["abs_diff"], -ends["share"]))
-    low, high = figure.layout.yaxis.range
-    scale = PLOT_HEIGHT / (high - low)
-    wanted = (np.log10(ends["share"].to_numpy()[order]) - low) * scale
-    for index, place in zip(order, spread(wanted, _NAME_HEIGHT), strict=True):
-        _add_name(figure, lines[index], low + place / scale, look)
-    # Over the names, which begin with a stroke.
-    over = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
-    _add_label(figure, "round", look, **over)
-
-
-def spread(places: np.ndarray[Any, Any], gap: float) -> list[float]:
-    """Move places upwards until neighbours are apart; they come in descending order.
-
-    Examples
-    --------
-    >>> spread(np.array([50.0, 9.0, 8.0, 0.0]), 10)
-    [50.0, 20.0, 10.0, 0.0]
-    """
-    moved: list[float] = []
-    for place in places[::-1].tolist():
-        moved.insert(0, max(place, moved[0] + gap) if moved else place)
-    return moved
-
-
-def _add_name(figure: go.Figure, line: RoundLine, place: float, look: Theme) -> None:
-    """Lead from the end of a line to its name, right of the plot."""
-    right, end = figure.layout.xaxis.range[1], line.rows.iloc[-1]
-    figure.add_scatter(
-        x=[end["abs_diff"], 10**right],
-        y=[end["share"], 10**place],
-        mode="lines+markers",
-        line={"color": line.color, "width": 1, "dash": "dot"},
-        marker={"color": line.color, "size": [6, 0]},
-        hoverinfo="skip",
-        cliponaxis=False,
-    )
-    figure.add_annotation(
-        text=f"{colored('━', line.color)} {line.name}",
-        x=1,
-        xref="paper",
-        y=place,
-        xanchor="left",
-        showarrow=False,
-        font={"color": look.text},
-    )
-
-
-_BOTTOM = 52
-# Room for the names of the lines, right of the plot, in pixels.
-_RIGHT = 84
-# The axis begins where this share of a line's tokens is left at least.
+_LAYERS = ("ratios", "names")
+_TITLE = "Tail of the mismatch"
+# The axis begins where at least this share of a line's tokens remains.
 _NEARLY_ALL = 0.9
 # The axes end this far beyond the largest diff and share, in decades.
 _BEYOND, _ABOVE = 0.3, 0.05
-# As many decades of x and of y have a tick each.
+# How many decades of x and of y have a tick each.
 _DECADES = (6, 8)
 
 
@@ -184,8 +76,8 @@ def plot_tail(
     data : Batch or DataFrame
         A batch, or a token frame with the columns round and diff.
     by : str, optional
-        A column of samples or rounds, `status` say: a line for each of its values, at
-        most 8, in place of groups of rounds.
+        A column of samples or rounds, such as `status`: a line for each of its values,
+        at most 8, in place of groups of rounds.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
@@ -224,62 +116,58 @@ def plot_tail(
     >>> rd.plot_tail(batch).layout.xaxis.title.text
     '|old - rollout| log-prob [nat]'
     """
-    look, drawn = theme_of(theme), layers_of(layers, "ratios", "names")
-    data, pair = of_pair(data, a, b)
-    found = tails(data, by=by)
-    known = found[(found["abs_diff"] > 0) & (found["num_tokens"] > 0)]
-    title = "Tail of the mismatch"
+    inputs = prepare(data, a, b, layers=layers, known=_LAYERS, theme=theme)
+    drawn = inputs.layers
+    shares = tails(inputs.data, by=by)
+    known = shares[(shares["abs_diff"] > 0) & (shares["num_tokens"] > 0)]
     if known.empty:
-        return empty_figure(title, _why_empty(found), look)
-    lines = split_lines(known, by, look)
-    words = key_lines(by, lines) if by and drawn["names"] else []
-    words += _explanation(found, lines, has_ratios=drawn["ratios"]) + left_out(data)
-    height = TOP + PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(title, words, look, height=height, bottom=_BOTTOM)
-    _set_axes(figure, lines, pair)
+        return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
+    lines = split_by_round(known, by, inputs.theme)
+    captions = format_key(by, lines) if by and drawn["names"] else []
+    captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
+    captions += note_picked(inputs.data)
+    height = TOP + _PLOT_HEIGHT + _BOTTOM
+    figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=_BOTTOM)
+    _set_axes(figure, lines, inputs.pair)
     if drawn["ratios"]:
-        add_ratios(figure, look)
-    add_lines(figure, lines, by or "round")
+        _add_ratios(figure, inputs.theme)
+    _add_lines(figure, lines, by or "round")
     if by is None and drawn["names"]:
         figure.layout.margin.r = _RIGHT
-        add_names(figure, lines, look)
+        _add_names(figure, lines, inputs.theme)
     else:
-        add_ends(figure, lines)
+        _add_ends(figure, lines)
     return figure
 
 
-def _why_empty(found: pd.DataFrame) -> str:
-    num, undefined = _of_all(found)
+def _why_empty(shares: pd.DataFrame) -> str:
+    count, undefined = _count_tokens(shares)
     if undefined:
-        size = f"{pluralize(undefined, 'token')} whose diff is not finite"
-        return f"{CROSS} {size}, and {num:,} of exactly 0: no tail"
-    if num:
-        return f"the diff of {pluralize(num, 'token')} is exactly 0: no tail"
-    return "no generated tokens: the response mask is 0"
+        size = count_nonfinite(undefined)
+        return f"{CROSS} {size}, and {count:,} of exactly 0: no tail"
+    if count:
+        return f"the diff of {pluralize(count, 'token')} is exactly 0: no tail"
+    return NO_TOKENS
 
 
-def _of_all(found: pd.DataFrame) -> tuple[int, int]:
+def _count_tokens(shares: pd.DataFrame) -> tuple[int, int]:
     """Return how many tokens there are with a finite diff, and without."""
-    starts = found[found["abs_diff"] == 0]
+    starts = shares[shares["abs_diff"] == 0]
     return int(starts["num_tokens"].sum()), int(starts["num_nonfinite"].sum())
 
 
 def _explanation(
-    found: pd.DataFrame, drawn: Sequence[RoundLine], *, has_ratios: bool
+    shares: pd.DataFrame, lines: Sequence[RoundLine], *, has_ratios: bool
 ) -> list[str]:
-    num, undefined = _of_all(found)
+    count, undefined = _count_tokens(shares)
     shaded = "shaded: probabilities differ by a factor of 2, of 5"
-    lines = [shaded] if has_ratios else []
-    # Lines begin at the same size, above 0.
-    zeros = num - sum(int(line.rows["num_tokens"].iloc[0]) for line in drawn)
+    captions = [shaded] if has_ratios else []
+    # All lines begin at the same size, above 0.
+    zeros = count - sum(int(line.rows["num_tokens"].iloc[0]) for line in lines)
     if zeros:
-        share = f"{number(100 * zeros / num)} %"
-        lines.append(f"exactly 0, so not on the axis: {share} of tokens")
-    if undefined:
-        lines.append(
-            f"left out: {pluralize(undefined, 'token')} whose diff is not finite"
-        )
-    return lines
+        share = percent(zeros / count)
+        captions.append(f"exactly 0, so not on the axis: {share} of tokens")
+    return captions + note_left_out(undefined)
 
 
 def _set_axes(figure: go.Figure, lines: Sequence[RoundLine], pair: Pair) -> None:
@@ -305,3 +193,114 @@ def _level_until(rows: pd.DataFrame) -> float:
     """Return the largest size that nearly all tokens of a line reach."""
     is_level = rows["share"] >= _NEARLY_ALL * rows["share"].iloc[0]
     return float(rows["abs_diff"][is_level].max())
+
+
+def _add_ratios(figure: go.Figure, theme: Theme) -> None:
+    """Shade what lies beyond each ratio, and label where it begins."""
+    end = 10 ** figure.layout.xaxis.range[1]
+    # Two labels side by side must not touch where the axis has many decades.
+    for ratio, anchor in zip(RATIOS, ("right", "left"), strict=True):
+        figure.add_shape(
+            type="rect",
+            layer="below",
+            x0=np.log(ratio),
+            x1=end,
+            y0=0,
+            y1=1,
+            yref="paper",
+            fillcolor=theme.grid,
+            opacity=0.5,
+            line={"width": 0},
+        )
+        place = {"x": np.log10(np.log(ratio)), "xanchor": anchor}
+        _add_label(figure, f"{number(ratio)}x", theme, **place)
+
+
+def _add_label(figure: go.Figure, text: str, theme: Theme, **place: Any) -> None:  # noqa: ANN401 what plotly takes
+    figure.add_annotation(
+        text=text,
+        y=1,
+        yref="paper",
+        yanchor="bottom",
+        showarrow=False,
+        font={"color": theme.muted},
+        **place,
+    )
+
+
+def _add_lines(figure: go.Figure, lines: Sequence[RoundLine], by: str) -> None:
+    """Draw a line for each group of rounds, or value of a column."""
+    for line in lines:
+        figure.add_scatter(
+            x=line.rows["abs_diff"].to_numpy(np.float32),
+            y=line.rows["share"].to_numpy(np.float32),
+            mode="lines",
+            line={"color": line.color, "width": 2, "dash": line.dash},
+            customdata=line.rows["num_tokens"].to_numpy(),
+            hovertemplate=_HOVER.format(by=shorten(by), name=line.name),
+        )
+
+
+def _add_ends(figure: go.Figure, lines: Sequence[RoundLine]) -> None:
+    """Mark where each line ends with its sign."""
+    for line in lines:
+        end = line.rows.iloc[-1]
+        figure.add_scatter(
+            x=[end["abs_diff"]],
+            y=[end["share"]],
+            mode="markers",
+            marker={"color": line.color, "symbol": line.symbol, "size": 9},
+            hoverinfo="skip",
+            cliponaxis=False,
+        )
+
+
+def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> None:
+    """Write the name of each line where it ends, right of the plot."""
+    ends = pd.DataFrame([line.rows.iloc[-1] for line in lines])
+    order = np.lexsort((ends["abs_diff"], -ends["share"]))
+    low, high = figure.layout.yaxis.range
+    scale = _PLOT_HEIGHT / (high - low)
+    wanted = (np.log10(ends["share"].to_numpy()[order]) - low) * scale
+    for index, place in zip(order, spread_apart(wanted, _NAME_HEIGHT), strict=True):
+        _add_name(figure, lines[index], low + place / scale, theme)
+    # Over the names, which begin with a stroke.
+    over = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": _STROKE}
+    _add_label(figure, "round", theme, **over)
+
+
+def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
+    """Move places upwards until neighbours are apart; the input descends.
+
+    Examples
+    --------
+    >>> spread_apart(np.array([50.0, 9.0, 8.0, 0.0]), 10)
+    [50.0, 20.0, 10.0, 0.0]
+    """
+    moved: list[float] = []
+    for place in places[::-1].tolist():
+        moved.insert(0, max(place, moved[0] + gap) if moved else place)
+    return moved
+
+
+def _add_name(figure: go.Figure, line: RoundLine, place: float, theme: Theme) -> None:
+    """Lead from the end of a line to its name, right of the plot."""
+    right, end = figure.layout.xaxis.range[1], line.rows.iloc[-1]
+    figure.add_scatter(
+        x=[end["abs_diff"], 10**right],
+        y=[end["share"], 10**place],
+        mode="lines+markers",
+        line={"color": line.color, "width": 1, "dash": "dot"},
+        marker={"color": line.color, "size": [6, 0]},
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
+    figure.add_annotation(
+        text=f"{colorize('━', line.color)} {line.name}",
+        x=1,
+        xref="paper",
+        y=place,
+        xanchor="left",
+        showarrow=False,
+        font={"color": theme.text},
+    )

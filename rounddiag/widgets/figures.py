@@ -13,7 +13,7 @@ from rounddiag.figures import (
     plot_trajectory,
 )
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
-from rounddiag.figures._parts.heatmap_cells import range_of
+from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
 from rounddiag.stats.heatmap_rows import order_rows, samples_of
@@ -133,7 +133,7 @@ def _heatmap_of_pair(
             own.batch if own.is_all else own.rounds,
             order=order,
             metric=metric,
-            color_range=range_of(pair.values(metric), metric),
+            color_range=choose_color_range(pair.values(metric), metric),
             layers=layers,
             theme=theme,
         )

@@ -14,7 +14,7 @@ from rounddiag import schema
 from rounddiag.core import sample_frame
 from rounddiag.core.columns import extra_column_names
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import layers_of
+from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures._parts.lines import MAX_LINES
 from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
@@ -289,7 +289,7 @@ def check_options(state: State, options: Mapping[str, Any], num_samples: int) ->
         known = [None, *options[key]] if key == "by" else options[key]
         value = getattr(state, key)
         _check_option(key, value, f"one of {known}", is_valid=value in known)
-    layers_of(state.layers, *options["layers"])
+    resolve_layers(state.layers, *options["layers"])
     if state.cells is not None:
         samples = state.cells.samples
         are_present = all(0 <= sample < num_samples for sample in samples)

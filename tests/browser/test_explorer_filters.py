@@ -82,7 +82,9 @@ def test_half_an_expression_is_told_at_its_field_and_the_last_one_counts(
     )
     num = explored.lab.value("len(ex.selection)")
     text.fill("click(")
-    expect(wrong).to_contain_text("text: expected a regular expression in the syntax of")
+    expect(wrong).to_contain_text(
+        "text: expected a regular expression in the syntax of"
+    )
     expect(text).to_have_attribute("aria-invalid", "true")
     assert "missing )" in explored.lab.value("str(ex.last_error)")
     assert explored.state["filter"]["text"] == "click"

@@ -238,7 +238,9 @@ def test_text_can_be_a_regular_expression(
     assert explored.state["filter"]["is_regex"] is True
     explored.type_into("text", "(")
     wrong = explored.find(".rdx-filter > .rdx-wrong")
-    expect(wrong).to_contain_text("text: expected a regular expression in the syntax of RE2")
+    expect(wrong).to_contain_text(
+        "text: expected a regular expression in the syntax of RE2"
+    )
     expect(explored.find(".rdx-banner")).to_be_hidden()
     assert "missing )" in explored.lab.value("str(ex.last_error)")
     assert explored.state["filter"]["text"] == r"\(\d+, ?\d+\)"

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from rounddiag import plot_conditional, token_frame
+from rounddiag import plot_conditional
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.labels import CROSS
 from rounddiag.stats import conditional, standardised
 from rounddiag.stats.conditional import PROB_EDGES
-from tests.batches import hand_batch, padded
+from tests.batches import padded
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -107,15 +105,8 @@ def test_the_axes_say_what_is_drawn_and_in_which_unit() -> None:
     assert heads[1].startswith("mean |old - rollout| log-prob [nat]|")
 
 
-def test_few_samples_are_hollow_and_what_is_left_out_is_said() -> None:
+def test_a_bin_without_a_finite_value_has_its_cross_in_place() -> None:
     figure = plot_conditional(FRAME)
-    paper = figure.layout.template.layout.paper_bgcolor
-    assert set(lines(figure)[0].marker.color) == {paper}
-    assert explained(figure)[2:] == [
-        "○ hollow: fewer than 10 samples",
-        f"{CROSS} no finite value",
-        "left out: 1 token whose diff is not finite",
-    ]
     (cross,) = [trace for trace in traces(figure, "markers") if len(trace.x)]
     assert np.floor(cross.x).tolist() == [7]
 
@@ -134,19 +125,9 @@ def test_means_of_zero_are_on_the_logarithmic_axis() -> None:
     assert "3 means exactly 0, drawn at the lower edge" in explained(figure)
 
 
-def test_a_batch_and_its_tokens_give_the_same_figure() -> None:
-    batch = hand_batch()
-    figure = plot_conditional(batch)
-    assert plot_conditional(token_frame(batch, ["rollout_log_prob"])) == figure
-
-
-@pytest.mark.parametrize(
-    ("mask", "why"),
-    [(0, "no generated tokens: the response mask is 0"), (1, "2 tokens, none with")],
-)
-def test_what_cannot_be_drawn_is_said(mask: int, why: str) -> None:
-    figure = plot_conditional(padded([[mask] * 2], [[NAN] * 2], [[-1.0] * 2]))
-    assert why in figure.layout.title.text
+def test_tokens_without_a_finite_diff_are_reported_instead_of_drawn() -> None:
+    figure = plot_conditional(padded([[1] * 2], [[NAN] * 2], [[-1.0] * 2]))
+    assert "2 tokens, none with a finite diff" in figure.layout.title.text
     assert figure.data == ()
 
 
@@ -159,31 +140,10 @@ def test_the_figure_is_small_enough_for_a_notebook() -> None:
     assert len(json.dumps(figure.to_plotly_json(), default=list)) < 500_000
 
 
-def test_a_frame_without_the_columns_is_told() -> None:
-    message = (
-        "expected a frame with one row per generated token and the columns ['sample',"
-        " 'round', 'diff', 'rollout_log_prob']; found ['sample', 'round', 'diff'],"
-        " without ['rollout_log_prob']. Build it with `rounddiag.token_frame(batch)`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_conditional(FRAME.drop(columns="rollout_log_prob"))
-
-
-def test_what_is_no_batch_is_told() -> None:
-    with pytest.raises(
-        FrameError, match=r"^expected a Batch or a DataFrame; found str"
-    ):
-        plot_conditional("batch.parquet")  # type: ignore[arg-type]
-
-
-def test_layers_can_be_left_out() -> None:
-    figure = plot_conditional(FRAME, layers={"ci": False, "envelope": False})
+def test_the_envelope_can_be_left_out() -> None:
+    figure = plot_conditional(FRAME, layers={"envelope": False})
     assert traces(figure, "lines") == []
     assert "rounding" not in figure.layout.title.text
-    assert [line.error_y.visible for line in lines(figure)] == [False, False]
-    assert [line.error_y.visible for line in lines(plot_conditional(FRAME))] == [
-        None
-    ] * 2
 
 
 def test_a_column_gives_a_line_for_each_of_its_values() -> None:
@@ -227,14 +187,3 @@ def test_an_envelope_that_a_metric_has_not_is_an_error() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_conditional(FRAME, metric="k3", layers={"envelope": True})
-
-
-def test_another_pair_is_named_on_the_axes() -> None:
-    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
-    figure = plot_conditional(batch, a="ref", b="old")
-    assert figure.layout.xaxis.title.text == "probability by old"
-    assert figure.layout.yaxis.title.text == "mean |ref - old| log-prob [nat]"
-    heads = [note.text for note in figure.layout.annotations]
-    assert heads[1].startswith("mean |ref - old| log-prob [nat]<br>")
-    tokens = token_frame(batch, ["rollout_log_prob"], a="ref", b="old")
-    assert plot_conditional(tokens) == figure

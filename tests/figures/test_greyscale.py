@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8
-THEMES = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 WINDOW, HEALTHY = (
     rd.load(f"sample_data/{name}.parquet") for name in ("image_window", "healthy")
 )
@@ -98,44 +98,44 @@ def inked(name: str, trace: Trace, theme: str) -> tuple[Array, Array]:
     return shown, ink(shown, picture(without(figure, place(figure, trace))))
 
 
-def median_lightness(name: str, trace: Trace, look: Theme) -> float:
-    shown, where = inked(name, trace, look.name)
+def median_lightness(name: str, trace: Trace, theme: Theme) -> float:
+    shown, where = inked(name, trace, theme.name)
     assert where.sum() >= 10  # pixels
     return float(np.median(lightness(shown[where])))
 
 
 @THEMES
 @pytest.mark.parametrize("pair", BY_LIGHTNESS)
-def test_two_things_differ_in_grey_and_from_the_paper(pair: str, look: Theme) -> None:
+def test_two_things_differ_in_grey_and_from_the_paper(pair: str, theme: Theme) -> None:
     name, *traces = BY_LIGHTNESS[pair]
-    one, other = (median_lightness(name, trace, look) for trace in traces)
-    paper = float(lightness(colors_of([look.paper]))[0])
+    one, other = (median_lightness(name, trace, theme) for trace in traces)
+    paper = float(lightness(colors_of([theme.paper]))[0])
     assert abs(one - other) >= APART
     assert min(abs(one - paper), abs(other - paper)) >= FROM_PAPER
 
 
 @THEMES
-def test_the_bar_of_the_worst_round_differs_in_grey(look: Theme) -> None:
-    figure, _ = drawn("rounds", look.name)
+def test_the_bar_of_the_worst_round_differs_in_grey(theme: Theme) -> None:
+    figure, _ = drawn("rounds", theme.name)
     counts = figure.data[place(figure, ("bar", "y2", 0))]
     bars = lightness(colors_of(counts.marker.color))
     assert np.ptp(bars) >= APART
 
 
 @THEMES
-def test_stems_tell_their_sign_by_their_side(look: Theme) -> None:
+def test_stems_tell_their_sign_by_their_side(theme: Theme) -> None:
     more, less = (
-        inked("trajectory", ("lines", "y", number), look.name)[1] for number in (0, 1)
+        inked("trajectory", ("lines", "y", number), theme.name)[1] for number in (0, 1)
     )
     assert np.nonzero(more)[0].max() <= np.nonzero(less)[0].min() + 1
 
 
 @THEMES
-def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(look: Theme) -> None:
+def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(theme: Theme) -> None:
     mask = torch.tensor([[1, 0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0]])
     zeros = padded(mask, torch.zeros(2, 7), torch.zeros(2, 7))
     layers = {"marginals": False}
-    figure = figures.plot_heatmap(zeros, layers=layers, theme=look.name)
+    figure = figures.plot_heatmap(zeros, layers=layers, theme=theme.name)
     shown = picture(figure)
     cells, hatched = (
         lightness(

@@ -23,7 +23,7 @@ from tests.figures.pictures import (
 APART = 10
 # In CIE L*a*b*, where 2 are just seen by those who compare.
 COLORS_APART = 20
-THEMES = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 WINDOW, HEALTHY = (
     rd.load(f"sample_data/{name}.parquet") for name in ("image_window", "healthy")
 )
@@ -32,8 +32,8 @@ RANKED = replace(WINDOW, sample_columns={"rank": np.arange(64) % MAX_LINES})
 
 @THEMES
 @pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff"])
-def test_a_scale_grows_lighter_or_darker_throughout(metric: str, look: Theme) -> None:
-    figure = figures.plot_heatmap(WINDOW, metric=metric, theme=look.name)
+def test_a_scale_grows_lighter_or_darker_throughout(metric: str, theme: Theme) -> None:
+    figure = figures.plot_heatmap(WINDOW, metric=metric, theme=theme.name)
     scale = colors_of([color for _, color in figure.data[0].colorscale])
     for seen in (scale, seen_by_deuteranopes(scale)):
         steps = np.diff(lightness(seen))
@@ -42,8 +42,8 @@ def test_a_scale_grows_lighter_or_darker_throughout(metric: str, look: Theme) ->
 
 
 @THEMES
-def test_colours_of_sign_and_marks_differ_to_deuteranopes(look: Theme) -> None:
-    colors = colors_of([look.more, look.less, look.quiet, look.text])
+def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
+    colors = colors_of([theme.more, theme.less, theme.quiet, theme.text])
     seen = laboratory(seen_by_deuteranopes(colors))
     for one, other in combinations(seen, 2):
         assert np.linalg.norm(one - other) >= COLORS_APART
@@ -76,9 +76,9 @@ def test_no_two_lines_have_one_symbol() -> None:
 
 @THEMES
 def test_counts_of_all_lines_of_a_stack_differ_from_their_neighbours(
-    look: Theme,
+    theme: Theme,
 ) -> None:
-    figure = figures.plot_rounds(RANKED, by="rank", theme=look.name)
+    figure = figures.plot_rounds(RANKED, by="rank", theme=theme.name)
     bars = [one.marker.color[0] for one in figure.data if one.yaxis == "y2"]
     stack = lightness(colors_of(bars))
     assert len(stack) == MAX_LINES

@@ -1,8 +1,7 @@
-"""The heatmap shows the round frame; missing, zero and undefined look different."""
+"""The heatmap shows the round frame; missing, zero and undefined theme different."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import TYPE_CHECKING, Any
@@ -149,12 +148,6 @@ def test_samples_of_many_rounds_share_rows_earlier() -> None:
     assert "145 samples: each row is 2 neighbours," in figure.layout.title.text
 
 
-def test_no_round_is_said_instead_of_drawn() -> None:
-    figure = plot_heatmap(padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]))
-    assert "no generated tokens, so no rounds" in figure.layout.title.text
-    assert figure.data == ()
-
-
 @pytest.mark.parametrize(("metric", "column"), [("abs_diff", 0), ("diff", 1)])
 def test_a_metric_goes_by_either_name(metric: str, column: int) -> None:
     other = ("mean_abs_diff", "mean_diff")[column]
@@ -185,20 +178,11 @@ def test_an_unknown_option_is_told(
         plot_heatmap(hand_batch(), **options)
 
 
-def test_an_unknown_layer_is_told() -> None:
-    message = (
-        "`layers`: expected names out of ['marginals']; found ['margins']."
-        " `{name: False}` leaves a layer out."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_heatmap(hand_batch(), layers={"margins": False})
-
-
 def test_rows_stand_in_the_order_that_was_asked_for() -> None:
     figure = plot_heatmap(hand_batch(), order="worst")
     np.testing.assert_array_equal(figure.data[0].z, [[1, NAN], [0.25, 2], [0.375, 1]])
     assert figure.layout.yaxis.title.text == "sample, worst first"
-    # Ticks say numbers, cells look up the name of their row.
+    # Ticks say numbers, cells theme up the name of their row.
     assert figure.layout.yaxis.labelalias == {
         "0": "2",
         "1": "1",
@@ -303,20 +287,6 @@ def test_pooled_rows_are_hatched_where_no_sample_has_the_round() -> None:
     assert tuple(figure.layout.yaxis.range) == (400.5, -0.5)
 
 
-def test_a_frame_without_the_columns_is_told() -> None:
-    frame = pd.DataFrame({"sample": [0], "round": [0], "num_tokens": [1]})
-    message = (
-        "expected a frame with one row per sample and round and the columns ['sample',"
-        " 'round', 'num_tokens', 'mean_abs_diff', 'max_abs_diff', '{0}']; found"
-        " ['sample', 'round', 'num_tokens'], without ['mean_abs_diff', 'max_abs_diff',"
-        " '{0}']. Build it with `rounddiag.{1}(batch)`."
-    )
-    for metric, builder in (("k3", "round_frame"), ("beyond", "stats.cell_frame")):
-        wanted = re.escape(message.format(metric, builder))
-        with pytest.raises(FrameError, match=f"^{wanted}$"):
-            plot_heatmap(frame, metric=metric)
-
-
 def corners(path: Sequence[float | None]) -> tuple[float, float]:
     known = [place for place in path if place is not None]
     return min(known), max(known)
@@ -325,17 +295,3 @@ def corners(path: Sequence[float | None]) -> tuple[float, float]:
 def test_the_layout_says_which_samples_the_rows_are() -> None:
     worst_first = plot_heatmap(hand_batch(), order="worst")
     assert worst_first.layout.meta == {"samples": [2, 1, 0], "pool": 1}
-
-
-def test_another_pair_is_named_everywhere() -> None:
-    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
-    figure = plot_heatmap(batch, a="current")
-    np.testing.assert_array_equal(
-        figure.data[0].z, [[0.5, 0.5], [0.5, 1.5], [0.5, NAN]]
-    )
-    bar = figure.data[-1].marker.colorbar.title.text
-    assert bar == "mean |current - rollout| log-prob [nat]"
-    assert "mean |current - rollout| log-prob %{z:.3g}" in figure.data[0].hovertemplate
-    assert "old" not in json.dumps(figure.to_dict()["layout"]["annotations"])
-    frame = round_frame(batch, a="current")
-    np.testing.assert_array_equal(plot_heatmap(frame).data[0].z, figure.data[0].z)

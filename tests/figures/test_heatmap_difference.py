@@ -12,7 +12,7 @@ import pytest
 
 from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.heatmap_cells import range_of
+from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import CROSS
 from rounddiag.stats import paired_cells, partners
 from tests.batches import hand_batch, padded
@@ -135,8 +135,8 @@ def test_a_range_that_is_none_is_told(wrong: Any) -> None:
 
 def test_one_range_holds_what_several_heatmaps_show() -> None:
     values = np.array([0.0, 0.003, NAN, 4.0])
-    assert range_of(values, "k3") == (0.002, 5.0)
-    assert range_of(-values, "mean_diff") == (0.05, 5.0)
+    assert choose_color_range(values, "k3") == (0.002, 5.0)
+    assert choose_color_range(-values, "mean_diff") == (0.05, 5.0)
 
 
 def test_a_list_of_samples_are_the_rows_and_no_others() -> None:

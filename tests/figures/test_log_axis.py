@@ -31,7 +31,7 @@ def test_an_interval_is_shown_unless_it_is_very_long() -> None:
 
 def test_zeros_stand_over_the_low_end_and_the_others_stay() -> None:
     axis = around(0.0, 0.1, NAN)
-    zero, mean, undefined = axis.raised(pd.Series([0.0, 0.1, NAN])).tolist()
+    zero, mean, undefined = axis.place(pd.Series([0.0, 0.1, NAN])).tolist()
     assert axis.low < zero < mean == 0.1
     assert math.isnan(undefined)
 

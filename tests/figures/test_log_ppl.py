@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from rounddiag import plot_log_ppl, token_frame
-from rounddiag.errors import FrameError
 from rounddiag.figures._parts.labels import CROSS
 from tests.batches import hand_batch, padded, random_log_probs
 
@@ -113,7 +110,6 @@ def test_a_batch_of_one_round_says_that_there_are_no_later_ones() -> None:
 @pytest.mark.parametrize(
     ("mask", "old", "why"),
     [
-        ([[0]], [[0.0]], "no generated tokens: the response mask is 0"),
         ([[1]], [[NAN]], f"{CROSS} 1 sample, none with two finite values"),
     ],
 )
@@ -121,22 +117,6 @@ def test_nothing_to_draw_is_said(mask: object, old: object, why: str) -> None:
     figure = plot_log_ppl(padded(mask, old, [[-1.0]]))
     assert why in figure.layout.title.text
     assert figure.data == ()
-
-
-def test_a_frame_gives_the_figure_of_its_batch() -> None:
-    tokens = token_frame(hand_batch(), ["rollout_log_prob", "old_log_prob"])
-    assert plot_log_ppl(tokens) == plot_log_ppl(hand_batch())
-
-
-def test_a_frame_without_the_columns_is_told() -> None:
-    message = (
-        "expected a frame with one row per generated token and the columns ['sample',"
-        " 'round', 'rollout_log_prob', 'old_log_prob']; found ['sample'], without"
-        " ['round', 'rollout_log_prob', 'old_log_prob']. Build it with"
-        " `rounddiag.token_frame(batch)`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_log_ppl(pd.DataFrame({"sample": [0]}))
 
 
 def test_a_column_gives_a_panel_for_each_of_its_values() -> None:
@@ -161,15 +141,3 @@ def test_layers_can_be_left_out() -> None:
     assert figure.layout.shapes == ()
     assert [note.text for note in figure.layout.annotations][-2:] == ["left out"] * 2
     assert "surprising" not in figure.layout.title.text
-
-
-def test_another_pair_is_named_on_axes_in_words_and_on_hover() -> None:
-    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
-    figure = plot_log_ppl(batch, a="ref", b="old")
-    assert figure.layout.yaxis.title.text == "log-perplexity by ref [nat]"
-    texts = [note.text for note in figure.layout.annotations]
-    assert "log-perplexity by old [nat]" in texts
-    assert "ref finds the sample more surprising" in figure.layout.title.text
-    first, _ = figure.data
-    assert "ref %{customdata[3]:.3g}, old %{customdata[4]" in first.hovertemplate
-    assert first.y.tolist() == [1.5] * 3

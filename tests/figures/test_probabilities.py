@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from plotly.colors import hex_to_rgb, unlabel_rgb
@@ -189,7 +188,6 @@ def test_a_lone_token_stands_out_from_the_paper(theme: str) -> None:
 @pytest.mark.parametrize(
     ("mask", "old", "why"),
     [
-        ([[0]], [[0.0]], "no generated tokens: the response mask is 0"),
         ([[1]], [[NAN]], f"{CROSS} 1 token, none with two finite values"),
     ],
 )
@@ -214,17 +212,6 @@ def test_unknown_axes_are_told() -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         plot_probabilities(hand_batch(), axes="prob")  # type: ignore[arg-type]
-
-
-def test_a_frame_without_the_columns_is_told() -> None:
-    message = (
-        "expected a frame with one row per generated token and the columns ['sample',"
-        " 'round', 'token', 'rollout_log_prob', 'old_log_prob']; found ['sample'],"
-        " without ['round', 'token', 'rollout_log_prob', 'old_log_prob']. Build it with"
-        " `rounddiag.token_frame(batch)`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_probabilities(pd.DataFrame({"sample": [0]}))
 
 
 def luminance(color: tuple[float, float, float]) -> float:
@@ -282,16 +269,6 @@ def test_eight_panels_of_many_tokens_stay_small() -> None:
     assert len(json.dumps(json.loads(figure.to_json()))) < 400_000
 
 
-def test_more_values_than_panels_are_an_error() -> None:
-    columns = {"rank": np.arange(9)}
-    message = (
-        "`by`: expected a column of at most 8 values, a line each; found 'rank' with 9"
-        " values. Put values into bins in a column of your own, and name that one."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_probabilities(random_batch(9, 4, sample_columns=columns), by="rank")
-
-
 def test_layers_can_be_left_out() -> None:
     whole = plot_probabilities(hand_batch())
     image = plot_probabilities(hand_batch(), layers={"points": False})
@@ -309,29 +286,6 @@ def test_layers_can_be_left_out() -> None:
     )
     texts = [note.text for note in nothing.layout.annotations]
     assert texts.count("left out") == 2
-
-
-def test_an_unknown_layer_is_an_error() -> None:
-    message = (
-        "`layers`: expected names out of ['density', 'points', 'diagonal']; found"
-        " ['ci']. `{name: False}` leaves a layer out."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_probabilities(hand_batch(), layers={"ci": False})
-
-
-def test_another_pair_is_named_on_axes_in_words_and_on_hover() -> None:
-    batch = hand_batch(scores={"ref": torch.full((3, 6), -1.5)})
-    figure = plot_probabilities(batch, axes="log_prob", a="ref")
-    assert figure.layout.yaxis.title.text == "log-prob by ref [nat]"
-    assert figure.layout.annotations[-1].text == "log-prob by rollout [nat]"
-    assert "ref likes the token more" in figure.layout.title.text
-    first, _ = marks(figure)
-    assert "<br>ref %{customdata[3]:.3g}, rollout %{" in first.hovertemplate
-    assert set(first.customdata[:, 3]) == {-1.5}
-    diff = plot_probabilities(batch, axes="diff", a="ref", b="old").layout
-    assert diff.yaxis.title.text == "ref - old log-prob [nat]"
-    assert diff.annotations[-1].text == "probability by old"
 
 
 def test_no_tokens_have_no_values_to_make_panels_of() -> None:

@@ -6,12 +6,10 @@ import re
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rounddiag import plot_rounds, round_summary
 from rounddiag.errors import FrameError
-from rounddiag.schema import METRICS
 from tests.batches import hand_batch, padded
 
 OPTIONS = "metric={}, weight='token', by={}, last_aligned=False"
@@ -60,11 +58,6 @@ def test_without_counts_there_is_one_panel() -> None:
     assert not figure.layout.annotations
 
 
-def test_without_intervals_there_are_none() -> None:
-    figure = plot_rounds(hand_batch(), layers=only("mean"))
-    assert figure.data[0].error_y.array is None
-
-
 def test_from_the_end_the_last_round_is_minus_1() -> None:
     figure = plot_rounds(hand_batch(), last_aligned=True)
     assert list(figure.data[0].x) == [-2, -1]
@@ -102,39 +95,12 @@ def fails(message: str, data: Any, **options: Any) -> None:
         plot_rounds(data, **options)
 
 
-def test_an_unknown_layer_is_told() -> None:
-    fails(
-        "`layers`: expected names out of ['mean', 'ci', 'quantiles', 'counts',"
-        " 'survivors']; found ['violin']. `{name: False}` leaves a layer out.",
-        hand_batch(),
-        layers={"violin": True},
-    )
-
-
 @pytest.mark.parametrize(
     ("metric", "column"), [("abs_diff", "mean_abs_diff"), ("diff", "mean_diff")]
 )
 def test_a_metric_goes_by_the_column_of_its_mean_too(metric: str, column: str) -> None:
     figure = plot_rounds(hand_batch(), metric=column)
     assert figure == plot_rounds(hand_batch(), metric=metric)
-
-
-def test_an_unknown_metric_is_told() -> None:
-    fails(
-        f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?",
-        hand_batch(),
-        metric="kl",
-    )
-
-
-def test_more_than_8_values_are_told() -> None:
-    tokens = pd.DataFrame({"sample": range(9), "round": 0, "diff": 1.0, "x": range(9)})
-    fails(
-        "`by`: expected a column of at most 8 values, a line each; found 'x' with 9"
-        " values. Put values into bins in a column of your own, and name that one.",
-        tokens,
-        by="x",
-    )
 
 
 def test_survivors_of_another_metric_or_of_a_summary_are_told() -> None:

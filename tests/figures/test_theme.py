@@ -1,9 +1,8 @@
-"""One look for all figures: themes, no upload button, a width left to the page."""
+"""One theme for all figures: themes, no upload button, a width left to the page."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,24 +13,14 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, theme_of
 from rounddiag.figures._parts.token_colors import STRONGEST
 from tests.batches import hand_batch
+from tests.figures.plots import PLOTS, plot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import plotly.graph_objects as go
 
-OPTIONS: dict[str, dict[str, Any]] = {"plot_trajectory": {"sample": 0}}
-PLOTS = [name for name in figures.__all__ if name.startswith("plot_")]
 THEMES = [LIGHT, DARK]
 Color = np.ndarray[Any, Any]
-
-
-def plot(name: str, data: Any, **options: Any) -> go.Figure:
-    if name == "plot_compare":
-        data = [data, data]
-    if name == "plot_roles":
-        data = replace(data, tokenizer=lambda ids: " ".join(map(str, ids)))
-    return getattr(figures, name)(data, **OPTIONS.get(name, {}), **options)
 
 
 @pytest.fixture

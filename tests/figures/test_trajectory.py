@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from rounddiag import plot_trajectory, token_frame
 from rounddiag.errors import FrameError
@@ -119,12 +118,6 @@ def test_a_frame_of_tokens_is_drawn_too_without_text() -> None:
     assert "%{text}" not in figure.data[WORDS].hovertemplate
 
 
-def test_a_sample_without_tokens_is_said_instead_of_drawn() -> None:
-    figure = plot_trajectory(padded([[0]], [[0.0]], [[0.0]]), sample=0)
-    assert figure.data == ()
-    assert "no generated tokens: the response mask is 0" in figure.layout.title.text
-
-
 def test_a_sample_may_be_a_number_of_a_frame() -> None:
     figure = plot_trajectory(hand_batch(), sample=np.int64(1))  # type: ignore[arg-type]
     assert figure == plot_trajectory(hand_batch(), sample=1)
@@ -149,18 +142,6 @@ def test_a_batch_without_samples_is_told() -> None:
         plot_trajectory(hand_batch().where([False] * 3), sample=0)
 
 
-def test_a_frame_without_the_columns_is_told() -> None:
-    message = (
-        "expected a frame with one row per generated token and the columns ['sample',"
-        " 'round', 'token', 'diff', 'position', 'rollout_log_prob', 'old_log_prob'];"
-        " found ['sample', 'round', 'token', 'diff'], without ['position',"
-        " 'rollout_log_prob', 'old_log_prob']. Build it with"
-        " `rounddiag.token_frame(batch)`."
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        plot_trajectory(token_frame(hand_batch()), sample=0)
-
-
 def trajectory(diff: np.ndarray, rounds: np.ndarray) -> pd.DataFrame:
     """A token frame of one sample, in which a token's position is its row."""
     place = np.arange(len(diff))
@@ -172,19 +153,6 @@ def trajectory(diff: np.ndarray, rounds: np.ndarray) -> pd.DataFrame:
 def test_the_layout_says_where_each_round_begins() -> None:
     layout = plot_trajectory(hand_batch(), sample=1).layout
     assert layout.meta == {"rounds": [0, 1], "starts": [0, 4]}
-
-
-def test_another_pair_is_named_everywhere() -> None:
-    batch = hand_batch(scores={"current": torch.full((3, 6), -1.5)})
-    figure = plot_trajectory(batch, sample=0, a="current")
-    np.testing.assert_array_equal(figure.data[LESS].y, [0, -0.5, NAN, 0, -0.5, NAN])
-    np.testing.assert_array_equal(figure.data[OLD].y[:3], [-1.5] * 3)
-    assert figure.layout.yaxis.title.text == "current - rollout log-prob [nat]"
-    words = re.sub("<[^>]*>", " ", figure.layout.title.text)
-    assert "current likes the token more" in words
-    assert "log-prob by current" in words
-    hover = "<br>current %{customdata[1]:.3g}, rollout %{customdata[2]:.3g}<br>"
-    assert hover in figure.data[WORDS].hovertemplate
 
 
 def test_a_panel_and_the_bands_can_be_left_out() -> None:

@@ -1,8 +1,8 @@
 """Runs the README's transformers script for rescoring on a real, tiny, random model.
 
 The batch is sampled from the same model token by token; the script of the README then
-scores it from the exported folder. The attached scores must agree with the sampler up to
-rounding. Usage, from the root of the repository:
+scores it from the exported folder. The attached scores must agree with the sampler up
+to rounding. Usage, from the root of the repository:
 
     python tests/interop/rescore.py
 

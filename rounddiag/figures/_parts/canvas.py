@@ -1,4 +1,4 @@
-"""The empty figure that every plot begins with: one look, no upload button."""
+"""Themes, and the empty figure that every plot starts from."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Theme:
     ----------
     name : str
     paper, shade, grid : str
-        Background, stretches set off from it, and thin lines.
+        Background, shaded areas, and thin lines.
     text, muted : str
-        What is read first, and what is read when asked for.
+        Primary and secondary text.
     quiet : str
-        Shapes that stand behind others.
+        Shapes in the background.
     more, less : str
-        Blue where training likes a token more than sampling did, orange where less.
+        Blue for a higher log-prob in training than in sampling, orange for a lower one.
     """
 
     name: ThemeName
@@ -44,7 +44,7 @@ class Theme:
     less: str
 
 
-# Opaque: a saved picture may be looked at on a page of the other theme.
+# Opaque: a saved picture may stand on a page of the other theme.
 LIGHT = Theme(
     name="light",
     paper="#ffffff",
@@ -72,7 +72,7 @@ _default: list[Theme] = [LIGHT]
 
 
 def use_theme(name: ThemeName) -> None:
-    """Set the theme of figures that are not given one.
+    """Set the default theme of figures.
 
     Parameters
     ----------
@@ -125,25 +125,11 @@ def new_figure(
 ) -> go.Figure:
     """Make an empty figure with a title and lines of explanation under it.
 
-    The margin over the plot grows with the lines, so that neither is ever cut; the
-    width is left to the page.
-
-    Parameters
-    ----------
-    title : str
-    lines : sequence of str
-        Each short enough for a figure of 400 pixels (about 60 characters).
-    theme : Theme
-    height : int
-        Of the whole figure, without the lines, in pixels.
-    bottom : int
-        Room under the plot, in pixels.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    The height, in pixels and without the lines, grows with them, so that nothing is
+    cut; the width is left to the page. A figure of 400 pixels has room for lines of
+    about 60 characters.
     """
-    text = "".join(f"<br>{colored(line, theme.muted, _TEXT_SIZE)}" for line in lines)
+    text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
     above = round(_LINE_HEIGHT * len(lines))
     return go.Figure(
         layout={
@@ -159,8 +145,8 @@ def new_figure(
     )
 
 
-def colored(text: str, color: str, size: int | None = None) -> str:
-    """Put text into a colour, and a size in pixels, for plotly's pseudo HTML."""
+def colorize(text: str, color: str, size: int | None = None) -> str:
+    """Colour text in plotly's pseudo HTML, and set its size in pixels."""
     style = f"color:{color}" + (f";font-size:{size}px" if size else "")
     return f'<span style="{style}">{text}</span>'
 
@@ -172,7 +158,7 @@ def cross(theme: Theme) -> dict[str, Any]:
 
 
 def empty_figure(title: str, why: str, theme: Theme) -> go.Figure:
-    """Make a figure of a sentence, instead of axes without data."""
+    """Make a figure that states why there is nothing to draw."""
     figure = new_figure(title, [why], theme, height=TOP, bottom=0)
     figure.update_layout(xaxis_visible=False, yaxis_visible=False)
     return figure

@@ -1,4 +1,4 @@
-"""Many points as an image of their density, with the few that stand out on top."""
+"""Many points as an image of their density, with the outliers on top."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.figures._parts import scales as color_bar
 from rounddiag.figures._parts.canvas import TOP, new_figure
-from rounddiag.figures._parts.scales import LogScale
+from rounddiag.figures._parts.scales import BOTTOM, LogScale, add_color_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,36 +25,36 @@ if TYPE_CHECKING:
 LAYERS = ("density", "points", "diagonal")
 # Room under a figure without a colour bar, in pixels.
 _BOTTOM = 52
-# What tells the sign of a difference in grey; in text they are ▲ and ▼.
+# Symbols tell the sign of a difference in grey; in text they are ▲ and ▼.
 _UP, _DOWN = "triangle-up", "triangle-down"
-# Points that stand out, of each panel.
+# How many of the largest differences each panel marks.
 NUM_WORST = 30
-# Where the colours begin: the darkest cannot be told from dark paper.
+# Where the colours begin: the darkest cannot be distinguished from dark paper.
 _START = {"light": 0.0, "dark": 0.35}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clouds:
-    """What the panels show.
+    """The points of all panels, as densities and as marks.
 
     Attributes
     ----------
     panels : Panels
     cells : DataFrame
-        As `stats.densities` gives them; none where all points are drawn.
+        As `stats.densities` gives them; empty where all points are drawn.
     marks : DataFrame
-        Points to be drawn one by one: `panel`, `x`, `y`, `difference`, `color`, and
+        Points that are drawn one by one: `panel`, `x`, `y`, `difference`, `color`, and
         `text` if there is any.
     ends : (Bins, Bins)
-        Of x and y; marks beyond are drawn at the edge.
+        The bins of x and y; marks beyond are drawn at the edge.
     guide : (float, float)
         Where the line on which both engines agree is on y, left and right.
     noun : str
-        What a point stands for.
+        The name of what a point stands for.
     numbers : list of str
-        Columns of `marks` that a click gives, in this order.
+        Columns of `marks` for hover texts and clicks.
     hover : str
-        What a mark says, in plotly's words.
+        The hover text of a mark, in plotly's syntax.
     layers : mapping of str to bool
         Which of `LAYERS` are drawn.
     """
@@ -70,29 +69,29 @@ class Clouds:
     hover: str
     layers: Mapping[str, bool]
 
-    def figure(
-        self, title: str, lines: Sequence[str], labels: tuple[str, str], look: Theme
+    def draw(
+        self, title: str, lines: Sequence[str], labels: tuple[str, str], theme: Theme
     ) -> go.Figure:
         """Draw all panels, and the scale of the density if there is one."""
         counts = self.cells["num"].to_numpy()
         has_bar = len(counts) > 0 and self.layers["density"]
-        bottom = color_bar.BOTTOM if has_bar else _BOTTOM
+        bottom = BOTTOM if has_bar else _BOTTOM
         height = TOP + self.panels.room + self.panels.height + bottom
-        figure = new_figure(title, lines, look, height=height, bottom=bottom)
+        figure = new_figure(title, lines, theme, height=height, bottom=bottom)
         figure.layout.margin.t += self.panels.room
         self.panels.add_to(figure, self.ends, labels)
         if self.layers["diagonal"]:
-            self.panels.add_guide(figure, self.ends[0], self.guide, look)
-        scale = _scale(counts, look)
+            self.panels.add_guide(figure, self.ends[0], self.guide, theme)
+        scale = _scale(counts, theme)
         for index, axes in enumerate(self.panels.axes):
-            self._add_panel(figure, index, axes, scale, look)
+            self._add_panel(figure, index, axes, scale, theme)
         if has_bar:
-            what = f"{self.noun}s in a bin, logarithmic"
-            color_bar.add_color_bar(figure, scale, counts, what)
+            label = f"{self.noun}s in a bin, logarithmic"
+            add_color_bar(figure, scale, counts, label)
         return figure
 
     def _add_panel(
-        self, figure: go.Figure, index: int, axes: Axes, scale: LogScale, look: Theme
+        self, figure: go.Figure, index: int, axes: Axes, scale: LogScale, theme: Theme
     ) -> None:
         cells = self.cells[self.cells["panel"] == index]
         marks = self.marks[self.marks["panel"] == index]
@@ -100,11 +99,11 @@ class Clouds:
         if has_image:
             self._add_image(figure, cells, axes, scale)
         if self.layers["points"]:
-            self._add_marks(figure, marks, axes, look)
+            self._add_marks(figure, marks, axes, theme)
         if len(cells) == len(marks) == 0:
-            self.panels.add_empty(figure, axes, self.panels.whys[index], look)
+            self.panels.add_empty(figure, axes, self.panels.whys[index], theme)
         elif not has_image and not self.layers["points"]:
-            self.panels.add_empty(figure, axes, "left out", look)
+            self.panels.add_empty(figure, axes, "left out", theme)
 
     def _add_image(
         self, figure: go.Figure, cells: pd.DataFrame, axes: Axes, scale: LogScale
@@ -126,7 +125,7 @@ class Clouds:
         )
 
     def _add_marks(
-        self, figure: go.Figure, marks: pd.DataFrame, axes: Axes, look: Theme
+        self, figure: go.Figure, marks: pd.DataFrame, axes: Axes, theme: Theme
     ) -> None:
         x, y = self.ends
         has_text = "text" in marks
@@ -138,7 +137,7 @@ class Clouds:
                 "symbol": np.where(marks["difference"] > 0, _UP, _DOWN),
                 "size": 8,
                 "color": marks["color"],
-                "line": {"color": look.paper, "width": 1},
+                "line": {"color": theme.paper, "width": 1},
             },
             text=marks["text"] if has_text else None,
             customdata=marks[self.numbers].to_numpy(np.float32),
@@ -148,7 +147,7 @@ class Clouds:
         )
 
 
-def _scale(counts: Array, look: Theme) -> LogScale:
-    """Reach from one point in a bin, so that a lone one never looks like many."""
+def _scale(counts: Array, theme: Theme) -> LogScale:
+    """Start at one point in a bin, so that a lone one never looks like many."""
     high = max(10.0, LogScale.around(counts).high)
-    return LogScale(low=1.0, high=high, start=_START[look.name])
+    return LogScale(low=1.0, high=high, start=_START[theme.name])

@@ -1,4 +1,4 @@
-"""What a heatmap draws, and what it calls its rows."""
+"""The cells of a heatmap: values, missing rounds, crosses, and names of rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.figures._parts.labels import CROSS, number, short_name, tick_step
-from rounddiag.figures._parts.scales import LogScale, scale_between, scale_of
-from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS, ROUND, SAMPLE
+from rounddiag.figures._parts.canvas import cross
+from rounddiag.figures._parts.labels import number, shorten_name
+from rounddiag.figures._parts.scales import LogScale, choose_scale, make_scale
+from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS
 from rounddiag.stats.pairing import METRIC
-from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,45 +28,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Matrices with a row per sample, or pool of them, and a column per round.
+    """Matrices with a row per sample, or pool of samples, and a column per round.
 
     Attributes
     ----------
-    there : array of bool
+    has_round : array of bool
         Whether a sample of the row has the round.
     num_tokens, num_rows : array of unsigned int
-        What the cell is made of: its tokens, and its samples.
+        The tokens and the samples of the cell.
     columns : dict of str to array of float32
         NaN where the round is missing, or has no finite value.
     """
 
-    there: Array
+    has_round: Array
     num_tokens: Array
     num_rows: Array
     columns: dict[str, Array]
 
     def undefined(self, column: str) -> Array:
-        """Mark the cells whose round is there, but without a finite value."""
-        marked: Array = self.there & np.isnan(self.columns[column])
+        """Mark the cells whose round exists, but without a finite value."""
+        marked: Array = self.has_round & np.isnan(self.columns[column])
         return marked
 
 
-def grid_of(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
-    """Spread a frame with the keys `row` and `round`, as `Rows.rounds` gives it."""
+def build_grid(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
+    """Spread `HeatmapRows.rounds`, which has the keys `row` and `round`."""
     row, round_ = rounds["row"].to_numpy(), rounds["round"].to_numpy()
     shape = (num_rows, int(round_.max()) + 1 if len(rounds) else 0)
-    there = np.zeros(shape, dtype=bool)
-    there[row, round_] = True
+    has_round = np.zeros(shape, dtype=bool)
+    has_round[row, round_] = True
     counts = {}
     for name in ("num_tokens", "num_rows"):
         # The narrowest type: a figure of 512 samples and 60 rounds stays under 500 kB.
-        most = int(rounds[name].max()) if len(rounds) else 0
-        counts[name] = np.zeros(shape, dtype=np.min_scalar_type(most))
+        highest = int(rounds[name].max()) if len(rounds) else 0
+        counts[name] = np.zeros(shape, dtype=np.min_scalar_type(highest))
         counts[name][row, round_] = rounds[name]
     spread = {name: np.full(shape, np.nan, dtype=np.float32) for name in columns}
     for name, cells in spread.items():
         cells[row, round_] = rounds[name]
-    return Grid(there=there, columns=spread, **counts)
+    return Grid(has_round=has_round, columns=spread, **counts)
 
 
 _SIGNED = (
@@ -77,19 +77,19 @@ _SIGNED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Heat:
-    """The cells of a heatmap, and the rows that they stand in.
+    """The cells of a heatmap, and their rows.
 
     Attributes
     ----------
-    rows : Rows
+    rows : HeatmapRows
     rounds : DataFrame
         A row for each sample and round.
     grid : Grid
-        Its column `shown` is what the colour shows.
-    said : sequence of str
-        Its other columns, which a cell says on hover.
+        Its column `shown` gives the colour.
+    hover_columns : sequence of str
+        Its other columns, for the hover text.
     metric, order, pooling : str
-        What was asked for.
+        The options of the figure.
     pair : Pair
         The scores, as labels name them.
     color_range : tuple of float, optional
@@ -99,7 +99,7 @@ class Heat:
     rows: HeatmapRows
     rounds: pd.DataFrame
     grid: Grid
-    said: Sequence[str]
+    hover_columns: Sequence[str]
     metric: str
     order: str
     pooling: Pooling
@@ -107,21 +107,21 @@ class Heat:
     color_range: tuple[float, float] | None
 
     @property
-    def shown(self) -> Array:
+    def cell_values(self) -> Array:
         """What the colour shows."""
         return self.grid.columns["shown"]
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a row is more than one sample."""
+        """Whether a row stands for several samples."""
         return self.rows.pool > 1
 
     @property
     def scale(self) -> Scale:
         """The range of colours: for signed values around zero."""
         if self.color_range is None:
-            return scale_of(self.shown, is_signed=self.is_signed)
-        return scale_between(*self.color_range, is_signed=self.is_signed)
+            return choose_scale(self.cell_values, is_signed=self.is_signed)
+        return make_scale(*self.color_range, is_signed=self.is_signed)
 
     @property
     def is_signed(self) -> bool:
@@ -130,44 +130,44 @@ class Heat:
 
     @property
     def is_difference(self) -> bool:
-        """Whether it is how much more there is than in another batch."""
+        """Whether the colour shows how much larger values are than in another batch."""
         return self.metric == DIFFERENCE.name
 
     @property
     def column(self) -> Column:
-        """What the colour shows; of a difference, with what it is of."""
+        """The column that the colour shows; a difference names its metric."""
         if not self.is_difference:
             return CELLS[self.metric]
-        told = self.rounds.attrs.get(METRIC)
+        metric = self.rounds.attrs.get(METRIC)
         for column in CELLS.columns:
-            if column.name == told:
+            if column.name == metric:
                 meaning = f"difference of {column.meaning}"
                 return replace(column, name=self.metric, meaning=meaning)
         return DIFFERENCE
 
     @property
-    def hover(self) -> tuple[str, str]:
-        """What any cell says first, in plotly's words; the axis names its row."""
+    def hover_head(self) -> tuple[str, str]:
+        """The first lines of a hover text, in plotly's syntax; the axis names rows."""
         return "<b>%{y}<br>round %{x}</b>", "tokens %{text}"
 
     @property
     def numbers(self) -> Array:
-        """The sample of each row, or where its first one stands."""
+        """The sample of each row, or the rank of the first one of its pool."""
         if self.is_pooled:
             return np.arange(self.rows.num) * self.rows.pool
         return self.rows.samples["sample"].to_numpy()
 
     def y(self, row: Array) -> Array:
-        """Give the middle of rows on the axis, whose unit is one sample.
+        """Return the middle of rows on the axis, whose unit is one sample.
 
-        Takes whole rows, or halves, which are their edges.
+        Half-integers give the edges of rows.
         """
         return (row + 0.5) * self.rows.pool - 0.5
 
     def names(self) -> list[str]:
-        """Name each row: its number, the sample's id and reward if they are known."""
+        """Name each row by its number, and the sample's id and reward if known."""
         if not self.is_pooled:
-            return [_name(row) for row in self.rows.samples.to_dict("records")]
+            return [_name_row(row) for row in self.rows.samples.to_dict("records")]
         rank = "" if self.order == "sample" else " rank"
         names = [f"{self.rows.pool} samples from{rank} {at}" for at in self.numbers]
         if "reward" not in self.rows.samples:
@@ -176,59 +176,56 @@ class Heat:
         return [f"{name} · mean reward {number(mean)}" for name, mean in means]
 
 
-def range_of(values: Array, metric: str) -> tuple[float, float]:
-    """Return the range of colours that several heatmaps can share.
-
-    Parameters
-    ----------
-    values : ndarray of float
-        What all of them show.
-    metric : str
+def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
+    """Choose the range of colours that heatmaps of all these values can share.
 
     Examples
     --------
-    >>> range_of(np.array([0.003, -0.04]), "mean_diff")
+    >>> choose_color_range(np.array([0.003, -0.04]), "mean_diff")
     (0.002, 0.05)
     """
-    scale = scale_of(values, is_signed=metric in _SIGNED)
+    scale = choose_scale(values, is_signed=metric in _SIGNED)
     size = scale if isinstance(scale, LogScale) else scale.size
     return size.low, size.high
 
 
-def _name(row: Mapping[Any, Any]) -> str:
+def _name_row(row: Mapping[Any, Any]) -> str:
     parts = [f"sample {row['sample']}"]
     if not pd.isna(row.get("sample_id")):
-        parts.append(short_name(str(row["sample_id"])))
+        parts.append(shorten_name(str(row["sample_id"])))
     if "reward" in row:
         parts.append(f"reward {number(row['reward'])}")
     return " · ".join(parts)
 
 
-# What a cell says on hover of its tokens, whatever its colour shows.
-_SAID = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
-# Up to this many rows the cells are divided by thin lines.
+# What a hover text has of a cell's tokens, whatever its colour shows.
+_HOVER_COLUMNS = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
+# Up to this many rows have thin lines between cells.
 _FEW_ROWS = 64
 
 
-def said_of(placed: pd.DataFrame, metric: str, *, is_pooled: bool) -> list[str]:
-    """Name what a cell says besides its colour: what is known, and nothing twice."""
+def choose_hover_columns(
+    placed: pd.DataFrame, metric: str, *, is_pooled: bool
+) -> list[str]:
+    """Choose the columns of a hover text: those that exist, and nothing twice."""
     own = None if is_pooled else metric
-    return [name for name in _SAID if name in placed and name != own]
+    return [name for name in _HOVER_COLUMNS if name in placed and name != own]
 
 
 def add_cells(figure: go.Figure, heat: Heat) -> None:
     """Draw a cell for each row and round."""
     gap = 1 if heat.rows.num <= _FEW_ROWS else 0
     scale = heat.scale
-    values = np.stack([heat.grid.columns[name] for name in heat.said], axis=-1)
+    values = np.stack([heat.grid.columns[name] for name in heat.hover_columns], axis=-1)
     figure.add_heatmap(
-        z=heat.shown,
+        z=heat.cell_values,
         y0=heat.y(np.zeros(1)).item(),
         dy=heat.rows.pool,
         text=heat.grid.num_tokens,
         hovertext=heat.grid.num_rows if heat.is_pooled else None,
         customdata=np.nan_to_num(values),  # zeros are shorter, and cells in gaps silent
-        hovertemplate="<br>".join([*heat.hover, *_lines(heat)]) + "<extra></extra>",
+        hovertemplate="<br>".join([*heat.hover_head, *_hover_lines(heat)])
+        + "<extra></extra>",
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
@@ -239,113 +236,102 @@ def add_cells(figure: go.Figure, heat: Heat) -> None:
     )
 
 
-def add_dividers(figure: go.Figure, heat: Heat, look: Theme) -> None:
-    """Draw a line between groups that stand one under the other, if each is seen."""
+def add_dividers(figure: go.Figure, heat: Heat, theme: Theme) -> None:
+    """Draw a line between neighbouring groups, if rows are high enough."""
     if heat.order != "group" or heat.rows.num > _FEW_ROWS:
         return
     group = heat.rows.samples["group_id"].to_numpy()
     changes = np.flatnonzero(group[1:] != group[:-1]) + 0.5
-    last = heat.shown.shape[1] - 0.5
+    last = heat.cell_values.shape[1] - 0.5
     figure.add_scatter(
         x=np.tile([-0.5, last, np.nan], len(changes)),
         y=np.repeat(changes, 3),
         mode="lines",
-        line={"width": 1, "color": look.text},
+        line={"width": 1, "color": theme.text},
         hoverinfo="skip",
     )
 
 
-def _lines(heat: Heat) -> Iterator[str]:
+def _hover_lines(heat: Heat) -> Iterator[str]:
     if heat.is_pooled:
         yield f"%{{hovertext}} of {heat.rows.pool} samples reach the round"
     which = "largest " if heat.is_pooled and heat.pooling == "max" else ""
     yield f"{which}{heat.pair.named(heat.column.meaning)} %{{z:.3g}}"
-    for place, name in enumerate(heat.said):
+    for index, name in enumerate(heat.hover_columns):
         meaning = heat.pair.named(PAIRED_CELLS[name].meaning)
-        yield f"{meaning} %{{customdata[{place}]:.3g}}"
+        yield f"{meaning} %{{customdata[{index}]:.3g}}"
 
 
-_ORDERS = {
-    "worst": ", worst first",
-    "rounds": ", most rounds first",
-    "reward": ", highest reward first",
-    "group": ", by group",
-}
+def add_missing(figure: go.Figure, heat: Heat, theme: Theme) -> None:
+    """Hatch every run of missing rounds; neighbours with the same run are one area."""
+    x, y = trace_outlines(~heat.grid.has_round)
+    add_hatching(figure, x, heat.y(np.array(y, dtype=np.float32)), theme)
 
 
-def set_axes(figure: go.Figure, heat: Heat) -> None:
-    """Name the axes, mark as many rows as have room, and list the samples of all."""
-    num_samples, num_rounds = len(heat.rows.samples), heat.grid.there.shape[1]
-    step = tick_step(num_samples)
-    figure.update_layout(
-        xaxis={
-            "title": {"text": ROUND.label},
-            "range": [-0.5, num_rounds - 0.5],
-            "dtick": tick_step(num_rounds),
+def add_hatching(
+    figure: go.Figure,
+    x: Sequence[Any],
+    y: Sequence[Any] | Array,
+    theme: Theme,
+    **axes: str,
+) -> None:
+    """Hatch areas; None or NaN separates their paths."""
+    figure.add_scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillpattern={
+            "shape": "/",
+            "size": 7,
+            "solidity": 0.15,
+            "fgcolor": theme.quiet,
+            "bgcolor": theme.paper,
         },
-        yaxis={
-            "title": {"text": _row_title(heat)},
-            "range": [num_samples - 0.5, -0.5],
-            "dtick": step,
-            "showgrid": False,
-            **_row_names(heat, np.arange(0, num_samples, step)),
-        },
+        hoverinfo="skip",
+        **axes,
     )
-    shown = heat.rows.samples["sample"].tolist()
-    figure.layout.meta = {"samples": shown, "pool": heat.rows.pool}
 
 
-def _row_names(heat: Heat, ticks: Array) -> dict[str, Any]:
-    """Name rows once for all cells: in full on hover, by their number at ticks.
+def add_undefined(figure: go.Figure, heat: Heat, theme: Theme) -> None:
+    """Put a cross on every cell whose round has no finite value."""
+    rows, columns = np.nonzero(heat.grid.undefined("shown"))
+    figure.add_scatter(
+        x=columns,
+        y=heat.y(rows),
+        mode="markers",
+        marker=cross(theme),
+        text=heat.grid.num_tokens[rows, columns],
+        hovertemplate="<br>".join([*heat.hover_head, "none finite"])
+        + "<extra></extra>",
+    )
 
-    Plotly looks up what it would write, which differs by its format.
+
+def trace_outlines(cells: Array) -> tuple[list[float | None], list[float | None]]:
+    """Return closed paths, separated by None, around runs of marked cells in a row.
+
+    Neighbouring rows with the same runs share a rectangle. A cell reaches half a unit
+    around its indices.
+
+    Examples
+    --------
+    >>> trace_outlines(np.array([[False, True], [False, True]]))
+    ([0.5, 1.5, 1.5, 0.5, 0.5, None], [-0.5, -0.5, 1.5, 1.5, -0.5, None])
     """
-    labels = ticks if heat.is_pooled else heat.numbers[ticks]
-    short = {f"{tick}": f"{label:,}" for tick, label in zip(ticks, labels, strict=True)}
-    y = heat.y(np.arange(heat.rows.num))
-    names = {f"{at:.1f}": name for at, name in zip(y, heat.names(), strict=True)}
-    return {"tickformat": "d", "hoverformat": ".1f", "labelalias": short | names}
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for top, bottom in _equal_rows(cells):
+        padded = np.pad(cells[top].astype(np.int8), 1)
+        for left, right in np.flatnonzero(np.diff(padded)).reshape(-1, 2) - 0.5:
+            start, stop = float(left), float(right)
+            x += [start, stop, stop, start, start, None]
+            y += [top - 0.5, top - 0.5, bottom - 0.5, bottom - 0.5, top - 0.5, None]
+    return x, y
 
 
-def _row_title(heat: Heat) -> str:
-    """Name what the rows are; pools are counted in samples."""
-    place = _ORDERS.get(heat.order, "")
-    ranked = "rank of " if heat.is_pooled and place else ""
-    return f"{ranked}{SAMPLE.label}{place}"
-
-
-_POOLED = {
-    "max": "its color is the largest value of theirs",
-    "mean": "its color is the mean over their tokens",
-}
-
-_HATCHED = ("the sample has no such round", "no sample of the row has the round")
-
-
-def explanation(heat: Heat) -> list[str]:
-    """Explain the marks and what a row stands for, a line each."""
-    lines = []
-    if heat.is_pooled:
-        num = pluralize(len(heat.rows.samples), "sample")
-        lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
-        lines.append(_POOLED[heat.pooling])
-    if heat.is_difference:
-        lines.append("blue: more than in the first batch, orange: less")
-    if not heat.grid.there.all():
-        missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
-        lines.append(f"▨ {missing}")
-    zeros = int((heat.shown == 0).sum())
-    if zeros:
-        where = "in the middle" if heat.scale.low < 0 else "at the low end"
-        lines.append(f"{pluralize(zeros, 'cell')} exactly 0, shown {where}")
-    undefined = int(heat.grid.undefined("shown").sum())
-    if undefined:
-        lines.append(f"{CROSS} {pluralize(undefined, 'cell')} without a finite value")
-    return lines
-
-
-def nothing(heat: Heat) -> str:
-    """Say why there are no cells."""
-    if heat.is_difference:
-        return "no round of a sample in both batches"
-    return "no generated tokens, so no rounds"
+def _equal_rows(cells: Array) -> list[tuple[int, int]]:
+    """Divide the rows into stretches of equal rows, as (start, stop)."""
+    changes = np.flatnonzero((cells[1:] != cells[:-1]).any(axis=1)) + 1
+    starts = [0, *changes.tolist()] if len(cells) else []
+    return list(zip(starts, [*starts[1:], len(cells)], strict=True))

@@ -1,4 +1,4 @@
-"""Words and numbers as figures show them."""
+"""Numbers, names and sentences as figures show them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import unicodedata
 from html import escape, unescape
 from itertools import accumulate
 
+from rounddiag.schema import NUM_NONFINITE
 from rounddiag.text import visible
+from rounddiag.wording import pluralize
 
-# The sign for a value that is not finite, in words.
+# The mark of a value that is not finite, in text.
 CROSS = "\N{MULTIPLICATION SIGN}"
+# The text of a figure without data.
+NO_TOKENS = "no generated tokens: the response mask is 0"
+NOT_FINITE = NUM_NONFINITE.meaning.removeprefix("tokens ")
 # Values between are read more easily in full than with an exponent.
 _GROUPED = (1e3, 1e6)
 # Widths of characters, in small letters.
@@ -29,6 +34,28 @@ def number(value: float) -> str:
     return f"{float(short):,.0f}" if is_plain else short
 
 
+def percent(share: float) -> str:
+    """Write a share in percent, with three significant digits.
+
+    Examples
+    --------
+    >>> percent(0.25)
+    '25 %'
+    """
+    return f"{number(100 * share)} %"
+
+
+def count_nonfinite(num_tokens: int) -> str:
+    """Write how many tokens have no finite diff.
+
+    Examples
+    --------
+    >>> count_nonfinite(2)
+    '2 tokens whose diff is not finite'
+    """
+    return f"{pluralize(num_tokens, 'token')} {NOT_FINITE}"
+
+
 def hover_text(text: str) -> str:
     """Make untrusted text safe in plotly's pseudo HTML, and visible.
 
@@ -41,16 +68,16 @@ def hover_text(text: str) -> str:
     return escape(visible(text), quote=False)
 
 
-def short_name(name: str, longest: int = 28) -> str:
+def shorten_name(name: str, longest: int = 28) -> str:
     """Make a name of untrusted text safe, and cut it to what a narrow figure holds.
 
     That is so many small letters, or fewer capitals.
 
     Examples
     --------
-    >>> short_name("<b>run 12", 7)
+    >>> shorten_name("<b>run 12", 7)
     '&lt;b&gt;run …'
-    >>> short_name("OLD POLICY", 8)
+    >>> shorten_name("OLD POLICY", 8)
     'OLD PO…'
     """
     num = sum(width <= longest for width in accumulate(map(_width, name)))
@@ -58,32 +85,32 @@ def short_name(name: str, longest: int = 28) -> str:
     return " ".join(hover_text(word) for word in cut.split(" "))
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap(text: str, width: int) -> str:
     """Break text between words into lines as wide as so many small letters.
 
     A unit stays with the word before it.
 
     Examples
     --------
-    >>> wrapped("mean of a - b [nat], token-weighted", 15)
+    >>> wrap("mean of a - b [nat], token-weighted", 15)
     'mean of a -<br>b [nat],<br>token-weighted'
     """
     lines = [""]
     for word in text.replace(" [", "\N{NO-BREAK SPACE}[").split(" "):
         longer = f"{lines[-1]} {word}".lstrip()
-        if lines[-1] and width_of(longer) > width:
+        if lines[-1] and estimate_width(longer) > width:
             lines.append(word)
         else:
             lines[-1] = longer
     return "<br>".join(lines).replace("\N{NO-BREAK SPACE}[", " [")
 
 
-def width_of(text: str) -> float:
+def estimate_width(text: str) -> float:
     """Estimate how wide safe text is, in small letters.
 
     Examples
     --------
-    >>> width_of("a&lt;b")
+    >>> estimate_width("a&lt;b")
     3
     """
     return sum(map(_width, unescape(text)))
@@ -96,7 +123,7 @@ def _width(character: str) -> float:
 
 
 def tick_step(size: int) -> int:
-    """Say how many integers apart the ticks of an axis are.
+    """Choose the distance of ticks on an axis of integers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The lines of a figure: one of all samples, or one for each value."""
+"""The lines of a figure: one of all samples, or one per value or group of rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from plotly.colors import sample_colorscale
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colored
+from rounddiag.figures._parts.canvas import colorize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-# Plotly's markers, how they look in text, and the dashes that go with them: grey
+# Plotly's markers, how they theme in text, and the dashes that go with them: grey
 # pictures tell lines apart by both.
 _SIGNS = (
     ("circle", "●", "solid"),
@@ -34,7 +34,7 @@ _SIGNS = (
 )
 # From Okabe and Ito's palette, with the contrast on paper that text needs. Lighter and
 # darker ones take turns: bars of neighbours touch.
-_COLORS_ROUND_LINES = {
+_LINE_COLORS = {
     "light": (
         *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
         *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
@@ -45,7 +45,7 @@ _COLORS_ROUND_LINES = {
     ),
 }
 MAX_LINES = len(_SIGNS)
-# Intervals of one round stand beside each other, in this share of its place.
+# Intervals of one round share this part of its place.
 _SPREAD = 0.5
 # Characters of a line of the key in a figure of 400 pixels.
 _KEY = 44
@@ -58,13 +58,13 @@ class RoundLine:
     Attributes
     ----------
     name : str
-        Safe to be shown; empty where there is one line of all samples.
+        Safe in plotly's pseudo HTML; empty for a single line of all samples.
     rows : DataFrame
-        What it shows: its rounds, as `stats.round_summary` gives them, say.
+        Its means or shares, such as its `stats.round_summary`.
     color, symbol, sign, dash : str
-        Its looks; the sign is the symbol in text.
+        Its style; the sign is the symbol in text.
     shift : float
-        How far right of the round it is drawn.
+        How far to the right of the round it is drawn.
     """
 
     name: str
@@ -76,8 +76,10 @@ class RoundLine:
     shift: float = 0.0
 
 
-def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
-    """Divide a summary into lines.
+def split_by_column(
+    summary: pd.DataFrame, by: str | None, theme: Theme
+) -> list[RoundLine]:
+    """Make a line of all rows, or of each value of a column.
 
     Raises
     ------
@@ -85,14 +87,14 @@ def lines_of(summary: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLi
         If there are more than 8 values.
     """
     if by is None:
-        return [RoundLine(name="", rows=summary, color=look.text)]
+        return [RoundLine(name="", rows=summary, color=theme.text)]
     groups = list(summary.groupby(by, sort=True, dropna=False, observed=True))
-    check_few_lines(by, len(groups))
-    return [line_of(i, len(groups), *group, look) for i, group in enumerate(groups)]
+    check_num_lines(by, len(groups))
+    return [style_line(i, len(groups), *group, theme) for i, group in enumerate(groups)]
 
 
-def check_few_lines(by: str, num: int) -> None:
-    """Raise a FrameError for more than 8 values: they could not be told apart."""
+def check_num_lines(by: str, num: int) -> None:
+    """Raise a FrameError for more than 8 values, which nobody could tell apart."""
     if num > MAX_LINES:
         raise FrameError.build(
             key="by",
@@ -102,16 +104,16 @@ def check_few_lines(by: str, num: int) -> None:
         )
 
 
-def line_of(
-    index: int, num_lines: int, value: object, rows: pd.DataFrame, look: Theme
+def style_line(
+    index: int, num_lines: int, value: object, rows: pd.DataFrame, theme: Theme
 ) -> RoundLine:
-    """Give one of several lines its looks; those of the ninth are of the first."""
-    looks = index % MAX_LINES
-    symbol, sign, dash = _SIGNS[looks]
+    """Style one of several lines; the ninth looks like the first."""
+    style = index % MAX_LINES
+    symbol, sign, dash = _SIGNS[style]
     return RoundLine(
-        name=shortened(value),
+        name=shorten(value),
         rows=rows,
-        color=_COLORS_ROUND_LINES[look.name][looks],
+        color=_LINE_COLORS[theme.name][style],
         symbol=symbol,
         sign=sign,
         dash=dash,
@@ -119,12 +121,12 @@ def line_of(
     )
 
 
-def shortened(value: object, longest: int = 24) -> str:
-    """Write a value, which may be untrusted text, in so many characters.
+def shorten(value: object, longest: int = 24) -> str:
+    """Escape a value, which may be untrusted text, and shorten it.
 
     Examples
     --------
-    >>> shortened("<b>"), shortened("a name that goes on and on")
+    >>> shorten("<b>"), shorten("a name that goes on and on")
     ('&lt;b&gt;', 'a name that go…on and on')
     """
     text = " ".join(str(value).split())
@@ -135,32 +137,27 @@ def shortened(value: object, longest: int = 24) -> str:
     return escape(text, quote=False)  # plotly shows &quot; as it is
 
 
-def key_lines(by: str, lines: Sequence[RoundLine]) -> list[str]:
-    """Name the lines, as many in a line of text as fit."""
-    parts, room = [shortened(by)], _KEY - len(by)
+def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
+    """Name the lines, as many per line of text as fit."""
+    parts, room = [shorten(by)], _KEY - len(by)
     for line in lines:
         size = len(line.name) + 3
         if size > room:
             parts.append("")
             room = _KEY
-        parts[-1] += f"  {colored(line.sign, line.color)} {line.name}"
+        parts[-1] += f"  {colorize(line.sign, line.color)} {line.name}"
         room -= size
     return [part.strip() for part in parts]
 
 
-# The parts of the colour scale that stand out from the paper, the first round first.
-_COLORS_ROUND_GROUPS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
+# The part of the colour scale that contrasts with the paper, for the first to last.
+_GROUP_COLORS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
 
 
-def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundLine]:
-    """Give each group of rounds, or value of a column, a line of its own.
-
-    Parameters
-    ----------
-    found : DataFrame
-        With the column `rounds`, or `by`.
-    by : str, optional
-    look : Theme
+def split_by_round(
+    shares: pd.DataFrame, by: str | None, theme: Theme
+) -> list[RoundLine]:
+    """Make a line of each group of rounds (`rounds`), or of each value of a column.
 
     Raises
     ------
@@ -168,13 +165,14 @@ def split_lines(found: pd.DataFrame, by: str | None, look: Theme) -> list[RoundL
         If `by` has more than 8 values.
     """
     if by is not None:
-        return lines_of(found, by, look)
-    groups = list(found.groupby("rounds", sort=False))
-    places = np.linspace(*_COLORS_ROUND_GROUPS[look.name], max(len(groups), 2))[
-        : len(groups)
-    ]
+        return split_by_column(shares, by, theme)
+    groups = list(shares.groupby("rounds", sort=False))
+    first, last = _GROUP_COLORS[theme.name]
+    places = np.linspace(first, last, max(len(groups), 2))[: len(groups)]
     colors = sample_colorscale("cividis", places)
     return [
-        replace(line_of(i, len(groups), *groups[i], look), color=color, dash="solid")
+        replace(
+            style_line(i, len(groups), *groups[i], theme), color=color, dash="solid"
+        )
         for i, color in enumerate(colors)
     ]

@@ -1,4 +1,4 @@
-"""Panels with the same axes beside each other: the first round and later ones, say."""
+"""Panels that share their axes, such as the first round and later rounds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rounddiag.figures._parts.labels import CROSS, number
-from rounddiag.figures._parts.lines import check_few_lines, shortened
+from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number
+from rounddiag.figures._parts.lines import check_num_lines, shorten
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _HEIGHT, _HEIGHT_OF_MANY = 340, 240
 _BINS, _BINS_OF_MANY = 100, 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
-# Heads stand clear of points at the upper edge, and of the ticks of the row above.
+# Headings keep clear of points at the upper edge, and of the ticks of the row above.
 _HEAD_ABOVE, _TICKS = 5, 26
 # The title that the x axes share begins this far under the plot.
 _TITLE_BELOW = 26
@@ -46,9 +46,9 @@ class Panels:
     names : sequence of str
         Safe in plotly's pseudo HTML.
     heads : sequence of sequence of str
-        Lines that are written over each, under its name.
+        Lines over each panel, under its name.
     whys : sequence of str
-        What is said in each that has nothing to show.
+        The text in each panel that has nothing to show.
     """
 
     names: Sequence[str]
@@ -57,22 +57,22 @@ class Panels:
 
     @property
     def height(self) -> int:
-        """Of all rows with what is between them, in pixels."""
+        """The height of all rows with their gaps, in pixels."""
         return self._num_rows * (self._row + self._gap) - self._gap
 
     @property
     def room(self) -> int:
-        """What the heads of a row take over it, in pixels."""
+        """The height of the headings over a row, in pixels."""
         return _HEAD_LINE * (1 + max(map(len, self.heads)))
 
     @property
     def num_bins(self) -> int:
-        """How finely densities are worth to be counted."""
+        """The number of bins of either axis that are large enough to be seen."""
         return _BINS if self._num_rows == 1 else _BINS_OF_MANY
 
     @property
     def axes(self) -> Iterator[Axes]:
-        """Those of each panel: all have an x axis, and a row has one y axis."""
+        """The axes of each panel: an x axis of its own, and the y axis of its row."""
         for index in range(len(self.names)):
             row = index // len(self._columns)
             yield {"xaxis": _numbered("x", index), "yaxis": _numbered("y", row)}
@@ -100,9 +100,9 @@ class Panels:
         self._add_title(figure, labels[0])
 
     def add_guide(
-        self, figure: go.Figure, x: Bins, y: tuple[float, float], look: Theme
+        self, figure: go.Figure, x: Bins, y: tuple[float, float], theme: Theme
     ) -> None:
-        """Draw the line on which both engines agree, under what is drawn."""
+        """Draw the line on which both engines agree, under the points."""
         for axes in self.axes:
             figure.add_shape(
                 type="line",
@@ -113,11 +113,11 @@ class Panels:
                 y0=y[0],
                 x1=x.high,
                 y1=y[1],
-                line={"color": look.muted, "width": 1, "dash": "dot"},
+                line={"color": theme.muted, "width": 1, "dash": "dot"},
             )
 
-    def add_empty(self, figure: go.Figure, axes: Axes, why: str, look: Theme) -> None:
-        """Say in a panel why it is empty."""
+    def add_empty(self, figure: go.Figure, axes: Axes, why: str, theme: Theme) -> None:
+        """Write in a panel why it is empty."""
         # An axis without a trace would not be drawn.
         figure.add_scatter(x=[None], y=[None], **axes)
         figure.add_annotation(
@@ -125,8 +125,8 @@ class Panels:
             x=0.5,
             y=0.5,
             showarrow=False,
-            font={"color": look.muted},
-            bgcolor=look.paper,
+            font={"color": theme.muted},
+            bgcolor=theme.paper,
             **_domains(axes),
         )
 
@@ -174,12 +174,12 @@ class Panels:
 
 
 def _numbered(axis: str, index: int) -> str:
-    """Return what traces call an axis: the first has no number."""
+    """Return the name of an axis in traces: the first has no number."""
     return f"{axis}{index + 1}" if index else axis
 
 
 def _layout_name(axis: str) -> str:
-    """Return what the layout calls an axis.
+    """Return the name of an axis in the layout.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def _layout_name(axis: str) -> str:
 
 
 def _domains(axes: Axes) -> dict[str, str]:
-    """Refer to shares of a panel, in place of values on its axes."""
+    """Return references to shares of a panel, not to values on its axes."""
     return {
         "xref": f"{axes['xaxis']} domain",
         "yref": f"{axes['yaxis']} domain",
@@ -202,7 +202,7 @@ _FIRST_AND_LATER = ("first round", "later rounds")
 _NAME = 20
 
 
-def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
+def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
     """Name the panel of each value of a column, or those of rounds.
 
     Raises
@@ -212,26 +212,18 @@ def panel_names(by: str | None, values: Iterable[object]) -> list[str]:
     """
     if by is None:
         return [*_FIRST_AND_LATER]
-    names = [shortened(f"{by} {value}", _NAME) for value in values]
-    check_few_lines(by, len(names))
+    names = [shorten(f"{by} {value}", _NAME) for value in values]
+    check_num_lines(by, len(names))
     return names
 
 
-def panels_of(
+def build_panels(
     agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
 ) -> Panels:
-    """Say over each panel how well both engines agree, and in it why it is empty.
+    """Write over each panel its `stats.agreement`, or in it why it is empty.
 
-    Parameters
-    ----------
-    agreed : DataFrame
-        As `stats.agreement` gives it.
-    names : sequence of str
-        Of the panels.
-    noun : str
-        What was counted.
-    signed : bool
-        Give the signed mean instead of Pearson's r, where x and y are no pair.
+    `noun` names what was counted. With `signed`, the signed mean takes the place of
+    Pearson's r, as x and y are no pair.
     """
     rows = [row for _, row in agreed.iterrows()]
     return Panels(
@@ -258,12 +250,12 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
     return [pluralize(row["num"], noun), size, last]
 
 
-def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
-    """Say how much is not drawn, and which samples are there for being the worst."""
+def explain_left_out(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
+    """Say how much is not drawn, and how many samples were picked as the worst."""
     lines = []
-    num = int(agreed["num_nonfinite"].sum())
-    if num:
-        lines.append(f"left out: {pluralize(num, noun)} without two finite values")
+    count = int(agreed["num_nonfinite"].sum())
+    if count:
+        lines.append(f"left out: {pluralize(count, noun)} without two finite values")
     if num_picked:
         size = pluralize(num_picked, "sample")
         lines.append(f"{size} picked as the worst: means are too high")
@@ -272,7 +264,7 @@ def cautions(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
 
 def why_empty(agreed: pd.DataFrame, noun: str) -> str:
     """Say why there is nothing to draw."""
-    num = int(agreed["num_nonfinite"].sum())
-    if num:
-        return f"{CROSS} {pluralize(num, noun)}, none with two finite values"
-    return "no generated tokens: the response mask is 0"
+    count = int(agreed["num_nonfinite"].sum())
+    if count:
+        return f"{CROSS} {pluralize(count, noun)}, none with two finite values"
+    return NO_TOKENS

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
-_COLORS_SCALE = "cividis"
-_DECADES_SCALE = 4
+_COLORS = "cividis"
+_DECADES = 4
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-# Linear pieces that stand for the logarithm: 64 are off by less than a colour step.
-_PIECES_SCALE = 64
+# Linear pieces that approximate the logarithm: 64 are off by less than a colour step.
+_PIECES = 64
 # More ticks between the ends would touch in a figure of 400 pixels.
 _MAX_TICKS = 3
 # Ticks closer than this share of the scale to an end would touch its label.
@@ -29,7 +29,7 @@ _CLEAR_OF_ENDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class LogScale:
-    """A range of magnitudes; what lies beyond looks like the nearer end.
+    """A range of magnitudes; values beyond look like the nearer end.
 
     Attributes
     ----------
@@ -57,11 +57,11 @@ class LogScale:
         if len(positive) == 0:
             return cls(low=1e-3, high=1.0)
         high = _round(float(positive.max()), up=True)
-        low = _round(max(float(positive.min()), high / 10**_DECADES_SCALE), up=False)
+        low = _round(max(float(positive.min()), high / 10**_DECADES), up=False)
         return cls(low=low, high=high) if low < high else cls(low=low / 10, high=high)
 
     def share(self, values: Array) -> Array:
-        """Say how far up the scale each value is, from 0 to 1.
+        """Return how far up the scale each value is, from 0 to 1.
 
         Examples
         --------
@@ -73,8 +73,8 @@ class LogScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values look logarithmic."""
-        shares = np.linspace(0, 1, _PIECES_SCALE + 1)
+        """Return a plotly colour scale that makes linear values theme logarithmic."""
+        shares = np.linspace(0, 1, _PIECES + 1)
         values = self.low * (self.high / self.low) ** shares
         places = (values - self.low) / (self.high - self.low)
         return [
@@ -84,7 +84,7 @@ class LogScale:
     def bar(self, values: Array) -> dict[str, Any]:
         """Return a plotly marker whose colour bar prints this scale.
 
-        Arrows at its ends say that some of the values lie beyond.
+        Arrows at its ends mark values that lie beyond.
         """
         places = self._ticks()
         labels = [number(float(place)) for place in places]
@@ -100,8 +100,8 @@ class LogScale:
         }
 
     def _colors(self) -> list[str]:
-        shares = np.linspace(self.start, 1, _PIECES_SCALE + 1)
-        colors: list[str] = sample_colorscale(_COLORS_SCALE, shares.tolist())
+        shares = np.linspace(self.start, 1, _PIECES + 1)
+        colors: list[str] = sample_colorscale(_COLORS, shares.tolist())
         return colors
 
     def _ticks(self) -> Array:
@@ -127,10 +127,9 @@ def _reaches(step: float, ratio: float, *, up: bool) -> bool:
 
 
 # From orange to blue it darkens throughout, so that grey shows the sign too.
-_COLORS_SIGNED_SCALE = [[0, "#ffbe6f"], [0.5, "#a3a3a3"], [1, "#1a5299"]]
-_PIECES_SIGNED_SCALE = 64
-# Over more, noise would look as strong as what stands out.
-_DECADES_SIGNED_SCALE = 2
+_SIGNED_COLORS = [[0, "#ffbe6f"], [0.5, "#a3a3a3"], [1, "#1a5299"]]
+# Over more decades, noise would look as strong as outliers.
+_SIGNED_DECADES = 2
 # A tick closer than this share of either half to its ends would touch their labels.
 _CLEAR = 0.4
 
@@ -159,7 +158,7 @@ class SignedScale:
         """
         size = LogScale.around(np.abs(values))
         return cls(
-            size=replace(size, low=max(size.low, size.high / 10**_DECADES_SIGNED_SCALE))
+            size=replace(size, low=max(size.low, size.high / 10**_SIGNED_DECADES))
         )
 
     @property
@@ -173,7 +172,7 @@ class SignedScale:
         return self.size.high
 
     def share(self, values: Array) -> Array:
-        """Say how far up the scale each value is, from 0 to 1.
+        """Return how far up the scale each value is, from 0 to 1.
 
         Examples
         --------
@@ -185,11 +184,11 @@ class SignedScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values look logarithmic."""
-        sizes = np.geomspace(self.size.low, self.high, _PIECES_SIGNED_SCALE + 1)
+        """Return a plotly colour scale that makes linear values theme logarithmic."""
+        sizes = np.geomspace(self.size.low, self.high, _PIECES + 1)
         values = np.concatenate([-sizes[::-1], sizes])
         places = (values - self.low) / (self.high - self.low)
-        colors = sample_colorscale(_COLORS_SIGNED_SCALE, self.share(values).tolist())
+        colors = sample_colorscale(_SIGNED_COLORS, self.share(values).tolist())
         return [list(pair) for pair in zip(places.tolist(), colors, strict=True)]
 
     def bar(self, values: Array) -> dict[str, Any]:
@@ -206,7 +205,7 @@ class SignedScale:
             "color": [0.5],
             "cmin": 0.0,
             "cmax": 1.0,
-            "colorscale": _COLORS_SIGNED_SCALE,
+            "colorscale": _SIGNED_COLORS,
             "showscale": True,
             "colorbar": {"tickvals": self.share(ticks).tolist(), "ticktext": labels},
         }
@@ -222,23 +221,23 @@ class SignedScale:
 Scale: TypeAlias = LogScale | SignedScale
 
 
-def scale_of(values: Array, *, is_signed: bool) -> Scale:
+def choose_scale(values: Array, *, is_signed: bool) -> Scale:
     """Choose the scale of some values: around zero where they have a sign.
 
     Examples
     --------
-    >>> scale_of(np.array([0.003, 0.04]), is_signed=False)
+    >>> choose_scale(np.array([0.003, 0.04]), is_signed=False)
     LogScale(low=0.002, high=0.05, start=0.0)
     """
     return (SignedScale if is_signed else LogScale).around(values)
 
 
-def scale_between(low: float, high: float, *, is_signed: bool) -> Scale:
+def make_scale(low: float, high: float, *, is_signed: bool) -> Scale:
     """Make the scale of sizes from one to another, to either side if there are signs.
 
     Examples
     --------
-    >>> scale_between(0.01, 1.0, is_signed=True).low
+    >>> make_scale(0.01, 1.0, is_signed=True).low
     -1.0
     """
     size = LogScale(low=low, high=high)
@@ -254,16 +253,9 @@ _BELOW = 58
 def add_color_bar(
     figure: go.Figure, scale: LogScale | SignedScale, values: Array, title: str
 ) -> None:
-    """Print the scale under a figure whose lower margin is `BOTTOM`.
+    """Print the scale under a figure of final height, with the lower margin `BOTTOM`.
 
-    Parameters
-    ----------
-    figure : Figure
-        With its final height and margins.
-    scale : LogScale or SignedScale
-    values : ndarray
-        What the colours show: arrows say that some of it lies beyond the scale.
-    title : str
+    Arrows mark that some of the values lie beyond the scale.
     """
     marker = scale.bar(values)
     below = _BELOW / (figure.layout.height - BOTTOM - figure.layout.margin.t)

@@ -25,7 +25,7 @@ STRONGEST = 0.5
 
 
 def levels(diff: Array) -> Array:
-    """Say how strong each diff's background is, with its sign, as int8.
+    """Return how strong each diff's background is, with its sign.
 
     Returns
     -------
@@ -50,12 +50,12 @@ def token_classes(diff: Array) -> list[str]:
     >>> token_classes(np.array([0.0001, 0.03, -5.0, np.nan]))
     ['', 'p4', 'n8 u', 'x']
     """
-    found = levels(diff)
-    names = {level: _class(level) for level in set(found.tolist())}
-    is_far = (np.abs(diff) > UNDERLINED) & (found != NOT_FINITE)
+    strength = levels(diff)
+    names = {level: _class(level) for level in set(strength.tolist())}
+    is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)
     return [
         f"{names[level]} u" if far else names[level]
-        for level, far in zip(found.tolist(), is_far.tolist(), strict=True)
+        for level, far in zip(strength.tolist(), is_far.tolist(), strict=True)
     ]
 
 
@@ -77,13 +77,13 @@ def style_sheet(theme: ThemeName | None) -> str:
     Without a theme the page's own colours are used, by JupyterLab's variables, and
     those of the default theme where a page has none.
     """
-    look, page, root = theme_of(theme), theme is None, f".{style_name(theme)}"
+    chosen, page, root = theme_of(theme), theme is None, f".{style_name(theme)}"
     variables = (
-        f"--rd-paper:{_color(look.paper, 'layout-color0', page=page)}",
-        f"--rd-ink:{_color(look.text, 'ui-font-color0', page=page)}",
-        f"--rd-dim:{_color(look.muted, 'ui-font-color2', page=page)}",
+        f"--rd-paper:{_color(chosen.paper, 'layout-color0', page=page)}",
+        f"--rd-ink:{_color(chosen.text, 'ui-font-color0', page=page)}",
+        f"--rd-dim:{_color(chosen.muted, 'ui-font-color2', page=page)}",
     )
-    rules = [_RULES, f"{root}{{{';'.join(variables)}}}", *_backgrounds(root, look)]
+    rules = [_RULES, f"{root}{{{';'.join(variables)}}}", *_backgrounds(root, chosen)]
     if page:
         for other, flag in ((LIGHT, "true"), (DARK, "false")):
             rules += _backgrounds(f'[data-jp-theme-light="{flag}"] {root}', other)
@@ -94,10 +94,10 @@ def _color(color: str, variable: str, *, page: bool) -> str:
     return f"var(--jp-{variable},{color})" if page else color
 
 
-def _backgrounds(root: str, look: Theme) -> list[str]:
+def _backgrounds(root: str, theme: Theme) -> list[str]:
     return [
         f"{root} .{sign}{level}{{background:{_rgba(color, level)}}}"
-        for sign, color in (("p", look.more), ("n", look.less))
+        for sign, color in (("p", theme.more), ("n", theme.less))
         for level in range(1, LEVELS + 1)
     ]
 

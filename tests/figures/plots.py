@@ -1,0 +1,35 @@
+"""Every figure, drawn with the options that it needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag import Batch, figures
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+PLOTS = [name for name in figures.__all__ if name.startswith("plot_")]
+
+
+def plot(name: str, data: Any, **options: Any) -> go.Figure:
+    """Draw one figure of a batch, with a tokenizer where it needs one."""
+    if name == "plot_roles" and isinstance(data, Batch):
+        data = replace(data, tokenizer=decode)
+    if name == "plot_trajectory":
+        options = {"sample": 0, **options}
+    if name == "plot_compare":
+        data = [data, data]
+    return getattr(figures, name)(data, **options)
+
+
+def decode(ids: list[int]) -> str:
+    return "".join(chr(ord("a") + index) for index in ids)
+
+
+def captions(figure: go.Figure) -> list[str]:
+    """The title and the lines under it, without tags."""
+    text = figure.layout.title.text.replace("<br>", "\n")
+    return re.sub("<[^>]*>", "", text).split("\n")

@@ -1,0 +1,218 @@
+"""What holds for every figure: its arguments, its scores, and what has no tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from rounddiag import token_frame
+from rounddiag.core.scores import select_scores
+from rounddiag.errors import BatchError, FrameError
+from rounddiag.schema import METRICS
+from rounddiag.stats import cell_frame
+from tests.batches import MASK, ROLLOUT, hand_batch, padded
+from tests.figures.plots import PLOTS, captions, plot
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+LAYERS = {
+    "plot_compare": ["ci", "difference", "strip"],
+    "plot_conditional": ["ci", "envelope"],
+    "plot_heatmap": ["marginals"],
+    "plot_log_ppl": ["density", "points", "diagonal"],
+    "plot_positions": ["ci", "counts"],
+    "plot_probabilities": ["density", "points", "diagonal"],
+    "plot_roles": ["ci", "counts"],
+    "plot_rounds": ["mean", "ci", "quantiles", "counts", "survivors"],
+    "plot_tail": ["ratios", "names"],
+    "plot_trajectory": ["bands", "diff", "log_probs"],
+}
+OF_METRICS = ["compare", "conditional", "positions", "roles", "rounds"]
+OF_COLUMNS = ["conditional", "log_ppl", "probabilities", "roles", "rounds", "tail"]
+REF = [[-1.5] * 6, [-0.25] * 6, [-2.0] * 6]
+
+
+# What a figure needs a frame for: its rows, its columns, and who builds it.
+TOKEN = "generated token", "token_frame"
+COLUMNS = {
+    "plot_conditional": (*TOKEN, "sample round diff rollout_log_prob"),
+    "plot_heatmap": (
+        *("sample and round", "round_frame"),
+        "sample round num_tokens mean_abs_diff max_abs_diff mean_abs_diff",
+    ),
+    "plot_log_ppl": (*TOKEN, "sample round rollout_log_prob old_log_prob"),
+    "plot_positions": (
+        *("bin of places", "stats.positions"),
+        "low high num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
+    ),
+    "plot_probabilities": (*TOKEN, "sample round token rollout_log_prob old_log_prob"),
+    "plot_roles": (
+        *("role", "stats.role_means"),
+        "role overlaps num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
+    ),
+    "plot_rounds": (
+        *("round", "round_summary"),
+        "round num_samples num_tokens num_nonfinite share_zero mean ci_low ci_high p50"
+        " p90 p99 max",
+    ),
+    "plot_tail": (*TOKEN, "round diff"),
+    "plot_trajectory": (
+        *TOKEN,
+        "sample round token diff position rollout_log_prob old_log_prob",
+    ),
+}
+
+
+def fails(message: str, name: str, data: Any, **options: Any) -> None:
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        plot(name, data, **options)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_an_unknown_layer_is_an_error(name: str) -> None:
+    message = (
+        f"`layers`: expected names out of {LAYERS[name]}; found ['violin']."
+        " `{name: False}` leaves a layer out."
+    )
+    fails(message, name, hand_batch(), layers={"violin": False})
+
+
+@pytest.mark.parametrize("name", OF_METRICS)
+def test_an_unknown_metric_is_an_error(name: str) -> None:
+    message = (
+        f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?"
+    )
+    fails(message, f"plot_{name}", hand_batch(), metric="kl")
+
+
+@pytest.mark.parametrize("name", [name for name in PLOTS if name != "plot_compare"])
+def test_other_data_is_an_error(name: str) -> None:
+    message = (
+        "expected a Batch or a DataFrame; found str."
+        " Open a file with `rounddiag.load(path)` first."
+    )
+    fails(message, name, "batch.parquet")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_frame_of_another_pair_is_an_error(name: str) -> None:
+    message = (
+        "expected a Batch, to choose `a` and `b`; found a frame of the pair 'old',"
+        " 'rollout'. Choose them in `rounddiag.token_frame(batch, a=..., b=...)`."
+    )
+    fails(message, name, token_frame(hand_batch()), a="current")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_score_that_the_batch_lacks_is_an_error(name: str) -> None:
+    message = (
+        "expected one of the scores ['old', 'rollout']; found 'current'. Name a score"
+        " that the batch has."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        plot(name, hand_batch(), a="current")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_frame_without_the_columns_is_an_error(name: str) -> None:
+    rows, builder, columns = COLUMNS[name]
+    names = columns.split()
+    missing = [column for column in names if column != "round"]
+    message = (
+        f"expected a frame with one row per {rows} and the columns {names}; found"
+        f" ['round'], without {missing}. Build it with `rounddiag.{builder}(batch)`."
+    )
+    fails(message, name, pd.DataFrame({"round": [0]}))
+
+
+@pytest.mark.parametrize("name", ["conditional", "heatmap", "log_ppl", "tail"])
+def test_a_frame_gives_the_figure_of_its_batch(name: str) -> None:
+    batch = hand_batch(scores={"ref": torch.tensor(REF)})
+    columns = ["rollout_log_prob", "old_log_prob"]
+    frame = token_frame(batch, columns, a="ref")
+    if name == "heatmap":
+        frame = cell_frame(select_scores(batch, "ref", "rollout"))
+    assert plot(f"plot_{name}", frame) == plot(f"plot_{name}", batch, a="ref")
+
+
+@pytest.mark.parametrize("name", ["conditional", "positions", "roles", "tail"])
+def test_samples_picked_as_the_worst_are_left_out_and_counted(name: str) -> None:
+    batch = hand_batch()
+    picked: Any = replace(
+        batch,
+        sample_columns={"picked": np.array(["worst", "random", "worst"])},
+        meta={"capture": {"rounds": []}},
+    )
+    line = "left out: 2 samples picked as the worst"
+    assert line in captions(plot(f"plot_{name}", picked))
+    assert line not in captions(plot(f"plot_{name}", batch))
+
+
+@pytest.mark.parametrize("name", OF_COLUMNS)
+def test_more_than_8_values_of_a_column_are_an_error(name: str) -> None:
+    shape = 9, 2
+    batch = padded(
+        torch.ones(shape, dtype=torch.int64),
+        torch.full(shape, -1.0),
+        torch.full(shape, -1.5),
+        sample_columns={"rank": np.arange(9)},
+    )
+    message = (
+        "`by`: expected a column of at most 8 values, a line each; found 'rank' with 9"
+        " values. Put values into bins in a column of your own, and name that one."
+    )
+    fails(message, f"plot_{name}", batch, by="rank")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_no_tokens_are_reported_instead_of_drawn(name: str) -> None:
+    figure = plot(name, padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]))
+    assert figure.data == ()
+    assert captions(figure)[1:] == ["no generated tokens: the response mask is 0"]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_another_pair_is_named_everywhere_and_drawn(name: str) -> None:
+    scores = {"ref": torch.tensor(REF), "current": torch.tensor(ROLLOUT)}
+    batch = hand_batch(scores=scores)
+    figure = plot(name, batch, a="ref", b="current")
+    texts = visible_texts(figure)
+    assert "ref" in texts
+    assert "current" in texts
+    assert not re.search(r"\b(old|rollout|training|sampling)\b", texts)
+    # The same numbers as the standard pair of a batch with these log-probs.
+    same = plot(name, padded(MASK, REF, ROLLOUT))
+    assert len(figure.data) == len(same.data)
+    for trace, other in zip(figure.data, same.data, strict=True):
+        one, two = trace.to_plotly_json(), other.to_plotly_json()
+        for key in {"x", "y", "z", "customdata"} & {*one, *two}:
+            np.testing.assert_array_equal(one[key], two[key])
+
+
+def visible_texts(figure: go.Figure) -> str:
+    plain = json.loads(figure.to_json())
+    found: list[str] = []
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            found.extend(
+                text
+                for key, text in value.items()
+                if key in {"text", "hovertemplate"} and isinstance(text, str)
+            )
+            value = [*value.values()]
+        if isinstance(value, list):
+            for part in value:
+                collect(part)
+
+    del plain["layout"]["template"]
+    collect(plain)
+    return "\n".join(found)
