@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.core import sums_cpu as on_cpu
 from rounddiag.core.sums import Totals
-from rounddiag.loaders.assembly.images import rows_in_memory, image_places
+from rounddiag.loaders.assembly.images import image_places, rows_in_memory
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
