@@ -34,6 +34,7 @@ from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.padding import real_positions, without_padding
 from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.source import left_out_entry
 from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def batch_from_fields(
     groups = kept.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
+    scores, unfit = _scores(reader)
     parts: dict[str, Any] = {
         "response_ids": reader.tokens.values,
         "response_mask": mask,
@@ -192,7 +194,7 @@ def batch_from_fields(
         "round_ids": reader.per_token("round_ids"),
         "loss_mask": reader.response_part("loss_mask"),
         "rewards": _plain_rewards(kept) if rewards is None else rewards,
-        "scores": _scores(reader),
+        "scores": scores,
         "group_ids": None if groups is None else tuple(map(str, groups)),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
         "step": _step(facts),
@@ -204,6 +206,7 @@ def batch_from_fields(
         **compare_input_ids(reader),
         **_origins(mask_source, facts),
         **not_measurable(parts),
+        **left_out_entry(unfit),
     }
     try:
         return Batch(**parts)
@@ -212,14 +215,23 @@ def batch_from_fields(
         raise LoadError(msg) from error
 
 
-def _scores(reader: FieldReader) -> dict[str, Tensor]:
-    """Return the other log-probabilities of the same tokens, by name."""
-    scores = {}
+def _scores(reader: FieldReader) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the other log-probabilities of the same tokens, by name.
+
+    Also returns the names of fields that do not have one value per response token, such
+    as verl's `teacher_logprobs`, with several per token of prompt and response.
+    """
+    scores, unfit = {}, []
     for name in reader.names:
         match = SCORE.fullmatch(name)
-        if match and match[1] not in {"old", "rollout"}:
-            scores[match[1]] = reader.per_token(name)
-    return {name: value for name, value in scores.items() if value is not None}
+        if match is None or match[1] in {"old", "rollout"}:
+            continue
+        values = reader.per_token_if_it_fits(name)
+        if values is None:
+            unfit.append(name)
+        else:
+            scores[match[1]] = values
+    return scores, unfit
 
 
 def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:

@@ -135,6 +135,15 @@ class FieldReader:
             )
         return rows.values
 
+    def per_token_if_it_fits(self, name: str) -> Tensor | None:
+        """Return the values of a field, or None if it has another shape."""
+        value = self.fields[name]
+        try:
+            rows = ragged(value)
+        except (ValueError, TypeError, RuntimeError):
+            return None
+        return rows.values if self._fits(rows) else None
+
     def _fits(self, rows: Ragged) -> bool:
         same = torch.equal(rows.offsets, self.tokens.offsets)
         return same and rows.values.shape == self.tokens.values.shape

@@ -20,7 +20,7 @@ from rounddiag.loaders.lazy.arrays import (
 )
 from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
-from rounddiag.loaders.source import left_out_entry
+from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.vision import EncodedScreenshot
 
 if TYPE_CHECKING:
@@ -134,7 +134,8 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     inputs = columns.pop("multi_modal_inputs", None)
     used = {*batch.sample_columns, *batch.meta["sampling"], *_converted(batch)}
     others = [name for name in (*columns, *table.info) if name not in used]
-    entry = left_out_entry([*table.left_out, *fields.left_out, *others])
+    unread = [*table.left_out, *fields.left_out, *others]
+    entry = left_out_entry([*left_out_of(batch), *unread])
     batch = replace(batch, meta={**batch.meta, **entry})
     if pictures is not None:
         return with_encoded(batch, pictures, source)

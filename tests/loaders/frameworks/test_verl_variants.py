@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from rounddiag.capture import save_batch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.verl_writer import roll_pickled, small_batch, write
@@ -94,6 +95,27 @@ def test_a_data_proto_of_skyrl_agent_is_one_of_verl(tmp_path: Path) -> None:
 
     assert batch.meta["source"] == str(path)
     assert "rows" not in batch.meta
+
+
+def test_scores_of_another_shape_are_left_out_and_named(tmp_path: Path) -> None:
+    """verl's on-policy distillation has several per token of prompt and response."""
+    fields = small_batch()
+    num_samples, width = fields["attention_mask"].shape
+    teacher = torch.full((num_samples, width, 3), -1.0)
+    ref = fields["old_log_probs"] - 1
+    tensors = {**fields, "teacher_logprobs": teacher, "ref_log_prob": ref}
+    path = write(tmp_path / "step.pkl", tensors)
+
+    batch = load(path)
+
+    assert list(batch.scores) == ["ref"]
+    assert batch.meta["left_out"].count("teacher_logprobs") == 1
+
+    save_batch(tensors, tmp_path / "saved.parquet")
+    saved = load(tmp_path / "saved.parquet")
+
+    assert list(saved.scores) == ["ref"]
+    assert saved.meta["left_out"] == ["teacher_logprobs"]
 
 
 def roll_batch() -> dict[str, Tensor]:
