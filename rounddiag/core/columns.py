@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import sums_cpu as expand
 from rounddiag.core.measures import prob_diffs
 from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
@@ -241,7 +240,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
         return token_roles(batch)
     num = host(batch.rounds.num_tokens)
     if name == "position":
-        return expand.repeated(positions(batch), num) + token
+        return np.repeat(positions(batch), num) + token
     return np.repeat(extra_column_values(batch, name), num)
 
 

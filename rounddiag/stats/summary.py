@@ -316,7 +316,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    The interval is of draws of whole clusters (`stats.resampling.Resampling`); with
+    The interval is of draws of whole clusters (`stats.intervals.Resampling`); with
     fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
