@@ -1,4 +1,4 @@
-"""What the tokens of each round add up to, in one pass over the batch."""
+"""Per-round sums over tokens, in one pass over the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples one under the other; neighbours share a row where there are many."""
+"""Rows of a heatmap: order of samples, and pooling of neighbours if there are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals by drawing whole clusters again: samples, or groups of samples."""
+"""Confidence intervals by a bootstrap of whole clusters: samples, or groups."""
 
 from __future__ import annotations
 

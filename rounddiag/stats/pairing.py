@@ -1,4 +1,4 @@
-"""Which samples of two batches are the same ones: those of the same id."""
+"""Pairs of samples with the same id in two batches, and how their cells differ."""
 
 from __future__ import annotations
 
