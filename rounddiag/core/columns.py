@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import sums_cpu as expand
 from rounddiag.core.measures import prob_diffs
 from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
@@ -135,7 +134,7 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
     """
     import pandas as pd
 
-    need_ids(batch, "role")
+    require_ids(batch, "role")
     if batch.tokenizer is None:
         raise FrameError.build(
             key="role",
@@ -157,7 +156,7 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
     return pd.Categorical.from_codes(codes, pd.Index(names))
 
 
-def need_ids(batch: Batch, column: str) -> None:
+def require_ids(batch: Batch, column: str) -> None:
     """Raise a FrameError where the token ids were left out of the batch's file."""
     if batch.is_redacted:
         raise FrameError.build(
@@ -203,7 +202,7 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
         if name in _OF_IDS:
-            need_ids(batch, name)
+            require_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
             raise FrameError.build(
                 expected=f"a batch with `{_FIELDS[name]}` for the column {name!r}",
@@ -241,7 +240,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
         return token_roles(batch)
     num = host(batch.rounds.num_tokens)
     if name == "position":
-        return expand.repeated(positions(batch), num) + token
+        return np.repeat(positions(batch), num) + token
     return np.repeat(extra_column_values(batch, name), num)
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import sums_cpu as expand
-from rounddiag.core import sums_cpu as on_cpu
+from rounddiag.core import sums_cpu
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
@@ -153,7 +152,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     changes = (sample[1:] != sample[:-1]) | (index[1:] != index[:-1])
     begins = np.r_[: min(len(tokens), 1), np.flatnonzero(changes) + 1]
     num = np.diff(begins, append=len(tokens))
-    totals = Totals(**on_cpu.totals_of(tokens["diff"].to_numpy(), num))
+    totals = Totals(**sums_cpu.totals_of(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
     found = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
     return tag_pair(found, tokens)
@@ -213,10 +212,11 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
 
     rounds = batch.rounds
     num = host(rounds.num_tokens)
+    count = np.arange(num.max(initial=0), dtype=np.int32)
     columns = {
-        "sample": expand.repeated(host(rounds.sample), num),
-        "round": expand.repeated(host(rounds.round), num),
-        "token": expand.counted(num),
+        "sample": np.repeat(host(rounds.sample).astype(np.int32), num),
+        "round": np.repeat(host(rounds.round).astype(np.int32), num),
+        "token": sums_cpu.take_runs(count, np.zeros_like(num), num),
         "diff": diff,
     }
     for name in more:

@@ -1,4 +1,4 @@
-"""Numbers that a trainer logged, against the same numbers of its saved batch."""
+"""Reconciliation of logged numbers with those computed from the saved batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.divergence import diff, k3, prob_diff
-from rounddiag.core.verl import Tokens, added, metrics, scalars, tokens_of
+from rounddiag.core.verl import Tokens, add_by_group, metrics, scalars, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +95,8 @@ def _by_sample(tokens: Tokens) -> dict[str, float]:
 def _mean_of_means(tokens: Tokens, values: Tensor, keep: Tensor) -> float:
     """Average over the samples that have tokens the means over their tokens."""
     sample, kept = tokens.sample[keep], values[keep]
-    count = added(torch.ones_like(kept), sample, tokens.num_samples)
-    total = added(kept, sample, tokens.num_samples)
+    count = add_by_group(torch.ones_like(kept), sample, tokens.num_samples)
+    total = add_by_group(kept, sample, tokens.num_samples)
     return float((total / count)[count > 0].mean())
 
 

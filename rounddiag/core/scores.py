@@ -1,4 +1,4 @@
-"""Which two scores a batch or a frame compares, and batches of another two."""
+"""The pair of scores that a batch or frame compares, and how to select another."""
 
 from __future__ import annotations
 

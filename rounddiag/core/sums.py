@@ -1,4 +1,4 @@
-"""What the tokens of each round add up to, in one pass over the batch."""
+"""Per-round sums over tokens, in one pass over the batch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.core import sums_cpu as on_cpu
-from rounddiag.core import sums_cuda as on_cuda
+from rounddiag.core import sums_cpu, sums_cuda
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -103,4 +102,4 @@ def packed(batch: Batch, values: Tensor) -> Array:
 
 
 def _engine(batch: Batch) -> ModuleType:
-    return on_cpu if batch.response_mask.device.type == "cpu" else on_cuda
+    return sums_cpu if batch.response_mask.device.type == "cpu" else sums_cuda

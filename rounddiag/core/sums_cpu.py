@@ -14,7 +14,7 @@ import torch
 from rounddiag.core.divergence import SERIES_LIMIT, k3_near_zero
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
 
@@ -22,59 +22,10 @@ if TYPE_CHECKING:
     from rounddiag.segmentation import Rounds
 
 
-# Below this mean length one index for all runs is faster than a slice for each.
-_SHORT = 32
-
-
-def is_short(counts: Array) -> bool:
-    """Tell whether runs of these lengths are short on average."""
-    return bool(counts.sum() < _SHORT * len(counts))
-
-
-def repeated(values: Array, counts: Array) -> Array:
-    """Repeat each value `counts` times, as int32.
-
-    Examples
-    --------
-    >>> repeated(np.array([4, 7]), np.array([2, 1])).tolist()
-    [4, 4, 7]
-    """
-    narrow = values.astype(np.int32)
-    if is_short(counts):
-        return np.repeat(narrow, counts)
-    out = np.empty(int(counts.sum()), dtype=np.int32)
-    at = 0
-    for value, count in zip(narrow.tolist(), counts.tolist(), strict=True):
-        out[at : at + count] = value
-        at += count
-    return out
-
-
-def counted(counts: Array) -> Array:
-    """Count from 0 within each run, as int32.
-
-    Examples
-    --------
-    >>> counted(np.array([2, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
-    total = int(counts.sum())
-    if is_short(counts):
-        begins = np.cumsum(counts) - counts
-        return np.arange(total, dtype=np.int32) - np.repeat(
-            begins.astype(np.int32), counts
-        )
-    steps = np.arange(counts.max(initial=0), dtype=np.int32)
-    out = np.empty(total, dtype=np.int32)
-    at = 0
-    for count in counts.tolist():
-        out[at : at + count] = steps[:count]
-        at += count
-    return out
-
-
 # Tokens a block.
 _BLOCK = 1 << 16
+# From this mean length on, a slice for each run is faster than one index for all.
+_LONG = 256
 # What is not finite is counted and left out, not warned about.
 _quiet = np.errstate(invalid="ignore", over="ignore")
 _SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
@@ -143,11 +94,7 @@ def take_runs(values: Array, start: Array, num: Array) -> Array:
     """
     out = np.empty(int(num.sum()), dtype=values.dtype)
     for low, high, starts, nums in _blocks(start, num):
-        if is_short(nums):
-            out[low:high] = values[_index(starts, nums)]
-            continue
-        for at, begin, count in _runs(low, starts, nums):
-            out[at : at + count] = values[begin : begin + count]
+        out[low:high] = _selector(starts, nums)(values)
     return out
 
 
@@ -186,31 +133,23 @@ def _diffs(
 ) -> Iterator[tuple[Array, Array]]:
     """Give the diffs of each block of runs, and where in it each run begins."""
     for low, high, starts, nums in _blocks(start, num):
-        values = np.empty(high - low, np.result_type(a, b))
-        if is_short(nums):
-            index = _index(starts, nums)
-            np.subtract(a[index], b[index], out=values)
-        else:
-            for at, begin, count in _runs(0, starts, nums):
-                stop = begin + count
-                np.subtract(a[begin:stop], b[begin:stop], out=values[at : at + count])
+        select = _selector(starts, nums)
+        values = select(a) - select(b)
         if out is not None:
             out[low:high] = values
         yield values, np.cumsum(nums) - nums
 
 
-def _index(start: Array, num: Array) -> Array:
+def _selector(start: Array, num: Array) -> Callable[[Array], Array]:
+    """Return a function that copies these runs of an array, end to end."""
+    if num.sum() >= _LONG * len(num):
+        ends = zip(start.tolist(), (start + num).tolist(), strict=True)
+        slices = [slice(*limits) for limits in ends]
+        return lambda values: np.concatenate([values[part] for part in slices])
     begins = np.cumsum(num) - num
     index: Array = np.repeat(start - begins, num)
     index += np.arange(len(index))
-    return index
-
-
-def _runs(low: int, start: Array, num: Array) -> Iterator[tuple[int, int, int]]:
-    at = low
-    for begin, count in zip(start.tolist(), num.tolist(), strict=True):
-        yield at, begin, count
-        at += count
+    return lambda values: values[index]
 
 
 def _block_totals(values: Array, begins: Array) -> dict[str, Array]:

@@ -1,6 +1,6 @@
 """Per-round totals and packed values with torch alone, for tensors on CUDA.
 
-Runs on any device; on the CPU `on_cpu` is faster.
+Runs on any device; on the CPU `sums_cpu` is faster.
 """
 
 from __future__ import annotations

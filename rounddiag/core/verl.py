@@ -91,7 +91,7 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
     training = -_sample_means(tokens.old, tokens)
     rollout = -_sample_means(tokens.rollout, tokens)
     gap = training - rollout
-    of_sample = added(log_ratio, tokens.sample, tokens.num_samples)
+    of_sample = add_by_group(log_ratio, tokens.sample, tokens.num_samples)
     found = {
         "training_ppl": training.exp().mean(),
         "training_log_ppl": training.mean(),
@@ -112,8 +112,8 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
 
 def _per_round(tokens: Tokens) -> dict[str, float]:
     size = diff(tokens.old, tokens.rollout).abs()
-    count = added(torch.ones_like(size), tokens.round, tokens.num_rounds)
-    means = (added(size, tokens.round, tokens.num_rounds) / count).tolist()
+    count = add_by_group(torch.ones_like(size), tokens.round, tokens.num_rounds)
+    means = (add_by_group(size, tokens.round, tokens.num_rounds) / count).tolist()
     found: dict[str, float] = {"per_round/total_rounds": tokens.num_rounds}
     for index, (mean, num) in enumerate(zip(means, count.tolist(), strict=True)):
         found[f"per_round/round_{index}_abs_diff_mean"] = mean
@@ -123,7 +123,7 @@ def _per_round(tokens: Tokens) -> dict[str, float]:
     return {**found, **({"per_round/max_diff_value": max(known)} if known else {})}
 
 
-def added(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
+def add_by_group(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
     """Add up the values of each group; 0 for a group without any."""
     return values.new_zeros(num_groups).index_add_(0, group, values)
 
@@ -133,8 +133,8 @@ def _mean(values: Tensor) -> Tensor:
 
 
 def _sample_means(values: Tensor, tokens: Tokens) -> Tensor:
-    count = added(torch.ones_like(values), tokens.sample, tokens.num_samples)
-    return added(values, tokens.sample, tokens.num_samples) / (count + _EPSILON)
+    count = add_by_group(torch.ones_like(values), tokens.sample, tokens.num_samples)
+    return add_by_group(values, tokens.sample, tokens.num_samples) / (count + _EPSILON)
 
 
 def _covariance(x: Tensor, y: Tensor) -> Tensor:

@@ -1,4 +1,14 @@
-"""What a round's number is worth: frames to frames, no torch and no pictures."""
+"""Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
+
+- Per round: `summary`, `survivors` (composition), `truncation`, `comparison` (of
+  batches).
+- Per token: `conditional` (on the sampling probability), `positions`, `roles`, `tails`,
+  `agreement` (one engine against the other).
+- Per sample and cell: `perplexity`, `correlations`, `cells`, `heatmap_rows`, `pairing`
+  (of two batches), `worst`.
+- Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
+  and `difference_interval` (clustered bootstrap), `token_places`.
+"""
 
 from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import differences

@@ -1,4 +1,4 @@
-"""Where each token is in a plot of one engine against the other."""
+"""Both engines' values of the same tokens: panels of points, densities, correlation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # Around points, as a share of the distance between the outermost.
-_ROOM_DENSITIES = 0.05
+_MARGIN = 0.05
 # Values beyond the ends by less than this share of a scale are rounding.
 _SLACK = 1e-3
 
@@ -46,7 +46,7 @@ class Bins:
         together = np.concatenate(values)
         known = together[np.isfinite(together)]
         low, high = float(known.min()), float(known.max())
-        room = _ROOM_DENSITIES * (high - low) or _ROOM_DENSITIES
+        room = _MARGIN * (high - low) or _MARGIN
         return cls(low=low - room, high=high + room, num=num)
 
     @property
@@ -158,7 +158,7 @@ _LOWEST = -20.0
 # Half the height of a plot of diffs that are all smaller, in nats.
 _LEAST = 0.1
 # So that the outermost points are not on the edge.
-_ROOM_TOKEN_PAIRS = 1.05
+_PAIR_MARGIN = 1.05
 
 
 def signed_log(values: Array) -> Array:
@@ -229,24 +229,24 @@ def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
         return unit, unit
     if axes == "diff":
         least = float(signed_log(np.array(_LEAST)))
-        reach = _ROOM_TOKEN_PAIRS * max(_largest_token_pairs(pairs["y"].abs()), least)
+        reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), least)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
         return unit, Bins(low=-reach, high=reach, num=num + 1)
     lowest = -max(
-        _largest_token_pairs(-pairs["x"]),
-        _largest_token_pairs(-pairs["y"]),
+        _largest(-pairs["x"]),
+        _largest(-pairs["y"]),
         -np.log(0.5),
     )
     log_prob = Bins(low=max(lowest, _LOWEST), high=0.0, num=num)
     return log_prob, log_prob
 
 
-def _largest_token_pairs(values: pd.Series[float]) -> float:
+def _largest(values: pd.Series[float]) -> float:
     array = values.to_numpy()
     return float(array.max(where=np.isfinite(array), initial=-np.inf))
 
 
-_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pearson")
+_AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pearson")
 
 
 def agreement(
@@ -280,7 +280,7 @@ def agreement(
     """
     parts = [panel == index for index in range(num_panels)]
     rows = [_row(rollout[part], old[part]) for part in parts]
-    return pd.DataFrame(rows, columns=[*_COLUMNS])
+    return pd.DataFrame(rows, columns=[*_AGREEMENT_COLUMNS])
 
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
@@ -309,12 +309,12 @@ def farthest(distance: Array, panel: Array, num: int) -> Array:
     known = np.isfinite(distance) & (distance > 0)
     panels = range(int(panel.max(initial=0)) + 1)
     found = [
-        _largest_agreement(distance, known & (panel == index), num) for index in panels
+        _largest_distances(distance, known & (panel == index), num) for index in panels
     ]
     return np.concatenate(found)
 
 
-def _largest_agreement(distance: Array, where: Array, num: int) -> Array:
+def _largest_distances(distance: Array, where: Array, num: int) -> Array:
     index = np.flatnonzero(where)
     if len(index) > num:
         kept = np.argpartition(distance[index], len(index) - num)[-num:]
@@ -334,7 +334,7 @@ def _row(rollout: Array, old: Array) -> dict[str, float]:
         float(difference.mean()) if len(x) else np.nan,
         _pearson(x, y),
     )
-    return dict(zip(_COLUMNS, found, strict=True))
+    return dict(zip(_AGREEMENT_COLUMNS, found, strict=True))
 
 
 def _pearson(x: Array, y: Array) -> float:

@@ -1,4 +1,4 @@
-"""More of each round of a sample than its frame tells: other means, a quantile."""
+"""Cells (a round of a sample): means, quantiles, and aggregates over rows of cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
-from rounddiag.stats.inputs import measured
+from rounddiag.stats.inputs import token_values
 from rounddiag.stats.intervals import Estimator, Resampling
 from rounddiag.stats.summary import run_sums, runs_of_frame
 
@@ -61,7 +61,7 @@ def cell_frame(
         if name == P95:
             rounds[name] = run_quantiles(tokens["diff"], num, 0.95)
         else:
-            rounds[name] = _means_run_cells(tokens, num, name)
+            rounds[name] = _run_means(tokens, num, name)
     return rounds
 
 
@@ -77,8 +77,8 @@ def _parts(
     return runs.rounds, runs.tokens
 
 
-def _means_run_cells(tokens: dict[str, Array], num: Array, metric: str) -> Array:
-    values = measured(tokens, measure_of(metric))
+def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
+    values = token_values(tokens, measure_of(metric))
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)
@@ -260,7 +260,7 @@ def cell_means(
             "num_samples": np.count_nonzero(num_tokens, axis=0),
             "num_tokens": num_tokens.sum(0).astype(np.int64),
             "num_nonfinite": (num_tokens.sum(0) - num_finite).astype(np.int64),
-            **_means_cells(totals, counts, clusters, measure),
+            **_cell_statistics(totals, counts, clusters, measure),
         }
     )
     return frame[frame["num_tokens"] > 0].reset_index(drop=True)
@@ -272,7 +272,7 @@ def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -
     return flat.astype(np.float64, copy=False).reshape(shape)
 
 
-def _means_cells(
+def _cell_statistics(
     totals: Array, counts: Array, cluster: Array, measure: Measure
 ) -> pd.DataFrame:
     """Return the mean of each cell, the ends of its interval, and if it is of few."""

@@ -1,4 +1,4 @@
-"""Batches beside each other: how much more they differ, round by round."""
+"""Differences between batches, round by round, with intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import difference_interval
-from rounddiag.stats.inputs import clusters_of, fair_part, measured
+from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 from rounddiag.stats.intervals import Resampling, is_few
 from rounddiag.stats.pairing import places_of, shared_ids
 from rounddiag.stats.summary import runs_of_batch, runs_of_frame
@@ -53,7 +53,7 @@ class Side:
         """Take a batch, or a token frame, that can have `sample_id` and `group_id`."""
         if isinstance(data, pd.DataFrame):
             return cls._of_frame(data, measure)
-        data = fair_part(data)
+        data = drop_worst_picks(data)
         return cls(
             rounds=_with_totals(runs_of_batch(data, by=None), measure),
             num_samples=data.num_samples,
@@ -132,7 +132,7 @@ class Match:
         return np.stack([np.bincount(self.cluster, part, num) for part in values])
 
 
-def matched(before: Side, after: Side) -> Match:
+def match_samples(before: Side, after: Side) -> Match:
     """Pair samples by id where half of the smaller batch's are in both."""
     smaller = min(before.num_samples, after.num_samples)
     shared = shared_ids(before.places, after.places, smaller)
@@ -150,7 +150,7 @@ def matched(before: Side, after: Side) -> Match:
 
 def _with_totals(runs: Runs, measure: Measure) -> pd.DataFrame:
     """Return the round frame, with the sum of a metric and what it is divided by."""
-    rounds, values = runs.rounds, measured(runs.tokens, measure)
+    rounds, values = runs.rounds, token_values(runs.tokens, measure)
     num_tokens = rounds["num_tokens"].to_numpy()
     num = num_tokens - rounds["num_nonfinite"].to_numpy()
     total = np.zeros(len(rounds))
@@ -287,7 +287,7 @@ def differences(
 
 def _rows(before: Side, after: Side) -> Iterator[dict[str, Any]]:
     """Give a row for each round that has tokens in either batch."""
-    match = matched(before, after)
+    match = match_samples(before, after)
     totals, counts = match.sums((before, after))
     for index in range(totals.shape[1]):
         used = np.count_nonzero(counts[:, index], axis=1)

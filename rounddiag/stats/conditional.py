@@ -16,7 +16,7 @@ from rounddiag.core import token_frame
 from rounddiag.core.measures import measure_of, prob_diffs_of
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import clusters_of, fair, measured
+from rounddiag.stats.inputs import clusters_of, token_values, without_worst_picks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +90,9 @@ def conditional(
     """
     metric = schema.metric_name(metric)
     measure = measure_of(metric)
-    data = fair(data)
+    data = without_worst_picks(data)
     tokens = known_tokens(data, measure)
-    values = measured(tokens, measure)
+    values = token_values(tokens, measure)
     split = split_rounds(tokens) if by is None else split_by(data, tokens, by)
     prob = np.exp(tokens[_COLUMN].to_numpy(dtype=np.float64))
     num = len(edges)
@@ -199,10 +199,10 @@ def standardised(
     1  0.50         0.500     0.75
     """
     measure = measure_of(metric)
-    data = fair(data)
+    data = without_worst_picks(data)
     tokens = known_tokens(data, measure)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
-    index, values = tokens["round"].to_numpy(), measured(tokens, measure)
+    index, values = tokens["round"].to_numpy(), token_values(tokens, measure)
     sample = tokens["sample"].to_numpy()
     found = cell_means(values, index, sample, clusters_of(data), measure=measure)
     used = np.isfinite(values) & (place < len(edges) - 1)

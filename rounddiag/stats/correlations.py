@@ -1,4 +1,4 @@
-"""What the mismatch of a sample goes with: its reward, its length, its entropy."""
+"""Correlation of a sample's mismatch with its reward, length and entropy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.schema import SAMPLES
 from rounddiag.stats.grouping import each, numbered, parts_of_samples
-from rounddiag.stats.inputs import fair
+from rounddiag.stats.inputs import without_worst_picks
 from rounddiag.stats.intervals import MIN_DRAWN, Resampling
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-_VALUE_CORRELATING = "mean_abs_diff"
+_MISMATCH = "mean_abs_diff"
 # Other forms of the value itself, and numbers that only name a sample.
-_LEFT_OUT = (
+_EXCLUDED = (
     "sample",
     "num_nonfinite",
     "max_abs_diff",
     "mean_diff",
     "k3",
-    _VALUE_CORRELATING,
+    _MISMATCH,
 )
 _KINDS = ("pearson", "spearman")
 _COLUMNS = (
@@ -91,9 +91,9 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     >>> found["column"].tolist()[:3]
     ['reward', 'num_rounds', 'num_tokens']
     """
-    data = fair(data, "sample")
+    data = without_worst_picks(data, "sample")
     samples = data if isinstance(data, pd.DataFrame) else _samples(data)
-    SAMPLES.require(samples.columns, _VALUE_CORRELATING)
+    SAMPLES.require(samples.columns, _MISMATCH)
     return each(samples, parts_of_samples(data, samples, by), _correlations)
 
 
@@ -114,7 +114,7 @@ def _correlations(samples: pd.DataFrame) -> pd.DataFrame:
     names = [
         name
         for name in samples.columns
-        if name not in _LEFT_OUT and samples[name].dtype.kind in "biuf"
+        if name not in _EXCLUDED and samples[name].dtype.kind in "biuf"
     ]
     rows = [row for name in names if (row := _row(samples, name)) is not None]
     types = dict.fromkeys(_COLUMNS[2:], "float64")
@@ -124,7 +124,7 @@ def _correlations(samples: pd.DataFrame) -> pd.DataFrame:
 
 def _row(samples: pd.DataFrame, name: str) -> tuple[object, ...] | None:
     x = samples[name].to_numpy(dtype=np.float64)
-    y = samples[_VALUE_CORRELATING].to_numpy(dtype=np.float64)
+    y = samples[_MISMATCH].to_numpy(dtype=np.float64)
     used = np.isfinite(x) & np.isfinite(y)
     x, y = x[used], y[used]
     if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -212,7 +212,7 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
       group_id  num_samples  mean_abs_diff  highest
     0        a            2            0.2      0.5
     """
-    data = fair(data, "sample")
+    data = without_worst_picks(data, "sample")
     samples = data if isinstance(data, pd.DataFrame) else sample_frame(data)
     needed = ("group_id", "num_tokens", "num_nonfinite", _VALUE_SAMPLES)
     SAMPLES.require(samples.columns, *needed)

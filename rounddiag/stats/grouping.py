@@ -1,4 +1,4 @@
-"""What `by=` divides the rounds of a summary by: one value a round of a sample."""
+"""Grouping of rounds, samples and tokens by a column, or by ranges of rounds."""
 
 from __future__ import annotations
 
@@ -358,6 +358,6 @@ def _one_a_sample(split: Split, sample: Array) -> Array:
             key="by",
             expected="a column that has one value for all rounds of a sample",
             found=f"several values of {split.name!r}",
-            advice="Choose a column of samples: what is divided here are samples.",
+            advice="Use a column with one value per sample.",
         )
     return first

@@ -1,4 +1,4 @@
-"""Samples one under the other; neighbours share a row where there are many."""
+"""Rows of a heatmap: order of samples, and pooling of neighbours if there are many."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def common_order(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.partners import partners
+    >>> from rounddiag.stats.pairing import partners
     >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
     >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
     >>> common_order(before, after, partners(["x", "y"], ["z", "x"]), "sample")

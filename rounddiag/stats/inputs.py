@@ -1,4 +1,4 @@
-"""What a statistic is given: a batch, of which a fair part counts, or a frame."""
+"""Inputs of statistics: batches, partially captured batches, and token frames."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 _BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-# What the first files with `max_samples` do not have, and what the others tell.
+# Columns that the first files with `max_samples` lack, and that others determine.
 _LATER, _DERIVED = ("share_zero", "p90"), ("share_nonfinite",)
 
 
-def rows_of_all(
+def stored_summary_rows(
     batch: Batch, *, cluster: str | None = None, ci: float = 0.95
 ) -> list[dict[str, Any]] | None:
-    """Return the summary's rows over all samples that the trainer had.
+    """Return the summary over all samples of the step, as a partial capture stores it.
 
-    A file of a Recorder with `max_samples` has them in its metadata.
+    A Recorder with `max_samples` writes it into the metadata of its file.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def rows_of_all(
     Returns
     -------
     list of dict, or None
-        None where every sample is there, for some of the file's samples only, and for
-        samples as clusters where there are groups, and for another pair of scores.
+        None for a complete capture, for a selection of its samples, for another pair of
+        scores, and for samples as clusters where there are groups.
     """
     facts = _facts(batch)
     known = "sample" if batch.group_ids is None else "group"
@@ -57,10 +57,10 @@ def rows_of_all(
         return None
 
 
-def fair_part(batch: Batch) -> Batch:
-    """Leave out the samples that a file holds because they were the worst of theirs.
+def drop_worst_picks(batch: Batch) -> Batch:
+    """Drop the samples that a partial capture kept because they were its worst.
 
-    Of these alone nothing is left out.
+    A batch of such samples only is returned as it is.
     """
     picked = batch.sample_columns.get("picked")
     if "rounds" not in _facts(batch) or picked is None:
@@ -70,8 +70,8 @@ def fair_part(batch: Batch) -> Batch:
 
 
 def num_picked(batch: Batch) -> int:
-    """Count the samples that `fair_part` leaves out."""
-    return batch.num_samples - fair_part(batch).num_samples
+    """Count the samples that `drop_worst_picks` drops."""
+    return batch.num_samples - drop_worst_picks(batch).num_samples
 
 
 def _facts(batch: Batch) -> dict[str, Any]:
@@ -109,8 +109,10 @@ def _row(entry: dict[str, Any], interval: tuple[float, float]) -> dict[str, Any]
     }
 
 
-def fair(data: Batch | pd.DataFrame, kind: str = "token") -> Batch | pd.DataFrame:
-    """Return the fair part of a batch, and a frame as it is.
+def without_worst_picks(
+    data: Batch | pd.DataFrame, kind: str = "token"
+) -> Batch | pd.DataFrame:
+    """Return a batch without its worst picks (`drop_worst_picks`), or a frame as it is.
 
     Raises
     ------
@@ -119,18 +121,18 @@ def fair(data: Batch | pd.DataFrame, kind: str = "token") -> Batch | pd.DataFram
 
     Examples
     --------
-    >>> fair(pd.DataFrame({"diff": [0.5]}))
+    >>> without_worst_picks(pd.DataFrame({"diff": [0.5]}))
        diff
     0   0.5
     """
     if isinstance(data, Batch):
-        return fair_part(data)
-    need_frame(data, kind)
+        return drop_worst_picks(data)
+    require_frame(data, kind)
     return data
 
 
-def need_frame(data: object, kind: str = "token") -> None:
-    """Raise a FrameError for what is no frame, where it is no batch either."""
+def require_frame(data: object, kind: str = "token") -> None:
+    """Raise a FrameError unless the data is a DataFrame."""
     if not isinstance(data, pd.DataFrame):
         raise FrameError.build(
             expected=f"a Batch or a {kind} frame",
@@ -139,8 +141,8 @@ def need_frame(data: object, kind: str = "token") -> None:
         )
 
 
-def measured(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Array:
-    """Return what a metric is of every token; NaN where its diff is not finite.
+def token_values(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Array:
+    """Return the metric of every token; NaN where its diff is not finite.
 
     Parameters
     ----------
@@ -151,15 +153,15 @@ def measured(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Ar
     Raises
     ------
     FrameError
-        If the column that the metric takes is not there.
+        If the tokens lack the column that the metric is computed from.
 
     Examples
     --------
     >>> from rounddiag.core.measures import measure_of
-    >>> measured({"diff": np.array([-1.0, np.inf])}, measure_of("k2"))
+    >>> token_values({"diff": np.array([-1.0, np.inf])}, measure_of("k2"))
     array([0.5, nan])
     """
-    need_column(tokens, measure.source_column)
+    require_column(tokens, measure.source_column)
     diff, column = (
         np.asarray(tokens[name]) for name in ("diff", measure.source_column)
     )
@@ -171,8 +173,8 @@ def measured(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Ar
     return values
 
 
-def need_column(tokens: Mapping[str, Array] | pd.DataFrame, column: str) -> None:
-    """Raise a FrameError unless the tokens have this column, which a metric takes."""
+def require_column(tokens: Mapping[str, Array] | pd.DataFrame, column: str) -> None:
+    """Raise a FrameError unless the tokens have the column of a metric."""
     if column not in tokens:
         raise FrameError.build(
             expected=f"a token frame with `{column}`",

@@ -1,4 +1,4 @@
-"""Intervals by drawing whole clusters again: samples, or groups of samples."""
+"""Confidence intervals by a bootstrap of whole clusters: samples, or groups."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Resampling:
 
     One draw gives every round, so rounds can be compared within a draw. The interval is
     the symmetric studentised bootstrap on a scale where heavy tails are nearer to
-    symmetric (`clustered.Scale`; the logarithm where values cannot be negative): how
+    symmetric (`Scale`; the logarithm where values cannot be negative): how
     far a draw's mean is from the mean, in units of the draw's own standard error, tells
     how many standard errors the interval must reach. As draws have no tails that no
     cluster shows, it reaches further by the ratio of the t quantile, of one degree of
@@ -247,7 +247,7 @@ class Resampling:
         Returns
         -------
         list of (low, high)
-            `clustered.ratio_interval` where fewer than 10 clusters have tokens.
+            `ratio_interval` where fewer than 10 clusters have tokens.
         """
         found = []
         for start in range(0, len(totals), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""Which samples of two batches are the same ones: those of the same id."""
+"""Pairs of samples with the same id in two batches, and how their cells differ."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def paired_cells(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.partners import partners
+    >>> from rounddiag.stats.pairing import partners
     >>> before = pd.DataFrame(
     ...     {"sample": [0], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.25]}
     ... )
@@ -184,7 +184,7 @@ def worst_differences(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> from rounddiag.stats.partners import partners
+    >>> from rounddiag.stats.pairing import partners
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]

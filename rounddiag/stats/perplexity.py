@@ -1,4 +1,4 @@
-"""How surprising each sample is to both engines: log-perplexities, and their gap."""
+"""Log-perplexity of each sample under both engines, and the overall mismatch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.stats.grouping import split_by, split_first
-from rounddiag.stats.inputs import need_frame
+from rounddiag.stats.inputs import require_frame
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -74,7 +74,7 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     if isinstance(data, Batch):
         tokens = token_frame(data, _COLUMNS)
     else:
-        need_frame(data)
+        require_frame(data)
         tokens = data
     schema.TOKENS.require(tokens.columns, "sample", "round", *_COLUMNS)
     split = split_first(tokens) if by is None else split_by(data, tokens, by)

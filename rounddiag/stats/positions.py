@@ -1,4 +1,4 @@
-"""The mismatch by where tokens stand: in the round, in the response, in the context."""
+"""Mismatch by token position: in the round, in the response, in the context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rounddiag.core.measures import measure_of
 from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import group_ends, round_group
-from rounddiag.stats.inputs import clusters_of, fair_part, measured
+from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 from rounddiag.stats.token_places import NOWHERE, first_places
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def positions(
     2  2.0   3.0         528
     """
     require_batch(batch)
-    batch, measure = fair_part(batch), measure_of(metric)
+    batch, measure = drop_worst_picks(batch), measure_of(metric)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
     first = first_places(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
@@ -81,7 +81,7 @@ def positions(
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
     found = cell_means(
-        measured(tokens, measure),
+        token_values(tokens, measure),
         cell,
         tokens["sample"].to_numpy(),
         clusters_of(batch),

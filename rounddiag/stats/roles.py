@@ -1,4 +1,4 @@
-"""The mismatch by what tokens are for: thought, action, coordinates, syntax."""
+"""Mismatch by token role: thought, action, coordinates, syntax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rounddiag.core.measures import measure_of
 from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import clusters_of, fair_part, measured
+from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -72,10 +72,10 @@ def role_means(
     8  last of a round         264
     """
     require_batch(batch)
-    batch, measure = fair_part(batch), measure_of(metric)
+    batch, measure = drop_worst_picks(batch), measure_of(metric)
     roles = token_roles(batch, tagger)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
-    values, sample = measured(tokens, measure), tokens["sample"].to_numpy()
+    values, sample = token_values(tokens, measure), tokens["sample"].to_numpy()
     split = None if by is None else split_by(batch, tokens, by)
     cluster = clusters_of(batch)
 

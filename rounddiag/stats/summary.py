@@ -18,11 +18,11 @@ from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import numbered, parts_of_rounds
 from rounddiag.stats.inputs import (
-    fair_part,
-    need_column,
-    need_frame,
+    drop_worst_picks,
     quantiles,
-    rows_of_all,
+    require_column,
+    require_frame,
+    stored_summary_rows,
 )
 from rounddiag.stats.intervals import Estimator, Resampling
 
@@ -226,7 +226,7 @@ def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
 
 def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
     """Take the rounds of a token frame, which has one pair of scores."""
-    need_frame(tokens)
+    require_frame(tokens)
     check_pair(tokens, a, b)
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()
@@ -316,7 +316,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    The interval is of draws of whole clusters (`stats.resampling.Resampling`); with
+    The interval is of draws of whole clusters (`stats.intervals.Resampling`); with
     fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
@@ -350,10 +350,10 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     if isinstance(batch, Batch):
         batch = select_scores(batch, a, b)
         is_usual = (metric, weight, last_aligned, by) == usual
-        rows = rows_of_all(batch, cluster=cluster, ci=ci) if is_usual else None
+        rows = stored_summary_rows(batch, cluster=cluster, ci=ci) if is_usual else None
         if rows is not None:
             return _frame(rows, [], tokens=("diff", "prob_diff"))
-        runs = runs_of_batch(fair_part(batch), by=by)
+        runs = runs_of_batch(drop_worst_picks(batch), by=by)
     else:
         runs = runs_of_frame(batch, a=a, b=b, by=by)
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
@@ -365,7 +365,7 @@ def _rows(
     runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
 ) -> list[dict[str, Any]]:
     """Make a row for each value and round."""
-    need_column(runs.tokens, how.measure.source_column)
+    require_column(runs.tokens, how.measure.source_column)
     clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
     draws = Resampling(int(clusters.max(initial=-1)) + 1)
     first = int(index.min(initial=0))

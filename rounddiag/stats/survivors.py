@@ -1,4 +1,4 @@
-"""Who is still there: the samples that reach a round, measured at earlier rounds."""
+"""Survivorship: the samples that reach a round, measured at earlier rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
 from rounddiag.stats.grouping import each, parts_of_cohorts
-from rounddiag.stats.inputs import fair
+from rounddiag.stats.inputs import without_worst_picks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +135,7 @@ def _of_parts(
     statistic: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> pd.DataFrame:
     """Return the statistic of each part that `by` divides the samples into."""
-    data = fair(data)
+    data = without_worst_picks(data)
     rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
     return each(rounds, parts_of_cohorts(data, rounds, by), statistic)
 

@@ -1,4 +1,4 @@
-"""How large the large diffs are: the share of tokens at or beyond each size."""
+"""Tail of the distribution: the share of tokens at or beyond each |diff|."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import fair
+from rounddiag.stats.inputs import without_worst_picks
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -60,7 +60,7 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     >>> float(found.loc[found["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
-    data = fair(data)
+    data = without_worst_picks(data)
     tokens = token_frame(data) if isinstance(data, Batch) else data
     schema.TOKENS.require(tokens.columns, "round", "diff")
     split = split_rounds(tokens) if by is None else split_by(data, tokens, by)

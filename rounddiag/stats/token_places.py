@@ -1,4 +1,4 @@
-"""Where the first token of each round stands, counted in many ways."""
+"""Position of the first token of each round, by each axis of `stats.positions`."""
 
 from __future__ import annotations
 

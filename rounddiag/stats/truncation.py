@@ -11,7 +11,7 @@ from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import each, parts_of_rounds
-from rounddiag.stats.inputs import fair
+from rounddiag.stats.inputs import without_worst_picks
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -88,7 +88,7 @@ def truncation(
     0          0.33              1.0                   0.5
     """
     limits = _limits(threshold, floor)
-    data = fair(data)
+    data = without_worst_picks(data)
     if isinstance(data, Batch):
         rounds, tokens = round_and_token_frames(data)
     else:

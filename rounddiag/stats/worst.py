@@ -1,4 +1,4 @@
-"""What is worst: cells (a round of a sample), tokens, samples."""
+"""Ranking of the worst cells, tokens, samples and rounds."""
 
 from __future__ import annotations
 

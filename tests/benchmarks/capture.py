@@ -31,7 +31,7 @@ SCREENS, GRID = 4, (1, 52, 92)  # of 1288 x 728 pixels a sample
 
 def step_of(num_samples: int, width: int, device: str) -> dict[str, Any]:
     """What verl's older trainer holds: padded, integers of 64 bits, real token ids."""
-    inputs = make(num_samples, width, alternating=False, device=device)
+    inputs = make(num_samples, width, device=device)
     generator = torch.Generator().manual_seed(0)
     whole = (num_samples, PROMPT + width)
     ids = torch.randint(0, 151_936, whole, generator=generator).to(device)

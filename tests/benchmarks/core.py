@@ -50,16 +50,28 @@ class Inputs:
         )
 
 
-def make(num_samples: int, width: int, *, alternating: bool, device: str) -> Inputs:
-    """40 % generated in 8 rounds, or every second position; heavy-tailed diffs."""
+def make(
+    num_samples: int, width: int, *, length: int | None = None, device: str = "cpu"
+) -> Inputs:
+    """40 % generated, in 8 rounds or in rounds of this mean length; heavy-tailed diffs.
+
+    Rounds of length 1 are every second position: the worst case.
+    """
+    generator = np.random.default_rng(0)
     mask = torch.zeros(num_samples, width, dtype=torch.int64)
-    if alternating:
+    if length == 1:
         mask[:, ::2] = 1
-    else:
+    elif length is None:
         length = int(0.4 * width / NUM_ROUNDS)
         for begin in range(width // 64, width, width // NUM_ROUNDS):
             mask[:, begin : begin + length] = 1
-    generator = np.random.default_rng(0)
+    else:
+        for row in mask:
+            begin = 0
+            while begin < width:
+                num = int(generator.integers(length // 2, 3 * length // 2 + 1))
+                row[begin : begin + num] = 1
+                begin += int(num / 0.4)
     old = -generator.exponential(1.0, mask.shape).astype(np.float32)
     noise = 0.004 * generator.standard_t(3, mask.shape).astype(np.float32)
     tensors = mask, torch.from_numpy(old), torch.from_numpy(old - noise)
@@ -213,14 +225,12 @@ def main() -> None:
     device = parser.parse_args().device
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, numpy {np.__version__}, {device}, 1 thread")
-    for num_samples, width, alternating in (
-        (512, 32768, False),
-        (128, 16384, False),
-        (512, 32768, True),
-    ):
-        kind = "alternating mask" if alternating else "8 rounds, 40 % generated"
-        inputs = make(num_samples, width, alternating=alternating, device=device)
-        report(f"{num_samples} x {width}, {kind}", inputs, device)
+    for num_samples, width in ((512, 32768), (128, 16384)):
+        inputs = make(num_samples, width, device=device)
+        report(f"{num_samples} x {width}, 8 rounds, 40 % generated", inputs, device)
+    for length in (1, 30, 100, 400, 4000):
+        inputs = make(256, 32768, length=length, device=device)
+        report(f"256 x 32768, mean round length {length}", inputs, device)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def seconds_of(
 
 def main() -> None:
     """Print a line for each metric and option, and for other statistics."""
-    inputs = make(1024, 40_000, alternating=False, device="cpu")
+    inputs = make(1024, 40_000)
     num_tokens = int(inputs.mask.sum())
     print(f"{num_tokens:,} tokens, {torch.get_num_threads()} threads")
     print(f"{'':42} {'s':>6} {'mc':>6} {'MB':>6}")

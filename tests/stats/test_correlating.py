@@ -217,8 +217,8 @@ def test_a_column_of_rounds_that_divides_no_samples_is_refused() -> None:
     assert set(found["replica"]) == {4}
     message = (
         "`by`: expected a column that has one value for all rounds of a sample; found"
-        " several values of 'version'. Choose a column of samples: what is divided here"
-        " are samples."
+        " several values of 'version'. Use a column with one"
+        " value per sample."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         correlations(batch, by="version")
