@@ -16,6 +16,7 @@ later ones:
 `wording`         counts and names in messages
 `schema`          columns, tables and metrics: labels, units, meaning
 `segmentation`    the rounds of a mask
+`action_grammar`  calls in a model's text, for `text` and `vision`
 `text`            token ids -> text; roles of tokens
 `vision`          screenshots, image tokens, actions
 `batch`           `Batch`: what one training step saved

@@ -8,6 +8,7 @@
 `column_mapping`   columns under the user's own names
 `registry`         all formats, and which one a file has
 `unsupported`      files that are refused, and what to do about it
+`format`           what a format is
 `source`           a file that a batch still reads from
 `fields`           fields under verl's names, as a Batch: where all formats meet
 `frameworks`       the files of each framework; each module ends in its `Format`
@@ -16,6 +17,8 @@
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
 `assembly`         files, rows and rounds put together; screenshots given a place
 `parquet`          rounddiag's own file
+`messages`         names and kinds of values in messages
+`natural_order`    9 before 10, also in names
 `rescoring`        scores made elsewhere: `export_rescore`, `attach`
 =================  ==================================================================
 """

@@ -72,7 +72,7 @@ def tokens_that_fit(ids: Array, sizes: Sequence[int]) -> list[int]:
 
     Examples
     --------
-    >>> tokens_that_fit(np.array([1, 9, 9, 2, 9, 3, 3, 4, 4]), [2, 1])
+    >>> tokens_that_fit(np.array([1, 9, 9, 2, 9, 3]), [2, 1])
     [9]
     """
     if not sizes:

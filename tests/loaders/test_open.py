@@ -117,7 +117,7 @@ def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
     [
         (b"", "an empty file"),
         (b"<html>", "HTML or XML text"),
-        (gzip.compress(b"a"), "a gzip file. Unpack it first"),
+        (gzip.compress(b"a", mtime=0), "a gzip file. Unpack it first"),
         (b"ids,mask\n1,2\n", f"text with commas, as of a CSV file.{TABLES[:-1]}"),
         (b'[{"a": 1}]', f"one JSON list.{LINES[:-1]}"),
         (

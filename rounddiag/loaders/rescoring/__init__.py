@@ -1,4 +1,11 @@
-"""Scores made elsewhere: tokens out to another engine, its log-probs back in."""
+"""Scores made elsewhere: tokens out to another engine, its log-probs back in.
+
+=================  ================================================================
+`rescore_request`  `export_rescore`: exact token ids and screenshots
+`attach_scores`    `attach`: adds the scores, after checking every token id
+`score_files`      the scores of a file or table, one entry a token
+=================  ================================================================
+"""
 
 from rounddiag.loaders.rescoring.attach_scores import attach
 from rounddiag.loaders.rescoring.rescore_request import export_rescore

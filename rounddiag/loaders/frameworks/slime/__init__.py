@@ -3,6 +3,12 @@
 `train_data/{rollout_id}.pt` has the tokens, the mask and both engines'
 log-probabilities; `rollout_data/{rollout_id}.pt`, where it lies beside, adds text,
 status, weight versions and screenshots.
+
+===============  ==================================================================
+`train_files`    the train file as a batch; the formats
+`samples`        the samples of a train file, of either layout
+`rollout_files`  what the rollout file adds
+===============  ==================================================================
 """
 
 from rounddiag.loaders.frameworks.slime.train_files import (
