@@ -1,4 +1,18 @@
-"""The core: batches to tidy frames and scalars. torch in, pandas out, no files."""
+"""Batches to tidy frames and scalars: torch in, pandas out, no files.
+
+================  ==================================================================
+`frames`          `token_frame`, `round_frame`, `sample_frame`
+`columns`         the columns of these frames, as arrays
+`sums`            sums and maxima per round, in one pass over the batch
+`sums_cpu`        the same on the CPU, with numpy views of the tensors
+`sums_cuda`       the same on CUDA, with torch operations
+`divergence`      diff, k1, k2, k3, chi2 of one token: one definition each
+`measures`        the metrics of `schema.METRICS` as functions of a token frame
+`scores`          the pair of scores that a batch or frame compares
+`verl`            `metrics`: verl's formulas in float64
+`reconciliation`  `reconcile`: logged numbers against those of the saved batch
+================  ==================================================================
+"""
 
 from rounddiag.core.columns import token_roles
 from rounddiag.core.frames import (

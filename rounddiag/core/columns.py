@@ -12,7 +12,7 @@ from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
 from rounddiag.text import pieces, special_tokens
-from rounddiag.text.roles import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, roles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.core.sums import Totals
-    from rounddiag.text.roles import Tagger
+    from rounddiag.text.role_tagging import Tagger
 
 
 _EXACT = 1 << 53  # up to here every integer is a float64

@@ -23,7 +23,7 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import METRICS, NUM_TOKENS, ROLLOUT_PROB, ROUND, metric_name
 from rounddiag.stats import conditional, few_rows, standardised
-from rounddiag.stats.conditional import ENVELOPED, PROB_EDGES
+from rounddiag.stats.standardisation import ENVELOPED, PROB_EDGES
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

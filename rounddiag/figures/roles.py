@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
-    from rounddiag.text.roles import Tagger
+    from rounddiag.text.role_tagging import Tagger
 
 
 _LAYERS = ("ci", "counts")

@@ -26,7 +26,7 @@ from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import ABS_DIFF, SHARE
 from rounddiag.stats import tails
-from rounddiag.stats.tails import RATIOS
+from rounddiag.stats.tail import RATIOS
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:

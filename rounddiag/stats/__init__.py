@@ -1,10 +1,10 @@
 """Per-round statistics with uncertainty: DataFrame in, DataFrame out; no plotting.
 
-- Per round: `summary`, `survivors` (composition), `truncation`, `comparison` (of
-  batches).
-- Per token: `conditional` (on the sampling probability), `positions`, `roles`, `tails`,
-  `agreement` (one engine against the other).
-- Per sample and cell: `perplexity`, `correlations`, `cells`, `heatmap_rows`, `pairing`
+- Per round: `summary`, `composition` (survivors, cohorts), `weight_truncation`,
+  `comparison` (of batches).
+- Per token: `standardisation` (by sampling probability), `position_means`, `roles`,
+  `tail`, `agreement` (one engine against the other).
+- Per sample and cell: `perplexity`, `correlation`, `cells`, `heatmap_rows`, `pairing`
   (of two batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
   and `difference_interval` (clustered bootstrap), `token_places`.
@@ -12,17 +12,17 @@
 
 from rounddiag.stats.cells import cell_frame
 from rounddiag.stats.comparison import differences
-from rounddiag.stats.conditional import conditional, standardised
-from rounddiag.stats.correlations import correlations, groups
+from rounddiag.stats.composition import cohorts, survivors
+from rounddiag.stats.correlation import correlations, groups
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.pairing import paired_cells, partners, worst_differences
 from rounddiag.stats.perplexity import perplexities
-from rounddiag.stats.positions import positions
+from rounddiag.stats.position_means import positions
 from rounddiag.stats.roles import role_means
+from rounddiag.stats.standardisation import conditional, standardised
 from rounddiag.stats.summary import round_summary
-from rounddiag.stats.survivors import cohorts, survivors
-from rounddiag.stats.tails import tails
-from rounddiag.stats.truncation import truncation
+from rounddiag.stats.tail import tails
+from rounddiag.stats.weight_truncation import truncation
 from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst_tokens
 
 __all__ = [

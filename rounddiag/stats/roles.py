@@ -18,7 +18,7 @@ from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.text.roles import Tagger
+    from rounddiag.text.role_tagging import Tagger
 
 
 FIRST, LAST = "first of a round", "last of a round"

@@ -20,7 +20,7 @@ from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
 from rounddiag.schema import MEAN_COLUMNS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
-from rounddiag.text.roles import ROLES
+from rounddiag.text.role_tagging import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

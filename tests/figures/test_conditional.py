@@ -14,7 +14,7 @@ import pytest
 from rounddiag import plot_conditional
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
-from rounddiag.stats.conditional import PROB_EDGES
+from rounddiag.stats.standardisation import PROB_EDGES
 from tests.batches import padded
 
 if TYPE_CHECKING:

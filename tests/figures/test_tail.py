@@ -15,7 +15,7 @@ import torch
 from rounddiag import plot_tail, token_frame
 from rounddiag.figures._parts.labels import CROSS
 from rounddiag.figures.tail import spread_apart
-from rounddiag.stats.tails import tails
+from rounddiag.stats.tail import tails
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:

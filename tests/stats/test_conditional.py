@@ -12,8 +12,8 @@ import torch
 import rounddiag as rd
 from rounddiag.errors import FrameError
 from rounddiag.stats import conditional, standardised
-from rounddiag.stats.conditional import PROB_EDGES, prob_bin
 from rounddiag.stats.intervals import Resampling
+from rounddiag.stats.standardisation import PROB_EDGES, prob_bin
 from rounddiag.vision import EncodedScreenshot
 from tests.batches import hand_batch, padded
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import token_frame
-from rounddiag.stats.tails import tails
+from rounddiag.stats.tail import tails
 from tests.batches import hand_batch, padded
 
 LN2, LN5 = float(np.log(2)), float(np.log(5))

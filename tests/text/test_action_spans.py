@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.text.action_spans import tag_actions
-from rounddiag.text.roles import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, roles
 
 
 def told(text: str) -> list[tuple[str, str]]:
