@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.trainer_batch import TrainerBatch
-    from rounddiag.loaders.assembly.images import Place
+    from rounddiag.loaders.assembly.images import ImagePlace
     from rounddiag.vision import PatchScreenshot
 
     Screenshots = tuple[PatchScreenshot, ...]
@@ -209,7 +209,7 @@ def _encode_sample(
     return tuple(map(_encode, screenshots, image_places(batch, sample, sizes)))
 
 
-def _encode(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
+def _encode(screenshot: PatchScreenshot, place: ImagePlace) -> EncodedScreenshot:
     return EncodedScreenshot(
         data=screenshot.small_jpeg(), seen_size=screenshot.size, **place._asdict()
     )

@@ -204,7 +204,7 @@ class Contract:
         return Check(name=self.name, status="not testable", detail=detail, field=field)
 
 
-def joined(faults: Iterable[Fault | None]) -> Fault | None:
+def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
     """Merge faults into one; None if there are none."""
     found = [fault for fault in faults if fault is not None]
     if not found:
@@ -219,7 +219,7 @@ _MAX_NAMED = 3  # places and samples in a sentence
 _BLOCK = 1 << 15
 
 
-class Place(NamedTuple):
+class TokenPlace(NamedTuple):
     """One token; its round is the one it is in, or the last one before it."""
 
     sample: int
@@ -230,15 +230,15 @@ class Place(NamedTuple):
         return f"sample {self.sample} round {self.round} position {self.position}"
 
 
-def place_of(batch: Batch, index: int) -> Place:
+def place_of(batch: Batch, index: int) -> TokenPlace:
     """Return the place of the token with this index in the flat tensors."""
     sample = int(torch.searchsorted(batch.offsets, index, right=True)) - 1
     mine = batch.rounds.start[batch.rounds.sample == sample]
     number = max(int((mine <= index).sum()) - 1, 0)
-    return Place(sample, number, index - int(batch.offsets[sample]))
+    return TokenPlace(sample, number, index - int(batch.offsets[sample]))
 
 
-def samples_of(batch: Batch, indices: Tensor) -> Tensor:
+def find_samples(batch: Batch, indices: Tensor) -> Tensor:
     """Return the sample of each index in the flat tensors."""
     return torch.searchsorted(batch.offsets, indices, right=True) - 1
 
@@ -247,7 +247,7 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     """Return the fault of the tokens that break a contract; None if there are none."""
     if len(indices) == 0:
         return None
-    samples = samples_of(batch, indices).unique().tolist()
+    samples = find_samples(batch, indices).unique().tolist()
     first = [str(place_of(batch, index)) for index in indices[:_MAX_NAMED].tolist()]
     places = join_names(first, len(indices), most=_MAX_NAMED)
     detail = (
@@ -268,14 +268,14 @@ def fault_in(samples: Sequence[int], what: str) -> Fault | None:
     )
 
 
-def need_tokens(batch: Batch) -> None:
+def require_tokens(batch: Batch) -> None:
     """Raise UntestableError if the model wrote nothing."""
     if len(batch.rounds) == 0:
         why = "the batch has no generated token"
         raise UntestableError(field="response_mask", why=why)
 
 
-def need_ids(batch: Batch) -> None:
+def require_ids(batch: Batch) -> None:
     """Raise UntestableError if the file was saved without token ids."""
     if batch.is_redacted:
         why = "the token ids were left out of the file (redacted)"
@@ -300,7 +300,7 @@ def generated_where(
     UntestableError
         If the model wrote nothing.
     """
-    need_tokens(batch)
+    require_tokens(batch)
     found = list(blocks_where(batch.response_mask, condition, *fields))
     return torch.cat(found) if found else batch.offsets.new_empty(0)
 

@@ -13,7 +13,7 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_at,
     generated_where,
-    need_ids,
+    require_ids,
 )
 from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.vision import PatchScreenshot
@@ -142,7 +142,7 @@ def _other_numbers(batch: Batch) -> Fault | None:
 
 
 def _written(batch: Batch) -> Fault | None:
-    need_ids(batch)
+    require_ids(batch)
     try:
         ids = list(special_ids(batch.tokenizer, VISION_TOKENS).values())
     except UntestableError:

@@ -13,10 +13,10 @@ from rounddiag.checks.contracts import (
     Fault,
     blocks_where,
     fault_at,
+    find_samples,
     generated_where,
-    joined,
-    need_tokens,
-    samples_of,
+    merge_faults,
+    require_tokens,
 )
 from rounddiag.wording import pluralize
 
@@ -85,7 +85,7 @@ def _is_not_zero(values: Tensor) -> Tensor:
 
 
 def _not_measurable(batch: Batch) -> Fault | None:
-    need_tokens(batch)
+    require_tokens(batch)
     scores = (batch.rollout_log_probs, batch.old_log_probs)
     reason = batch.meta.get("not_measurable") or why_not_measurable(
         batch.response_mask, *scores
@@ -101,7 +101,7 @@ def _log_probs(batch: Batch) -> dict[str, Tensor]:
 
 
 def _above_zero(batch: Batch) -> Fault | None:
-    return joined(_above(batch, *known) for known in _log_probs(batch).items())
+    return merge_faults(_above(batch, *known) for known in _log_probs(batch).items())
 
 
 def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
@@ -125,7 +125,7 @@ def _instead(batch: Batch, values: Tensor) -> str:
 def _zero_alone(batch: Batch) -> Fault | None:
     what = f"log-prob is exactly 0, the other engine's under {_FAR:g}"
     rollout, old = batch.rollout_log_probs, batch.old_log_probs
-    return joined(
+    return merge_faults(
         fault_at(batch, generated_where(batch, _is_zero_alone, *pair), f"{name} {what}")
         for name, *pair in (
             ("whose rollout", rollout, old),
@@ -139,7 +139,7 @@ def _is_zero_alone(own: Tensor, other: Tensor) -> Tensor:
 
 
 def _not_finite(batch: Batch) -> Fault | None:
-    return joined(
+    return merge_faults(
         fault_at(batch, indices[test(values[indices])], f"whose {name} log-prob {what}")
         for name, values in _log_probs(batch).items()
         for indices in (_nonfinite(batch, name, values),)
@@ -153,8 +153,8 @@ def _nonfinite(batch: Batch, name: str, values: Tensor) -> Tensor:
     if name not in batch.scores or len(indices) == 0:
         return indices
     # A score may be of some samples only.
-    known = samples_of(batch, generated_where(batch, torch.isfinite, values))
-    return indices[torch.isin(samples_of(batch, indices), known)]
+    known = find_samples(batch, generated_where(batch, torch.isfinite, values))
+    return indices[torch.isin(find_samples(batch, indices), known)]
 
 
 MEASURABLE = Contract("the mismatch can be measured", _FIELDS, _not_measurable)
@@ -173,9 +173,9 @@ _SURE = 1e-3
 
 
 def _find(batch: Batch) -> Fault | None:
-    need_tokens(batch)
+    require_tokens(batch)
     scores = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
-    return joined(
+    return merge_faults(
         fault for name, score in scores.items() for fault in _fills(batch, name, score)
     )
 
@@ -200,7 +200,7 @@ def _suspects(batch: Batch, log_probs: Tensor) -> list[int]:
     rounds = batch.rounds
     num_tokens = rounds.sample.new_zeros(batch.num_samples)
     num_tokens.index_add_(0, rounds.sample, rounds.num_tokens)
-    repeats = samples_of(batch, _repeats(batch, log_probs))
+    repeats = find_samples(batch, _repeats(batch, log_probs))
     num_repeats = repeats.bincount(minlength=batch.num_samples)
     # By chance, a fill with share p is next to itself with share p squared.
     repeated = (num_repeats > 0) & (num_repeats >= _SHARE**2 * num_tokens)

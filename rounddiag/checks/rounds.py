@@ -15,11 +15,11 @@ from rounddiag.checks.contracts import (
     UntestableError,
     fault_at,
     fault_in,
-    need_ids,
-    need_tokens,
-    samples_of,
+    find_samples,
+    require_ids,
+    require_tokens,
 )
-from rounddiag.checks.tokens import decoded, mask_runs, special_ids
+from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,8 +91,8 @@ _INSIDE = 8  # tokens of a run that are searched for a header
 
 
 def _wrong_starts(batch: Batch) -> Fault | None:
-    need_ids(batch)
-    need_tokens(batch)
+    require_ids(batch)
+    require_tokens(batch)
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
     runs = mask_runs(batch)
@@ -148,7 +148,7 @@ def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
 def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
     """Decode many short texts at once."""
     limits = np.cumsum([0, *map(len, rows)]).tolist()
-    found = decoded(np.concatenate(rows).tolist(), tokenizer, starts=limits)
+    found = decode_ids(np.concatenate(rows).tolist(), tokenizer, starts=limits)
     return ["".join(found[begin:stop]) for begin, stop in pairwise(limits)]
 
 
@@ -171,14 +171,14 @@ def _wrong_ends(batch: Batch) -> Fault | None:
 
 def _cut(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
-    cut = samples_of(batch, last[~ends_turn & ends_response]).tolist()
+    cut = find_samples(batch, last[~ends_turn & ends_response]).tolist()
     return fault_in(cut, "whose last round has no end of turn")
 
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, whether they end a turn, and a response."""
-    need_ids(batch)
-    need_tokens(batch)
+    require_ids(batch)
+    require_tokens(batch)
     ids = list(special_ids(batch.tokenizer, _ENDS).values())
     wanted = torch.tensor(ids, device=batch.response_ids.device)
     if not torch.isin(batch.response_ids, wanted).any():

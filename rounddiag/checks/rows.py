@@ -12,9 +12,9 @@ from rounddiag.checks.contracts import (
     Fault,
     UntestableError,
     fault_in,
-    joined,
-    need_ids,
-    need_tokens,
+    merge_faults,
+    require_ids,
+    require_tokens,
 )
 from rounddiag.wording import pluralize
 
@@ -32,8 +32,8 @@ _LIKELY = -20.0
 
 
 def _copies(batch: Batch) -> Fault | None:
-    need_ids(batch)
-    need_tokens(batch)
+    require_ids(batch)
+    require_tokens(batch)
     written = batch.rounds.sample.unique_consecutive().tolist()
     likely = _alike(written, _probes(batch).__getitem__)
     found = [
@@ -123,7 +123,7 @@ def _mixed(batch: Batch) -> Fault | None:
             why="needs `weight_version` in `round_columns`, or `min_global_steps` and"
             " `max_global_steps` in `sample_columns`",
         )
-    return joined(_fault(name, values) for name, values in found)
+    return merge_faults(_fault(name, values) for name, values in found)
 
 
 def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:

@@ -14,8 +14,8 @@ from rounddiag.checks.contracts import (
     Fault,
     UntestableError,
     fault_in,
-    need_ids,
     place_of,
+    require_ids,
 )
 from rounddiag.segmentation import find_rounds
 from rounddiag.text import pieces, special_tokens
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.checks.contracts import Place
+    from rounddiag.checks.contracts import TokenPlace
     from rounddiag.segmentation import Rounds
 
 
-def decoded(
+def decode_ids(
     token_ids: Sequence[int], tokenizer: object | None, *, starts: Sequence[int] = ()
 ) -> list[str]:
     """Return one visible piece of text a token; see `rounddiag.text.pieces`.
@@ -135,7 +135,7 @@ def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
     return int((own[:common] != rollout[:common]).nonzero()[0])
 
 
-def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
+def _around(batch: Batch, place: TokenPlace, tokenizer: object | None) -> str:
     """Describe the tokens at a difference, separated by |: equal texts may differ."""
     own, rollout = next(islice(_pairs(batch), place.sample, None))
     first, stop = max(place.position - _AROUND, 0), place.position + _AROUND
@@ -147,9 +147,9 @@ def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
 
 def _text(ids: list[int], tokenizer: object | None) -> str:
     try:
-        texts = decoded(ids, tokenizer)
+        texts = decode_ids(ids, tokenizer)
     except UntestableError:  # show the ids instead
-        texts = decoded(ids, None)
+        texts = decode_ids(ids, None)
     return "|".join(texts) or "nothing"
 
 
@@ -214,7 +214,7 @@ _TOKENS = 2
 
 
 def _begins_with_prompt(batch: Batch) -> Fault | None:
-    need_ids(batch)
+    require_ids(batch)
     lengths = prompt_lengths(batch)
     long = [sample for sample, size in enumerate(lengths) if size >= _TOKENS]
     if not long:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag import schema
 from rounddiag.core.measures import prob_diffs
-from rounddiag.core.sums import packed
+from rounddiag.core.sums import pack_tokens
 from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
 from rounddiag.text import pieces, special_tokens
@@ -107,7 +107,7 @@ def _is_exact_as_float(values: Array) -> bool:
 
 def token_texts(batch: Batch) -> list[str]:
     """Return the piece of text of every generated token, in order."""
-    ids = packed(batch, batch.response_ids)
+    ids = pack_tokens(batch, batch.response_ids)
     return pieces(ids, batch.tokenizer, starts=_starts(batch))
 
 
@@ -230,7 +230,7 @@ def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
     """Return one value per generated token; `token` is the column of that name."""
     if name in _FIELDS:
-        values = packed(batch, getattr(batch, _FIELDS[name]))
+        values = pack_tokens(batch, getattr(batch, _FIELDS[name]))
         return values.astype(schema.TOKENS[name].dtype, copy=False)
     if name == "prob_diff":
         return prob_diffs(batch)

@@ -142,7 +142,7 @@ def chi2(difference: Tensor) -> Tensor:
     >>> chi2(torch.tensor([0.0, 0.5]))
     tensor([0.0000, 1.7183])
     """
-    return torch.expm1(2 * bounded(difference))
+    return torch.expm1(2 * clamp_log_ratio(difference))
 
 
 def mult_prob_error(difference: Tensor) -> Tensor:
@@ -158,12 +158,12 @@ def mult_prob_error(difference: Tensor) -> Tensor:
     return difference.abs().exp()
 
 
-def bounded(log_ratio: Tensor) -> Tensor:
+def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
     """Limit a log ratio to 20 nats on either side before its exponential, as verl does.
 
     Examples
     --------
-    >>> bounded(torch.tensor([-30.0, 1.0]))
+    >>> clamp_log_ratio(torch.tensor([-30.0, 1.0]))
     tensor([-20.,   1.])
     """
     return log_ratio.clamp(-_LOG_RATIO_BOUND, _LOG_RATIO_BOUND)

@@ -17,7 +17,7 @@ from rounddiag.core.divergence import (
     mult_prob_error,
     prob_diff,
 )
-from rounddiag.core.sums import packed
+from rounddiag.core.sums import pack_tokens
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS, Metric, metric_name
 
@@ -118,7 +118,7 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
 def prob_diffs(batch: Batch) -> Array:
     """Return |old - rollout| probability of every generated token, in order."""
     scores = batch.old_log_probs, batch.rollout_log_probs
-    return _prob_diff(*(packed(batch, score) for score in scores))
+    return _prob_diff(*(pack_tokens(batch, score) for score in scores))
 
 
 def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:

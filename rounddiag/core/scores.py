@@ -74,8 +74,8 @@ def pair_of(data: Batch | pd.DataFrame) -> Pair:
     >>> pair_of(pd.DataFrame({"diff": [0.5]}))
     Pair(a='old', b='rollout')
     """
-    told = (data.meta if isinstance(data, Batch) else data.attrs).get(_KEY)
-    match told:
+    entry = (data.meta if isinstance(data, Batch) else data.attrs).get(_KEY)
+    match entry:
         case [str(a), str(b)]:
             return Pair(a, b)
         case _:

@@ -95,9 +95,9 @@ def diffs(batch: Batch) -> Array:
     return out
 
 
-def packed(batch: Batch, values: Tensor) -> Array:
+def pack_tokens(batch: Batch, values: Tensor) -> Array:
     """Return the values of the generated tokens, in order, end to end."""
-    tokens: Array = _engine(batch).packed(batch.rounds, values)
+    tokens: Array = _engine(batch).pack_tokens(batch.rounds, values)
     return tokens
 
 

@@ -79,7 +79,7 @@ def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
         pass
 
 
-def packed(rounds: Rounds, values: Tensor) -> Array:
+def pack_tokens(rounds: Rounds, values: Tensor) -> Array:
     """Copy the values of the generated tokens, in order, end to end."""
     return take_runs(as_numpy(values), rounds.start.numpy(), rounds.num_tokens.numpy())
 

@@ -51,7 +51,7 @@ def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
     torch.from_numpy(out).copy_(diff(_as_float(a)[index], _as_float(b)[index]))
 
 
-def packed(rounds: Rounds, values: Tensor) -> Array:
+def pack_tokens(rounds: Rounds, values: Tensor) -> Array:
     """Copy the values of the generated tokens, in order, end to end."""
     array: Array = _as_float(values)[_index(rounds)].cpu().numpy()
     return array

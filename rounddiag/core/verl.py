@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.core.divergence import bounded, diff, k3, prob_diff
+from rounddiag.core.divergence import clamp_log_ratio, diff, k3, prob_diff
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
         "log_ppl_diff_max": gap.max(),
         "log_ppl_diff_min": gap.min(),
         "ppl_ratio": gap.exp().mean(),
-        "chi2_token": _mean((2 * bounded(log_ratio)).exp()) - 1,
-        "chi2_seq": (2 * bounded(of_sample)).exp().mean() - 1,
+        "chi2_token": _mean((2 * clamp_log_ratio(log_ratio)).exp()) - 1,
+        "chi2_seq": (2 * clamp_log_ratio(of_sample)).exp().mean() - 1,
     }
     return {f"rollout_corr/{name}": value for name, value in found.items()}
 

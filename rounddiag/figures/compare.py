@@ -42,7 +42,7 @@ from rounddiag.figures._parts.means import (
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
-from rounddiag.stats.comparison import differences, named
+from rounddiag.stats.comparison import differences, name_batches
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def plot_compare(
     'difference of means [nat]'
     """
     inputs = _prepare_all(
-        named(batches),
+        name_batches(batches),
         {"a": a, "b": b, "metric": metric, "layers": layers, "theme": theme},
     )
     first = next(iter(inputs.values()))

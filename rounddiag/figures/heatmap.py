@@ -47,8 +47,8 @@ from rounddiag.stats.heatmap_rows import (
     Order,
     Pooling,
     order_rows,
-    samples_of,
     samples_per_row,
+    summarize_samples,
 )
 from rounddiag.wording import pluralize
 
@@ -252,7 +252,7 @@ def _build(
     rounds, num_samples = _get_rounds(data, metric)
     if isinstance(data, pd.DataFrame) and not isinstance(order, str):
         num_samples = max([num_samples, *(sample + 1 for sample in order)])
-    samples = samples_of(data, rounds, num_samples)
+    samples = summarize_samples(data, rounds, num_samples)
     rows = HeatmapRows(samples=order_rows(samples, order, metric))
     placed = rows.rounds(rounds, metric, pooling)
     more = choose_hover_columns(placed, metric, is_pooled=rows.pool > 1)

@@ -19,7 +19,7 @@ from rounddiag.figures._parts.panels import (
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
-from rounddiag.stats.grouping import numbered
+from rounddiag.stats.grouping import number_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +138,7 @@ def _place_points(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the points of samples with their panels, and the names of panels."""
     part = samples[by or "is_later"].to_numpy()
-    panel, values = (part, ()) if by is None else numbered(by, part)
+    panel, values = (part, ()) if by is None else number_values(by, part)
     x, y = samples["rollout_log_ppl"], samples["old_log_ppl"]
     points = samples.assign(x=x, y=y, difference=y - x, panel=panel)
     return points, name_panels(by, values)

@@ -15,7 +15,7 @@ from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import difference_interval
 from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 from rounddiag.stats.intervals import Resampling, is_few
-from rounddiag.stats.pairing import places_of, shared_ids
+from rounddiag.stats.pairing import index_by_id, shared_ids
 from rounddiag.stats.summary import runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Side:
             rounds=_with_totals(runs_of_batch(data, by=None), measure),
             num_samples=data.num_samples,
             cluster=clusters_of(data),
-            places=places_of(data.sample_ids),
+            places=index_by_id(data.sample_ids),
         )
 
     @classmethod
@@ -71,7 +71,7 @@ class Side:
             rounds=_with_totals(runs, measure),
             num_samples=len(samples),
             cluster=clusters_of(data),
-            places={name: int(samples[at]) for name, at in places_of(ids).items()},
+            places={name: int(samples[at]) for name, at in index_by_id(ids).items()},
         )
 
     @property
@@ -197,7 +197,7 @@ _COLUMNS = {
 }
 
 
-def named(
+def name_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
 ) -> dict[str, Batch | pd.DataFrame]:
     """Give each of several batches a name: its key, or "batch 0", "batch 1", ...
@@ -274,7 +274,7 @@ def differences(
     0  batch 1      0         64       0.017
     1  batch 1      1         64       0.026
     """
-    (_, first), *others = named(batches).items()
+    (_, first), *others = name_batches(batches).items()
     measure = measure_of(metric)
     baseline = Side.of(first, measure)
     rows = [

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.schema import SAMPLES
-from rounddiag.stats.grouping import each, numbered, parts_of_samples
+from rounddiag.stats.grouping import each, number_values, parts_of_samples
 from rounddiag.stats.inputs import without_worst_picks
 from rounddiag.stats.intervals import MIN_DRAWN, Resampling
 
@@ -130,7 +130,7 @@ def _row(samples: pd.DataFrame, name: str) -> tuple[object, ...] | None:
     if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     names = samples.get("group_id", pd.Series(range(len(samples)))).to_numpy()
-    cluster = numbered("group_id", names[used])[0]
+    cluster = number_values("group_id", names[used])[0]
     draws = Resampling(int(cluster.max()) + 1)
     plain = _with_interval(x, y, cluster, draws)
     ranks = _with_interval(rankdata(x), rankdata(y), cluster, draws)

@@ -64,7 +64,7 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
         If there is no such column, or it has several values in a round.
     """
     _check(name, tokens)
-    codes, values = numbered(name, tokens[name].to_numpy())
+    codes, values = number_values(name, tokens[name].to_numpy())
     highest, lowest = (
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
     )
@@ -86,7 +86,7 @@ def tokens_by(tokens: pd.DataFrame, name: str) -> Array:
     return column
 
 
-def numbered(name: str, values: Array) -> tuple[Array, Array]:
+def number_values(name: str, values: Array) -> tuple[Array, Array]:
     """Give each value the number that it has among all in their order.
 
     Returns
@@ -103,7 +103,7 @@ def numbered(name: str, values: Array) -> tuple[Array, Array]:
 
     Examples
     --------
-    >>> numbered("rank", np.array([3, 1, 3]))
+    >>> number_values("rank", np.array([3, 1, 3]))
     (array([1, 0, 1]), array([1, 3]))
     """
     try:
@@ -172,7 +172,7 @@ class Split:
         FrameError
             If they cannot be compared, or are more than 100.
         """
-        codes, values = numbered(name, column)
+        codes, values = number_values(name, column)
         check_few(name, values)
         return cls(name=name, values=values, codes=codes)
 

@@ -28,7 +28,7 @@ _MAX_CELLS = 14_400
 _FACTS = ("sample_id", "group_id", "reward")
 
 
-def samples_of(
+def summarize_samples(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, num_samples: int
 ) -> pd.DataFrame:
     """Return one row per sample of a round frame, also of those without rounds.
@@ -53,7 +53,7 @@ def samples_of(
     >>> frame = pd.DataFrame(
     ...     {"sample": [1], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.1]}
     ... )
-    >>> samples_of(frame, frame, 2)
+    >>> summarize_samples(frame, frame, 2)
        sample  num_rounds  num_tokens  mean_abs_diff
     0       0           0           0            NaN
     1       1           1           3            0.1
@@ -95,7 +95,7 @@ class HeatmapRows:
     Attributes
     ----------
     samples : DataFrame
-        As given by `samples_of`, in the order in which they stand.
+        As given by `summarize_samples`, in the order in which they stand.
     """
 
     samples: pd.DataFrame
@@ -240,7 +240,7 @@ def common_order(
     Parameters
     ----------
     before, after : DataFrame
-        Samples of both, as `samples_of` gives them.
+        Samples of both, as `summarize_samples` gives them.
     pairs : DataFrame
         As `partners` gives them.
     order : {"sample", "worst", "rounds", "reward", "group"}

@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import numbered
+from rounddiag.stats.grouping import number_values
 from rounddiag.stats.intervals import Resampling, is_few
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
     """
     if isinstance(data, Batch):
         names = np.asarray(data.group_ids or range(data.num_samples))
-        return numbered("group_id", names)[0]
+        return number_values("group_id", names)[0]
     if "group_id" not in data:
         return np.arange(data["sample"].to_numpy().max(initial=-1) + 1)
     known = data.drop_duplicates("sample")
     sample = known["sample"].to_numpy()
     found = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
-    found[sample] = numbered("group_id", known["group_id"].to_numpy())[0]
+    found[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
     return found
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def places_of(ids: Sequence[str] | None) -> dict[str, int]:
+def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
     """Say which sample has each id; an id of several samples names none.
 
     Examples
     --------
-    >>> places_of(["x", "y", "x"])
+    >>> index_by_id(["x", "y", "x"])
     {'y': 1}
     """
     once = {name for name, num in Counter(ids or ()).items() if num == 1}
@@ -36,7 +36,7 @@ def shared_ids(
     Parameters
     ----------
     before, after : mapping of str to int
-        As `places_of` gives them.
+        As `index_by_id` gives them.
     num_smaller : int
         How many samples the smaller batch has.
 
@@ -72,7 +72,7 @@ def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.Da
     0         x                0       1
     1         z                2       0
     """
-    first, other = places_of(before), places_of(after)
+    first, other = index_by_id(before), index_by_id(after)
     num_smaller = min(len(before or ()), len(after or ()))
     rows = [
         (name, first[name], other[name])

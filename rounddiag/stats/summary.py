@@ -16,7 +16,7 @@ from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import numbered, parts_of_rounds
+from rounddiag.stats.grouping import number_values, parts_of_rounds
 from rounddiag.stats.inputs import (
     drop_worst_picks,
     quantiles,
@@ -209,7 +209,7 @@ class Runs:
             )
         samples = self.rounds["sample"].to_numpy()
         names = samples if self.names is None or cluster == "sample" else self.names
-        return numbered("group_id", names)[0]
+        return number_values("group_id", names)[0]
 
 
 def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:

@@ -49,7 +49,7 @@ def special_tokens(tokenizer: object | None) -> dict[int, str]:
     >>> sorted(found.values())[:2]
     ['<|endoftext|>', '<|im_end|>']
     """
-    inner = resolved(tokenizer)
+    inner = resolve_tokenizer(tokenizer)
     if hasattr(inner, "get_added_tokens_decoder"):
         added = inner.get_added_tokens_decoder()
     else:  # the slow tokenizers of transformers
@@ -71,7 +71,7 @@ def decoder(tokenizer: object | None) -> Decode | None:
     BatchError
         If it is not a tokenizer.
     """
-    inner: Any = resolved(tokenizer)
+    inner: Any = resolve_tokenizer(tokenizer)
     if inner is None:
         return None
     if hasattr(inner, "decode"):
@@ -86,7 +86,7 @@ def decoder(tokenizer: object | None) -> Decode | None:
     )
 
 
-def resolved(tokenizer: object | None) -> Any:  # noqa: ANN401 two libraries, or a callable
+def resolve_tokenizer(tokenizer: object | None) -> Any:  # noqa: ANN401 two libraries, or a callable
     """Return the decoding object: from a file, by its name, or unchanged."""
     if isinstance(tokenizer, str) and _is_name(tokenizer):
         tokenizer = _from_name(tokenizer)

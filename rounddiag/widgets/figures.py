@@ -16,7 +16,7 @@ from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
-from rounddiag.stats.heatmap_rows import order_rows, samples_of
+from rounddiag.stats.heatmap_rows import order_rows, summarize_samples
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
 def _kept_samples(filtered: FilteredBatch, order: Order, metric: str) -> list[int]:
     """Return the samples with a kept token, in an order."""
     rounds = filtered.rounds
-    samples = samples_of(rounds, rounds, filtered.batch.num_samples)
+    samples = summarize_samples(rounds, rounds, filtered.batch.num_samples)
     kept = order_rows(samples[samples["num_rounds"] > 0], order, metric)
     return [int(sample) for sample in kept["sample"]]
 

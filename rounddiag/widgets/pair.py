@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from rounddiag.figures.compare import LAYERS
-from rounddiag.stats.heatmap_rows import common_order, samples_of
+from rounddiag.stats.heatmap_rows import common_order, summarize_samples
 from rounddiag.stats.pairing import paired_cells, partners, worst_differences
 from rounddiag.widgets.state import Heatmap
 from rounddiag.wording import pluralize
@@ -178,7 +178,7 @@ class FilteredPair:
     def order(self, order: Order, metric: str) -> list[int]:
         """Return all samples of the active batch in order, the paired ones first."""
         first, other = (
-            samples_of(side.batch, side.cells, side.batch.num_samples)
+            summarize_samples(side.batch, side.cells, side.batch.num_samples)
             for side in self.sides
         )
         orders = common_order(first, other, self.pair.samples, order, metric)

@@ -11,7 +11,7 @@ import torch
 
 from rounddiag import round_frame
 from rounddiag.stats import heatmap_rows as pools
-from rounddiag.stats.heatmap_rows import HeatmapRows, order_rows, samples_of
+from rounddiag.stats.heatmap_rows import HeatmapRows, order_rows, summarize_samples
 from tests.batches import hand_batch
 
 NAN = math.nan
@@ -31,7 +31,7 @@ FRAME = pd.DataFrame(
 def two_rows(monkeypatch: pytest.MonkeyPatch) -> HeatmapRows:
     """Five samples in pools of three and two."""
     monkeypatch.setattr(pools, "MAX_ROWS", 2)
-    return HeatmapRows(samples=samples_of(FRAME, FRAME, 5))
+    return HeatmapRows(samples=summarize_samples(FRAME, FRAME, 5))
 
 
 def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
@@ -40,7 +40,7 @@ def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
         group_ids=("g", "g", "h"),
         rewards=torch.tensor([0.0, 1.0, 0.5]),
     )
-    found = samples_of(batch, round_frame(batch), 3)
+    found = summarize_samples(batch, round_frame(batch), 3)
     assert found["sample_id"].tolist() == ["a", "b", "c"]
     assert found["group_id"].tolist() == ["g", "g", "h"]
     assert found["reward"].tolist() == [0, 1, 0.5]
@@ -49,14 +49,14 @@ def test_every_sample_has_a_row_with_what_is_known_of_it() -> None:
 
 
 def test_a_frame_tells_of_its_samples_itself() -> None:
-    found = samples_of(FRAME, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
+    found = summarize_samples(FRAME, FRAME.assign(reward=[1.0, 1.0, 0.0, 0.5, 0.0]), 5)
     assert found["reward"].tolist() == pytest.approx([1, NAN, 0, 0.5, 0], nan_ok=True)
     assert "group_id" not in found
     assert found["num_tokens"].tolist() == [6, 0, 3, 1, 1]
 
 
 def test_a_sample_alone_in_its_row_shows_its_metric() -> None:
-    rows = HeatmapRows(samples=order_rows(samples_of(FRAME, FRAME, 5), "worst"))
+    rows = HeatmapRows(samples=order_rows(summarize_samples(FRAME, FRAME, 5), "worst"))
     found = rows.rounds(FRAME, "mean_abs_diff", "max")
     assert found["row"].tolist() == [2, 2, 1, 4, 0]
     assert found["shown"].tolist() == pytest.approx(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rounddiag.checks.tokens import known_sequence
-from rounddiag.loaders.lazy.tensors import StoredTensor, stored
+from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.vision import patch_screenshots
 from rounddiag.vision.image_tokens import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Images = tuple[PatchScreenshot, ...]
 
 
-class Place(NamedTuple):
+class ImagePlace(NamedTuple):
     """The position of a picture; None where it is unknown.
 
     Attributes
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 def image_places(
     batch: Batch, sample: int, num_tokens: Sequence[int], token: int | None = None
-) -> list[Place]:
+) -> list[ImagePlace]:
     """Return the position of each picture of a sample, and the first round after it.
 
     Parameters
@@ -67,21 +67,21 @@ def image_places(
     tokens = tokens_that_fit(ids, sizes) if token is None else [token]
     runs = TokenRuns.of_ids(ids, tokens[0]) if len(tokens) == 1 else None
     if runs is None or not runs.fit(sizes):
-        return [Place()] * len(sizes)
+        return [ImagePlace()] * len(sizes)
     known = _places(batch, sample, runs.start - num_before, sizes)
-    return known + [Place()] * (len(sizes) - len(known))
+    return known + [ImagePlace()] * (len(sizes) - len(known))
 
 
 def _places(
     batch: Batch, sample: int, positions: Array, sizes: list[int]
-) -> list[Place]:
+) -> list[ImagePlace]:
     mine = batch.rounds.sample == sample
     starts = (batch.rounds.start[mine] - batch.offsets[sample]).numpy()
     # A picture that is cut off ends where it would have ended: after every round.
     ends = positions + np.array(sizes[: len(positions)], dtype=np.int64)
     after = np.searchsorted(starts, ends).tolist()
     return [
-        Place(at, round_ if round_ < len(starts) else None)
+        ImagePlace(at, round_ if round_ < len(starts) else None)
         for at, round_ in zip(positions.tolist(), after, strict=True)
     ]
 
@@ -166,7 +166,7 @@ def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
                 partial(rows_in_memory, pixels), pixels.shape, sizes
             )
         case {"pixel_values": values, "image_grid_thw": grid}:
-            saved, saved_grid = stored(values, source), stored(grid, source)
+            saved, saved_grid = find_tensor(values, source), find_tensor(grid, source)
             if isinstance(saved, StoredTensor) and isinstance(saved_grid, StoredTensor):
                 known = _grids(saved_grid, saved.num_elements // _LEAST)
                 rows = partial(_rows, saved)

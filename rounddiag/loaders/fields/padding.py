@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rounddiag.loaders.fields.reader import PLACES, FieldReader, shape_of
-from rounddiag.loaders.lazy.arrays import ragged
+from rounddiag.loaders.lazy.arrays import as_ragged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
                 found=f"{[len(row) for row in real[:1]]}",
             )
         pairs = zip(prompts.rows(), real, strict=True)
-        prompts = ragged([row[keep[: len(row)]] for row, keep in pairs])
+        prompts = as_ragged([row[keep[: len(row)]] for row, keep in pairs])
     return {"prompt_ids": prompts.values, "prompt_offsets": prompts.offsets}
 
 
@@ -117,7 +117,7 @@ def _real_part(row: Tensor, real: Tensor) -> Tensor:
     return row[..., first : last + 1] if whole else row[..., real]
 
 
-def divided(
+def divide_sequences(
     fields: Mapping[str, Any],
     source: object,
     *,

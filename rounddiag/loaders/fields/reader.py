@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import pad
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.arrays import Ragged, ragged, row_list
+from rounddiag.loaders.lazy.arrays import Ragged, as_ragged, row_list
 from rounddiag.loaders.messages import format_names
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class FieldReader:
 
     def rows(self, name: str) -> Ragged | None:
         """Return a field as rows of positions, or None if it is missing."""
-        return self._converted(name, ragged)
+        return self._converted(name, as_ragged)
 
     def row_list(self, name: str) -> list[Tensor] | None:
         """Return a field as rows that may have more dimensions, or None."""
@@ -139,7 +139,7 @@ class FieldReader:
         """Return the values of a field, or None if it has another shape."""
         value = self.fields[name]
         try:
-            rows = ragged(value)
+            rows = as_ragged(value)
         except (ValueError, TypeError, RuntimeError):
             return None
         return rows.values if self._fits(rows) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.padding import divided
+from rounddiag.loaders.fields.padding import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,
@@ -55,7 +55,7 @@ def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Te
     for name in _NEXT_TOKEN:
         if name in aligned:
             aligned[name] = [row[:-1] for row in row_list(aligned[name])]
-    return divided(
+    return divide_sequences(
         aligned, source, tokens="input_ids", written="loss_mask", names=_NAMES
     )
 

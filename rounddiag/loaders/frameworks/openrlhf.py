@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.padding import divided
+from rounddiag.loaders.fields.padding import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,
@@ -48,7 +48,7 @@ def openrlhf_fields(
         If a field is missing or does not fit.
     """
     require_log_probs(fields, _NAMES, _ADVICE, source)
-    return divided(
+    return divide_sequences(
         fields, source, tokens="sequences", written="action_mask", names=_NAMES
     )
 

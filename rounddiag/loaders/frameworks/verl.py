@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rounddiag.loaders.assembly.trajectories import join_rows
-from rounddiag.loaders.fields.padding import divided
+from rounddiag.loaders.fields.padding import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
@@ -142,7 +142,7 @@ def roll_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Ten
         `old_log_probs`.
     """
     require_log_probs(fields, _ROLL, _ROLL_ADVICE, source)
-    return divided(
+    return divide_sequences(
         fields, source, tokens="input_ids", written="response_mask", names=_ROLL
     )
 
@@ -159,7 +159,7 @@ def _are_equal(responses: Value | None, sequences: Value | None) -> bool:
 def _from_sequences(table: Table, source: Source) -> Batch:
     saved = LazyFields.watch(table.fields)
     names = {name: name for name in _SEQUENCE_FIELDS}
-    fields = divided(
+    fields = divide_sequences(
         saved, source.path, tokens="responses", written="response_mask", names=names
     )
     split = replace(table, fields=fields, left_out=saved.left_out)

@@ -128,18 +128,18 @@ class Ragged:
 
         Examples
         --------
-        >>> field = ragged([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
+        >>> field = as_ragged([torch.tensor([1, 2, 3]), torch.tensor([4, 5])])
         >>> field.tails(torch.tensor([2, 1])).values
         tensor([2, 3, 5])
         """
         pairs = zip(self.rows(), lengths.tolist(), strict=True)
-        tails = ragged([row[len(row) - length :] for row, length in pairs])
+        tails = as_ragged([row[len(row) - length :] for row, length in pairs])
         return Ragged(
             values=tails.values, offsets=tails.offsets, is_padded=self.is_padded
         )
 
 
-def ragged(value: object) -> Ragged:
+def as_ragged(value: object) -> Ragged:
     """Return the rows of a field.
 
     Parameters
@@ -160,7 +160,7 @@ def ragged(value: object) -> Ragged:
         case torch.Tensor() if value.dim() == 2:  # noqa: PLR2004 rows and positions
             return _padded(value)
         case np.ndarray() if value.dtype != object:
-            return ragged(torch.from_numpy(value))
+            return as_ragged(torch.from_numpy(value))
         case list() | tuple() | np.ndarray():
             return _joined([torch.as_tensor(row) for row in value])
     msg = "no rows"
@@ -171,10 +171,10 @@ def row_list(value: object) -> list[Tensor]:
     """Return the rows of a field; a row may have several dimensions."""
     if isinstance(value, torch.Tensor) and not value.is_nested and value.dim() > 1:
         return list(value)
-    return ragged(value).rows()
+    return as_ragged(value).rows()
 
 
-def compact(
+def close_gaps(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
 ) -> Ragged:
     """Return the rows of a nested tensor without the gaps that `lengths` leaves.
@@ -200,7 +200,7 @@ def _nested(value: Tensor) -> Ragged:
         return _joined(list(value.unbind()))
     ragged_dim = int(getattr(value, "_ragged_idx", 1)) - 1
     nested: Any = value  # torch has no types for nested tensors
-    return compact(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
+    return close_gaps(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
 
 
 def _padded(value: Tensor) -> Ragged:

@@ -159,7 +159,7 @@ class StoredJagged:
     dim: int
 
 
-def stored(value: object, source: Source) -> StoredTensor | StoredJagged | None:
+def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | None:
     """Return the tensor that a value of a pickle represents, or None."""
     if isinstance(value, StoredTensor):
         return value
@@ -226,7 +226,7 @@ def _nested(args: tuple[object, ...], source: Source) -> StoredJagged:
     match args:
         case ({"values": values, "offsets": offsets, **others},):
             lengths, ragged = others.get("lengths"), others.get("_ragged_idx", 1)
-            return jagged(
+            return assemble_jagged(
                 stored_tensor(values, source),
                 stored_tensor(offsets, source),
                 None if lengths is None else stored_tensor(lengths, source),
@@ -235,7 +235,7 @@ def _nested(args: tuple[object, ...], source: Source) -> StoredJagged:
     raise source.damaged(found="a nested tensor without values")
 
 
-def jagged(
+def assemble_jagged(
     values: StoredTensor,
     offsets: StoredTensor,
     lengths: StoredTensor | None,
@@ -288,7 +288,7 @@ def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
 def _from_call(entries: dict[object, object], source: Source) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value) or stored(value, source)
+        field = _rows(value) or find_tensor(value, source)
         if isinstance(key, str) and field is not None:
             fields[key] = field
     return fields
@@ -351,4 +351,4 @@ def _nested_leaves(
     if not (isinstance(values, StoredTensor) and isinstance(offsets, StoredTensor)):
         raise source.damaged(found="a nested tensor without values")
     rows = lengths if isinstance(lengths, StoredTensor) else None
-    return jagged(values, offsets, rows, ragged)
+    return assemble_jagged(values, offsets, rows, ragged)

@@ -25,7 +25,7 @@ from rounddiag.loaders.parquet.columns import (
     text_array,
     to_numpy,
 )
-from rounddiag.loaders.parquet.metadata import KEY, Footer, redacted, tokenizer_name
+from rounddiag.loaders.parquet.metadata import KEY, Footer, tokenizer_name
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ SCORE, SAMPLE = "score:", "sample:"
 SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 
 
-def table_of(batch: Batch) -> pa.Table:
+def make_table(batch: Batch) -> pa.Table:
     """Return the table of a batch: one row per sample, without padding.
 
     Raises
@@ -212,7 +212,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ('0', '0')
     """
     require_batch(batch)
-    batch = redacted(batch) if redact else batch
+    batch = redact(batch) if redact else batch
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(
@@ -221,7 +221,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     metadata = {KEY: footer.to_json()}
     if batch.images is not None:
         metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
-    table = table_of(batch).replace_schema_metadata(metadata)
+    table = make_table(batch).replace_schema_metadata(metadata)
     with write_atomically(file) as partial:
         pq.write_table(
             table,

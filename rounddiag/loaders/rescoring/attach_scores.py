@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rounddiag.loaders.rescoring.score_files import Entries
 
 
-def need_ids(batch: Batch, advice: str) -> None:
+def require_ids(batch: Batch, advice: str) -> None:
     """Raise a BatchError unless it is a batch with its token ids."""
     require_batch(batch)
     if batch.is_redacted:
@@ -146,7 +146,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
             found=f"{name!r}, which every batch has",
             advice="Pass another name, such as 'rescored'.",
         )
-    need_ids(batch, "Attach to the batch that it was made of.")
+    require_ids(batch, "Attach to the batch that it was made of.")
     if not isinstance(source, str | os.PathLike):
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()

@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 from rounddiag.errors import BatchError, RounddiagError
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import write_atomically
-from rounddiag.loaders.rescoring.attach_scores import need_ids
+from rounddiag.loaders.rescoring.attach_scores import require_ids
 
 if TYPE_CHECKING:
     import os
@@ -131,4 +131,4 @@ def _check(batch: Batch, place: Path) -> None:
             found="one with files" if place.is_dir() else "a file",
             advice="Pass another folder: nothing is overwritten.",
         )
-    need_ids(batch, "Export from the batch that it was made of.")
+    require_ids(batch, "Export from the batch that it was made of.")

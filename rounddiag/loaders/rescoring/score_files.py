@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.loaders.lazy.arrays import ragged
+from rounddiag.loaders.lazy.arrays import as_ragged
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.parquet.columns import to_numpy
 
@@ -26,7 +26,7 @@ def describe_columns(table: Table) -> str:
     return f"columns {format_names(table.names)}"
 
 
-def whole(table: Table, name: str, size: int | None = None) -> Array:
+def whole_numbers(table: Table, name: str, size: int | None = None) -> Array:
     """Return a column of whole numbers, one a row.
 
     Raises
@@ -43,7 +43,7 @@ def floats(table: Table, name: str, size: int) -> Array:
     Raises
     ------
     BatchError
-        As `whole`.
+        As `whole_numbers`.
     """
     return _floats(name, _column(table, name, size))
 
@@ -57,7 +57,7 @@ def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
         If it holds anything but rows of numbers.
     """
     try:
-        rows = ragged(table.fields[name])
+        rows = as_ragged(table.fields[name])
     except (*_CONVERSION_ERRORS, KeyError) as error:
         raise _misfit(name, "a list of numbers a sample", f"{error!s:.80}") from error
     if rows.values.dim() != 1 or len(rows.lengths) != num_rows:
@@ -117,7 +117,7 @@ def _misfit(name: str, expected: str, found: str) -> BatchError:
 _SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
 
 
-def samples_of(batch: Batch, table: Table) -> Array:
+def match_rows(batch: Batch, table: Table) -> Array:
     """Return the sample of each row.
 
     Raises
@@ -136,7 +136,7 @@ def samples_of(batch: Batch, table: Table) -> Array:
             found=describe_columns(table),
             advice="`rounddiag.export_rescore` writes both: pass them on.",
         )
-    sample = whole(table, "sample")
+    sample = whole_numbers(table, "sample")
     _check_range("sample", sample, np.int64(batch.num_samples), "samples of the batch")
     return sample
 
@@ -150,11 +150,13 @@ def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
         If a row names no token of its sample.
     """
     if "position" in table.names:
-        position = whole(table, "position", len(sample))
+        position = whole_numbers(table, "position", len(sample))
         lengths: Array = batch.lengths.cpu().numpy()
         _check_range("position", position, lengths[sample], "positions of its sample")
         return position
-    round_, token = (whole(table, name, len(sample)) for name in ("round", "token"))
+    round_, token = (
+        whole_numbers(table, name, len(sample)) for name in ("round", "token")
+    )
     rounds = batch.rounds
     of_round: Array = rounds.sample.cpu().numpy()
     limits = np.searchsorted(of_round, np.arange(batch.num_samples + 1))
@@ -267,17 +269,17 @@ def entries_of(batch: Batch, table: Table) -> Entries:
 
 
 def _of_tokens(batch: Batch, table: Table) -> Entries:
-    sample = samples_of(batch, table)
+    sample = match_rows(batch, table)
     return Entries(
         sample=sample,
         position=positions_of(batch, table, sample),
-        token_ids=whole(table, "token_id", len(sample)),
+        token_ids=whole_numbers(table, "token_id", len(sample)),
         log_probs=floats(table, "log_prob", len(sample)),
     )
 
 
 def _of_samples(batch: Batch, table: Table) -> Entries:
-    sample = samples_of(batch, table)
+    sample = match_rows(batch, table)
     token_ids, sizes = flat_rows(table, "token_ids", len(sample))
     log_probs, others = flat_rows(table, "log_probs", len(sample))
     if (sizes != others).any():

@@ -14,8 +14,8 @@ from rounddiag.loaders.lazy.tensors import (
     DTYPES,
     StoredTensor,
     contiguous,
+    find_tensor,
     integers,
-    stored,
 )
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.tabular.in_memory import rows_of_numbers, table_of_lines
@@ -73,8 +73,8 @@ def _field(value: object, source: Source) -> Value | None:
     rows = array if isinstance(array, list) else value
     if isinstance(rows, list):
         numbers = rows_of_numbers(rows, source)
-        return numbers or [stored(row, source) or row for row in rows]
-    return stored(value, source) or _array(array)
+        return numbers or [find_tensor(row, source) or row for row in rows]
+    return find_tensor(value, source) or _array(array)
 
 
 def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:

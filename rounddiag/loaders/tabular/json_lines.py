@@ -16,8 +16,8 @@ import torch
 
 from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.fields.mapping import batch_from_fields
-from rounddiag.loaders.fields.padding import divided
-from rounddiag.loaders.lazy.arrays import Ragged, ragged
+from rounddiag.loaders.fields.padding import divide_sequences
+from rounddiag.loaders.lazy.arrays import Ragged, as_ragged
 from rounddiag.loaders.natural_order import is_absent
 from rounddiag.loaders.source import left_out_entry
 
@@ -289,7 +289,7 @@ class SampleRecords:
     def _split(self) -> None:
         """Split the samples added since the last call, and concatenate them."""
         names = {name: name for name in self._rows if name not in _APART}
-        fields = divided(
+        fields = divide_sequences(
             self._rows,
             self._source.path,
             tokens="token_ids",
@@ -299,7 +299,7 @@ class SampleRecords:
         self._rows.clear()
         self._groups += [prompt_group(row) for row in fields["prompts"]]
         for name, rows in fields.items():
-            self._pieces[name].append(ragged(rows))
+            self._pieces[name].append(as_ragged(rows))
 
     def batch(self, info: Mapping[str, object]) -> Batch:
         """Return the samples as a Batch; `meta` names what was derived and left out."""

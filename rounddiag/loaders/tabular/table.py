@@ -14,7 +14,7 @@ from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.lazy.arrays import (
     Ragged,
     StoredArray,
-    compact,
+    close_gaps,
     scalar_value,
     stored_array,
 )
@@ -159,7 +159,7 @@ def _read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
             return value.read()
         case StoredJagged():
             lengths = None if value.lengths is None else value.lengths.read()
-            return compact(
+            return close_gaps(
                 value.values.read(), value.offsets.read(), lengths, value.dim
             )
     return [_tensor(row) for row in value if isinstance(row, _TENSORS)]

@@ -14,7 +14,7 @@ from rounddiag import Batch
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.assembly.images import Place, image_places
+from rounddiag.loaders.assembly.images import ImagePlace, image_places
 from rounddiag.loaders.source import Span
 from rounddiag.vision.image_tokens import find_image_token
 from tests.loaders.verl_writer import small_batch, write
@@ -88,7 +88,9 @@ def test_no_place_is_guessed_where_two_tokens_could_be_the_picture() -> None:
 
     assert places(batch, 2) == [(None, None)]
     assert image_token(batch, [[2]]) is None
-    assert image_places(batch, 0, [2], token=IMAGE) == [Place(position=-2, round=0)]
+    assert image_places(batch, 0, [2], token=IMAGE) == [
+        ImagePlace(position=-2, round=0)
+    ]
 
 
 def test_the_image_token_is_the_one_of_most_samples() -> None:

@@ -10,14 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.loaders.fields.padding import divided
+from rounddiag.loaders.fields.padding import divide_sequences
 from tests.loaders.table_cases import says
 
 NAMES = {"lp": "old_log_probs", "absent": "ref_log_probs"}
 
 
 def divide(**held: Any) -> dict[str, list[list[Any]]]:
-    found = divided(held, Path("f.pt"), tokens="ids", written="mask", names=NAMES)
+    found = divide_sequences(
+        held, Path("f.pt"), tokens="ids", written="mask", names=NAMES
+    )
     return {name: [row.tolist() for row in rows] for name, rows in found.items()}
 
 
@@ -137,7 +139,7 @@ def test_nothing_written_is_lost_and_prompt_and_response_are_the_sequence(
 ) -> None:
     rows = [torch.tensor(mask) for mask in masks]
     ids = [torch.arange(len(mask)) for mask in masks]
-    found = divided(
+    found = divide_sequences(
         {"ids": ids, "mask": rows}, "f", tokens="ids", written="mask", names={}
     )
     parts = zip(found["prompts"], found["responses"], strict=True)

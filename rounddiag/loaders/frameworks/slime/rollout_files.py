@@ -13,9 +13,9 @@ from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.mapping import plain_columns
 from rounddiag.loaders.frameworks.slime.samples import (
     RowReader,
+    as_whole_number,
     dictionaries,
     plain_table,
-    whole,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
@@ -216,13 +216,16 @@ def _positions(samples: Sequence[Sample], rollouts: Sequence[Sample]) -> list[in
 
     Older files do not say where; there the index of a rollout does, if it is its own.
     """
-    indices = [whole(rollout.get("index")) for rollout in rollouts]
+    indices = [as_whole_number(rollout.get("index")) for rollout in rollouts]
     count = Counter(indices)
     known = {index: at for at, index in enumerate(indices) if count[index] == 1}
     known.pop(None, None)
     found = [
-        whole(
-            sample.get("rollout_position", known.get(whole(sample.get("sample_index"))))
+        as_whole_number(
+            sample.get(
+                "rollout_position",
+                known.get(as_whole_number(sample.get("sample_index"))),
+            )
         )
         for sample in samples
     ]
@@ -234,7 +237,10 @@ def _others(
 ) -> bool:
     """Whether a rollout has another index than the sample in its place."""
     pairs = [
-        (whole(sample.get("sample_index")), whole(rollouts[position].get("index")))
+        (
+            as_whole_number(sample.get("sample_index")),
+            as_whole_number(rollouts[position].get("index")),
+        )
         for sample, position in zip(samples, positions, strict=True)
     ]
     return any(None not in pair and pair[0] != pair[1] for pair in pairs)
@@ -282,7 +288,7 @@ def with_rollouts(
 def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, not_plain = plain_table(rollouts.samples, _USED, rollouts.source)
     columns |= _versions([_versions_of(sample) for sample in rollouts.samples])
-    groups = [whole(sample.get("group_index")) for sample in rollouts.samples]
+    groups = [as_whole_number(sample.get("group_index")) for sample in rollouts.samples]
     if batch.images is None:
         batch = with_rebuilt_screenshots(batch, rollouts.samples, rollouts.source)
     pictures, odd = stored_screenshots(rollouts.samples)

@@ -20,7 +20,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, scalar_value, stored_array
-from rounddiag.loaders.lazy.tensors import StoredTensor, stored
+from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
 from rounddiag.loaders.tabular.table import as_list, plain_values
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ def _at(sample: Mapping[str, Any], place: tuple[object, ...]) -> object:
 
 def _plain(value: object, source: Source) -> object:
     """Return a scalar of torch or numpy as a Python value; other values unchanged."""
-    tensor = stored(value, source)
+    tensor = find_tensor(value, source)
     if isinstance(tensor, StoredTensor) and not tensor.shape:
         return tensor.read().item()
     return scalar_value(value)
 
 
-def whole(value: object) -> int | None:
+def as_whole_number(value: object) -> int | None:
     """Return an integer or the item of a 0-D tensor of integers, else None."""
     if isinstance(value, StoredTensor) and not value.shape:
         value = value.read().item()
@@ -142,7 +142,7 @@ def micro_batches(shards: Sequence[object], count: int) -> Iterator[tuple[int, i
     )
     for partition, index, number in islice(indices, count):
         if isinstance(index, int) and 0 <= index < len(partition):
-            position = whole(partition[index])
+            position = as_whole_number(partition[index])
             if position is not None:
                 yield position, number
 
@@ -216,7 +216,7 @@ class RowReader:
     def divided(self, number: int, length_key: str) -> tuple[Tensor, Tensor]:
         """Return the tokens of the prompt and those of the response."""
         row = self.row(number, "tokens")
-        size = whole(self._samples[number].get(length_key))
+        size = as_whole_number(self._samples[number].get(length_key))
         if size is None or not 0 <= size <= len(row):
             expected = f"0 to {len(row)}, as there are tokens"
             found = "nothing" if size is None else str(size)
@@ -252,7 +252,7 @@ def vector(value: object, source: Source) -> Tensor | None:
     if isinstance(array, StoredArray) and array.dtype.kind in "biuf":
         row = torch.from_numpy(array.read())
         return row if row.dim() == 1 else None
-    tensor = stored(value, source)
+    tensor = find_tensor(value, source)
     if isinstance(tensor, StoredTensor) and len(tensor.shape) == 1:
         return tensor.read()
     return None
@@ -337,7 +337,7 @@ def of_records(
     shards = as_list(root.get("dp_shards"))
     numbers = dict(micro_batches(shards, len(samples)))
     for sample in samples:
-        position = whole(sample.get("rollout_position"))
+        position = as_whole_number(sample.get("rollout_position"))
         if position in numbers:
             sample["micro_batch"] = numbers[position]
     first = next((shard for shard in shards if isinstance(shard, dict)), {})
@@ -393,7 +393,7 @@ def _column(value: object, source: Source) -> Column:
     """Return a column, or an empty one if the value is none."""
     if isinstance(value, list | tuple):
         return value
-    tensor = stored(value, source)
+    tensor = find_tensor(value, source)
     return tensor if isinstance(tensor, StoredTensor) and tensor.shape else ()
 
 
@@ -416,7 +416,7 @@ def _add_raw_reward(
     The file has it for all rollouts, including those that were not trained on.
     """
     rewards = plain_values(value, source)
-    positions = [whole(sample.get("rollout_position")) for sample in samples]
+    positions = [as_whole_number(sample.get("rollout_position")) for sample in samples]
     known = [n for n in positions if n is not None and 0 <= n < len(rewards)]
     if len(known) < len(samples):
         return set() if value is None else {"raw_reward"}

@@ -17,11 +17,11 @@ from rounddiag.loaders.frameworks.slime.rollout_files import (
 )
 from rounddiag.loaders.frameworks.slime.samples import (
     USED,
+    as_whole_number,
     of_columns,
     of_records,
     plain_table,
     token_fields,
-    whole,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
@@ -85,12 +85,12 @@ def _batch(
         )
     fields = token_fields(samples, source)
     columns, not_plain = plain_table(samples, _USED, source)
-    indices = [whole(sample.get("sample_index")) for sample in samples]
+    indices = [as_whole_number(sample.get("sample_index")) for sample in samples]
     batch = batch_from_fields(
         fields,
         source=source.path,
         columns=columns,
-        info={"global_steps": whole(rollout_id)},
+        info={"global_steps": as_whole_number(rollout_id)},
         sample_ids=None if None in indices else list(map(str, indices)),
     )
     batch = replace(batch, meta={**batch.meta, "mask_source": "loss_masks"})
