@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rounddiag import capture, errors, figures, stats, vision
+    from rounddiag import capture, errors, figures, findings, stats, vision
     from rounddiag.batch import Batch
     from rounddiag.checks import check
     from rounddiag.core import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         plot_trajectory,
         token_text,
     )
+    from rounddiag.findings import diagnose
     from rounddiag.loaders import attach, export_rescore, formats, load, save
     from rounddiag.stats import round_summary
     from rounddiag.widgets import explore
@@ -52,10 +53,12 @@ __all__ = [
     "attach",
     "capture",
     "check",
+    "diagnose",
     "errors",
     "explore",
     "export_rescore",
     "figures",
+    "findings",
     "formats",
     "load",
     "metrics",
@@ -81,13 +84,14 @@ __all__ = [
     "vision",
 ]
 
-_SUBMODULES = frozenset({"capture", "errors", "figures", "stats", "vision"})
+_SUBMODULES = frozenset({"capture", "errors", "figures", "findings", "stats", "vision"})
 _HOMES = {
     "loaders": ("attach", "export_rescore", "formats", "load", "save"),
     "batch": ("Batch",),
     "checks": ("check",),
     "core": ("metrics", "reconcile", "round_frame", "sample_frame", "token_frame"),
     "export": ("report",),
+    "findings": ("diagnose",),
     "stats": ("round_summary",),
     "widgets": ("explore",),
     "figures": (
