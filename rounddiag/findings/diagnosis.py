@@ -163,10 +163,10 @@ def diagnose(
     _need_batch(batch)
     says, known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(says)
-    view = View.from_batch(batch, a, b)
     if healthy is not None:
         _need_batch(healthy)
         usual = _measured_range(healthy, usual, a, b)
+    view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
 
     def made(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from rounddiag.findings.reference import REFERENCE, Range
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,6 +50,9 @@ class View:
         Generated tokens that were left out because a log-prob is NaN or infinite.
     is_thinned : bool
         Whether a long batch was reduced to `MAX_TOKENS`.
+    usual : Range
+        What is usual for the kind of run.
+    facts : Facts
     """
 
     batch: Batch
@@ -66,10 +71,17 @@ class View:
     images: Array | None = None
     num_nonfinite: int = 0
     is_thinned: bool = False
+    usual: Range = field(default_factory=lambda: REFERENCE["dense"])
     facts: Facts = field(repr=False)
 
     @classmethod
-    def from_batch(cls, batch: Batch, a: str = "old", b: str = "rollout") -> View:
+    def from_batch(
+        cls,
+        batch: Batch,
+        a: str = "old",
+        b: str = "rollout",
+        usual: Range | None = None,
+    ) -> View:
         """Read the generated tokens of a batch."""
         rounds = batch.rounds
         start, num = _array(rounds.start), _array(rounds.num_tokens)
@@ -98,6 +110,7 @@ class View:
             entropy=entropy,
             images=facts.images_before(sample, segment, position),
             is_thinned=is_thinned,
+            usual=usual or REFERENCE["dense"],
             facts=facts,
         )
         finite = np.isfinite(view.o) & np.isfinite(view.r)

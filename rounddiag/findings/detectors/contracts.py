@@ -1,0 +1,134 @@
+"""Failed contracts of `rd.check` as findings, under the cause that they point to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.checks import check
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag.checks import Check
+    from rounddiag.findings.view import View
+
+# What a failed contract points to, the score, and what to do. Contracts that state a
+# fact and no fault, as rounds that were cut off, are not here.
+CAUSES: dict[str, tuple[str, float, str]] = {
+    "position ids are integers": (
+        "position_ids",
+        0.95,
+        "Keep position ids in int64 from the processor to the model.",
+    ),
+    "position ids are those of M-RoPE": (
+        "position_ids",
+        0.95,
+        "Compute them with the model's own get_rope_index on the unpacked sequence.",
+    ),
+    "image tokens are as many as the grids ask for": (
+        "image_expansion",
+        0.9,
+        "Expand image placeholders once, in one place, and send the engine unexpanded "
+        "ids.",
+    ),
+    "every screenshot has one image block": (
+        "image_expansion",
+        0.8,
+        "Compare the images that each engine was given, round by round.",
+    ),
+    "responses do not begin with their prompt": (
+        "prompt_mismatch",
+        0.9,
+        "Cut the prompt from the response before it is scored.",
+    ),
+    "prompt and response are `input_ids`": (
+        "prompt_mismatch",
+        0.9,
+        "Score the ids that the sampler used.",
+    ),
+    "no row is a copy of another": (
+        "padding_rows",
+        0.95,
+        "Drop the copies before the loss and the metrics: they dilute every mean.",
+    ),
+    "every row has a generated token": (
+        "padding_rows",
+        0.95,
+        "Drop rows without a generated token before the metrics: a mean of sample means "
+        "counts them as 0.",
+    ),
+    "no response is empty": (
+        "padding_rows",
+        0.9,
+        "Drop empty rows before the metrics.",
+    ),
+    "both engines have the same token ids": (
+        "retokenised",
+        0.97,
+        "Train on the ids that the engine returned, never on text encoded again.",
+    ),
+    "both engines' responses have one length": (
+        "retokenised",
+        0.95,
+        "Train on the ids that the engine returned, never on text encoded again.",
+    ),
+    "every round begins after a header": (
+        "mask_too_wide",
+        0.6,
+        "Compare the mask with the chat template's generation prompt.",
+    ),
+    "the mask has no holes": (
+        "mask_punched",
+        0.7,
+        "Save the batch before the rejection, or pass the mask after it as `loss_mask`.",
+    ),
+    "log-probs are finite": (
+        "filled_log_probs",
+        0.8,
+        "Find where NaN or infinity enters; a masked fill of -inf is common.",
+    ),
+    "no value fills the log-probs of a sample": (
+        "filled_log_probs",
+        0.9,
+        "Find where log-probs are padded with a constant.",
+    ),
+}
+# Positions up to which all contracts are checked: some search the text.
+MAX_POSITIONS = 2_000_000
+
+
+@register("failed_contract", stage="exact")
+def failed_contracts(view: View) -> Iterator[Evidence]:
+    """Turn failed contracts into evidence."""
+    for cause, failed in _failed(view).items():
+        score = max(CAUSES[one.name][1] for one in failed)
+        samples = np.array(
+            sorted({s for one in failed for s in one.samples}), dtype=int
+        )
+        tokens = np.isin(view.sample, samples)
+        adds = cause not in ("padding_rows", "mask_punched")
+        yield Evidence(
+            cause=cause,
+            score=score,
+            tokens=tokens,
+            adds_mismatch=adds,
+            where={"samples": samples},
+            explanation="A check fails: "
+            + "; ".join(f"{one.name} ({one.detail})" for one in failed)
+            + ".",
+            next_step=CAUSES[failed[0].name][2],
+        )
+
+
+def _failed(view: View) -> dict[str, list[Check]]:
+    batch = view.batch
+    is_large = len(batch.response_ids) > MAX_POSITIONS
+    found: dict[str, list[Check]] = {}
+    for one in check(batch, cheap=is_large).failed:
+        if one.name in CAUSES:
+            found.setdefault(CAUSES[one.name][0], []).append(one)
+    return found

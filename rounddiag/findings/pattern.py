@@ -1,0 +1,337 @@
+"""A pattern of places: a set of cells or a slope, what it explains, and its price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.findings.excess import Cells, decoding_step
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+_MAX_ROUNDS = 40
+_MAX_VALUES = 64
+_SMALLEST_GAP = 0.2
+MIN_TOKENS = 64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pattern:
+    """One hypothesis of where a batch is off.
+
+    Attributes
+    ----------
+    family : str
+        `round`, `image`, `step`, `change`, `column`, `block`, `rows`, `groups`,
+        `slope`, `round_start`, `limit`.
+    inside : bool array, one a cell
+        For a slope, the cells of its upper half.
+    gap, t, gain : float
+        As of `Contrast`.
+    price : float
+        Nats that the search for it costs; `worth` is gain less price.
+    where : mapping of str to object
+    """
+
+    family: str
+    inside: Array
+    gap: float
+    t: float
+    gain: float
+    price: float
+    where: Mapping[str, Any] = field(default_factory=dict)
+    cells: Cells = field(repr=False)
+
+    @property
+    def tokens(self) -> Array:
+        """The tokens inside, a boolean array."""
+        inside: Array = self.inside[self.cells.code]
+        return inside
+
+    @property
+    def ratio(self) -> float:
+        """How many times as large |diff| is inside, of tokens as likely."""
+        return float(np.exp(self.gap))
+
+    @property
+    def worth(self) -> float:
+        """What it explains less what the search costs, in nats."""
+        return self.gain - self.price
+
+
+# Every pattern that claims a place must beat these.
+MIN_T = 5.0
+MIN_WORTH = 12.0
+MIN_GAP = 0.4  # |diff| is 1.5 times as large inside
+
+
+def strong_patterns(view: View, *families: str) -> list[Pattern]:
+    """Return the patterns of some families that a batch cannot show by chance."""
+    found = _patterns(view)
+    return [
+        one
+        for one in found
+        if one.family in families
+        and abs(one.t) > MIN_T
+        and one.worth > MIN_WORTH
+        and abs(one.gap) > MIN_GAP
+    ]
+
+
+@lru_cache(maxsize=2)
+def _patterns(view: View) -> tuple[Pattern, ...]:
+    if len(view) < MIN_TOKENS or not view.abs.any():
+        return ()
+    return tuple(patterns(Cells.from_view(view)))
+
+
+def patterns(cells: Cells) -> Iterator[Pattern]:
+    """Give every pattern that a batch can have."""
+    yield from _rounds(cells)
+    yield from _images(cells)
+    yield from _steps(cells)
+    yield from _slopes(cells)
+    yield from _columns(cells)
+    yield from _row_sets(cells)
+    yield from _changes(cells)
+    yield from _starts(cells)
+    yield from _limits(cells)
+
+
+def _set(
+    cells: Cells, family: str, inside: Array, price: float, **where: object
+) -> Iterator[Pattern]:
+    found = cells.contrast(inside)
+    if found.gap > _SMALLEST_GAP:
+        yield Pattern(
+            family=family,
+            inside=inside,
+            gap=found.gap,
+            t=found.t,
+            gain=found.gain,
+            price=price,
+            where=where,
+            cells=cells,
+        )
+
+
+def _rounds(cells: Cells) -> Iterator[Pattern]:
+    last = min(int(cells.round.max()), _MAX_ROUNDS)
+    for k in range(1, last + 1):
+        yield from _set(
+            cells, "round", cells.round >= k, np.log(last + 1), rounds_from=k
+        )
+
+
+def _images(cells: Cells) -> Iterator[Pattern]:
+    if cells.view.images is None:
+        return
+    images = cells.view.images[cells.first]
+    values = np.unique(images)[1 : _MAX_ROUNDS + 1]
+    for k in values:
+        yield from _set(
+            cells, "image", images >= k, np.log(len(values) + 1), images_from=int(k)
+        )
+
+
+def _steps(cells: Cells) -> Iterator[Pattern]:
+    """All samples are off from one decoding step on."""
+    for k in range(1, len(cells.edges) + 1):
+        yield from _set(
+            cells,
+            "step",
+            cells.step >= k,
+            np.log(len(cells.edges) + 1),
+            step_from=int(cells.edges[k - 1]),
+        )
+
+
+def _slopes(cells: Cells) -> Iterator[Pattern]:
+    written = decoding_step(cells.view)[cells.first]
+    covariates = {"position": np.log1p(written + cells.num / 2)}
+    known = cells.view.facts.round_columns
+    for name in ("cached_tokens", "num_cached_tokens"):
+        if name in known and known[name].dtype.kind in "iuf":
+            values = known[name][cells.segment].astype(float)
+            covariates[name] = np.log1p(np.where(np.isfinite(values), values, 0.0))
+    for name, covariate in covariates.items():
+        found = cells.slope(covariate)
+        upper = covariate >= np.median(covariate)
+        yield Pattern(
+            family="slope",
+            inside=upper if found.gap > 0 else ~upper,
+            gap=found.gap,
+            t=found.t,
+            gain=found.gain,
+            price=1.0,
+            where={"follows": name, "rises": found.gap > 0},
+            cells=cells,
+        )
+
+
+def _columns(cells: Cells) -> Iterator[Pattern]:
+    facts = cells.view.facts
+    values = {
+        name: column[cells.sample] for name, column in facts.sample_columns.items()
+    }
+    values |= {
+        name: column[cells.segment] for name, column in facts.round_columns.items()
+    }
+    for name, column in values.items():
+        text = column.astype(str) if column.dtype.kind not in "iufb" else column
+        known = np.unique(text)
+        if not 1 < len(known) <= _MAX_VALUES:
+            continue
+        for value in known:
+            yield from _set(
+                cells,
+                "column",
+                text == value,
+                np.log(len(known) * len(values)),
+                column=name,
+                value=value.item(),
+            )
+
+
+def _row_sets(cells: Cells) -> Iterator[Pattern]:
+    """Some samples are off as a whole: a block of neighbours, groups, or any."""
+    num_rows = cells.view.batch.num_samples
+    num = np.bincount(cells.sample, weights=cells.num, minlength=num_rows)
+    total = np.bincount(cells.sample, weights=cells.total, minlength=num_rows)
+    there = num > 0
+    if there.sum() < 4:
+        return
+    rest = np.where(there, total - cells.mean * num, 0.0)
+    block = _best_block(rest, num)
+    if block is not None:
+        rows = np.zeros(num_rows, dtype=bool)
+        rows[block[0] : block[1]] = True
+        rows &= there
+        yield from _set(
+            cells,
+            "block",
+            rows[cells.sample],
+            2 * np.log(there.sum()),
+            samples=np.flatnonzero(rows),
+        )
+    rows = _upper(rest, num, there)
+    chosen = rows.sum() / there.sum()
+    bits = -(chosen * np.log(chosen) + (1 - chosen) * np.log1p(-chosen))
+    yield from _set(
+        cells,
+        "rows",
+        rows[cells.sample],
+        float(there.sum() * bits) + np.log(there.sum()),
+        samples=np.flatnonzero(rows),
+    )
+    group = cells.view.facts.group
+    if group is None or not 3 < int(group.max()) + 1 < there.sum():
+        return
+    num_groups = int(group.max()) + 1
+    num_g = np.bincount(group, weights=num, minlength=num_groups)
+    rest_g = np.bincount(group, weights=rest, minlength=num_groups)
+    upper = _upper(rest_g, num_g, num_g > 0)
+    chosen = upper.sum() / num_groups
+    bits = -(chosen * np.log(chosen) + (1 - chosen) * np.log1p(-chosen))
+    rows = upper[group]
+    yield from _set(
+        cells,
+        "groups",
+        rows[cells.sample],
+        float(num_groups * bits) + np.log(num_groups),
+        samples=np.flatnonzero(rows),
+        groups=np.flatnonzero(upper),
+    )
+
+
+def _best_block(rest: Array, num: Array) -> tuple[int, int] | None:
+    """Return the block of neighbours whose mean is furthest above the others'."""
+    size = len(rest)
+    if size > 1024:
+        return None
+    sums, counts = np.r_[0.0, np.cumsum(rest)], np.r_[0.0, np.cumsum(num)]
+    inside = sums[None, :] - sums[:, None]
+    weight = counts[None, :] - counts[:, None]
+    others = counts[-1] - weight
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = inside**2 * counts[-1] / (weight * others)
+    gain = np.where((inside > 0) & (weight > 0) & (others > 0), gain, -np.inf)
+    gain[np.tril_indices(size + 1, 1)] = -np.inf  # one row is no block
+    begin, stop = np.unravel_index(gain.argmax(), gain.shape)
+    return (int(begin), int(stop)) if np.isfinite(gain[begin, stop]) else None
+
+
+def _upper(rest: Array, num: Array, there: Array) -> Array:
+    """Return the rows above the cut that explains most."""
+    mean = np.where(there, rest / np.maximum(num, 1), -np.inf)
+    order = np.argsort(-mean, kind="stable")[: int(there.sum())]
+    sums, counts = np.cumsum(rest[order]), np.cumsum(num[order])
+    whole = counts[-1]
+    gain = sums[:-1] ** 2 * whole / (counts[:-1] * (whole - counts[:-1]))
+    rows = np.zeros(len(rest), dtype=bool)
+    rows[order[: int(gain.argmax()) + 1]] = True
+    return rows
+
+
+def _changes(cells: Cells) -> Iterator[Pattern]:
+    """Some samples are off, each from a place of its own on."""
+    begins = np.flatnonzero(np.r_[True, np.diff(cells.sample) != 0])
+    ends = np.r_[begins[1:], len(cells.sample)]
+    row = np.repeat(np.arange(len(begins)), ends - begins)
+    rest = cells.total - cells.mean * cells.num
+    after = np.cumsum(rest)
+    num_after = np.cumsum(cells.num)
+    rest_after = after[ends - 1][row] - after + rest
+    size_after = num_after[ends - 1][row] - num_after + cells.num
+    total, size = rest_after[begins][row], size_after[begins][row]
+    size_before = size - size_after
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = rest_after / size_after - (total - rest_after) / size_before
+        gain = size_before * size_after / size * gap**2 / (2 * cells.variance)
+    gain = np.where((gap > _SMALLEST_GAP) & (size_before > 0), gain, 0.0)
+    top = np.maximum.reduceat(gain, begins)
+    price = np.log(ends - begins) + 5
+    hit = top > price
+    if not hit.any():
+        return
+    at = np.arange(len(gain))
+    first = np.minimum.reduceat(np.where(gain == top[row], at, len(gain)), begins)
+    inside = hit[row] & (at >= first[row])
+    chosen = hit.mean()
+    bits = 0.0
+    if 0 < chosen < 1:
+        bits = -(chosen * np.log(chosen) + (1 - chosen) * np.log1p(-chosen))
+    yield from _set(
+        cells,
+        "change",
+        inside,
+        float(np.log(ends - begins)[hit].sum() + len(hit) * bits),
+        samples=cells.sample[begins[hit]],
+    )
+
+
+def _starts(cells: Cells) -> Iterator[Pattern]:
+    start = cells.view.token[cells.first] == 0
+    yield from _set(cells, "round_start", start & (cells.round > 0), 2.0)
+
+
+def _limits(cells: Cells) -> Iterator[Pattern]:
+    """The last tokens of the samples that reach the longest length."""
+    lengths = cells.view.batch.lengths.cpu().numpy()
+    longest = lengths >= 0.98 * lengths.max()
+    if not 1 < longest.sum() < len(lengths):
+        return
+    for part in (0.05, 0.1, 0.2):
+        late = cells.view.position[cells.first] >= (1 - part) * lengths[cells.sample]
+        yield from _set(
+            cells,
+            "limit",
+            longest[cells.sample] & late,
+            2.0,
+            samples=np.flatnonzero(longest),
+        )
