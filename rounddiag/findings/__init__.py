@@ -13,12 +13,14 @@ the range of the batch's kind:
 - `finding`: `Finding`, and the `Evidence` that a detector returns.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one cause a module.
-- `explanation`: largest cause first, then what is left.
+- `excess` and `pattern`: places that are off, of tokens as likely.
+- `causes`: the fixed names; `explanation`: largest cause first, then what is left.
 - `places`: onset, samples, roles, column values.
 - `reference`: healthy ranges by kind; `verdict`; `calibration`.
 """
 
 from rounddiag.findings import detectors as detectors
+from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.diagnosis import Diagnosis, diagnose
 from rounddiag.findings.finding import Alternative, Evidence, Finding, Measure
 from rounddiag.findings.level import Level
@@ -27,6 +29,7 @@ from rounddiag.findings.registry import DETECTORS, Detector, register
 from rounddiag.findings.view import View
 
 __all__ = [
+    "CAUSES",
     "DETECTORS",
     "REFERENCE",
     "Alternative",

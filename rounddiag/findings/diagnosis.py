@@ -14,7 +14,7 @@ from rounddiag.findings.calibration import confidence
 from rounddiag.findings.explanation import Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
-from rounddiag.findings.places import place_clause, places
+from rounddiag.findings.places import not_followed, place_clause, places
 from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import sentence
 from rounddiag.findings.verdict import Verdict, judge
@@ -201,6 +201,7 @@ def diagnose(
 
 def _finding(one: Explained, view: View) -> Finding:
     where = {**places(view, one.indices), **one.evidence.where}
+    where["not_with"] = not_followed(view)
     return Finding(
         cause=one.evidence.cause,
         confidence=confidence(one.evidence.cause, one.stage, one.evidence.score),

@@ -17,6 +17,8 @@ MAX_FINDINGS = 6
 # Evidence below this score is not a finding.
 MIN_SCORE = 0.3
 MIN_TOKENS = 32
+# Evidence that is not exact names a part of the sum of |diff| that is at least this.
+MIN_SHARE = 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ def explain(view: View) -> tuple[list[Explained], View]:
     left, indices = view, np.arange(len(view))
     while len(found) < MAX_FINDINGS:
         known = {one.evidence.cause for one in found}
-        best = _best(left, known)
+        best = _best(left, known, total)
         if best is None:
             break
         stage, evidence = best
@@ -75,7 +77,7 @@ def _explained(
     return Explained(evidence, stage, indices, share)
 
 
-def _best(view: View, known: set[str]) -> tuple[Stage, Evidence] | None:
+def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] | None:
     """Return the evidence of the first stage that has any."""
     for stage in STAGES:
         detectors = [one for one in DETECTORS.values() if one.stage == stage]
@@ -83,6 +85,7 @@ def _best(view: View, known: set[str]) -> tuple[Stage, Evidence] | None:
             _named(evidence, detector.name)
             for detector in detectors
             for evidence in look(detector, view)
+            if stage == "exact" or _matters(evidence, view, total)
         ]
         found = [
             one for one in found if one.score >= MIN_SCORE and one.cause not in known
@@ -90,6 +93,11 @@ def _best(view: View, known: set[str]) -> tuple[Stage, Evidence] | None:
         if found:
             return stage, max(found, key=lambda one: _rank(one, stage, view))
     return None
+
+
+def _matters(evidence: Evidence, view: View, total: float) -> bool:
+    """Whether the tokens of some evidence hold a part of the mismatch worth a name."""
+    return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * total
 
 
 def _rank(evidence: Evidence, stage: Stage, view: View) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,11 +82,14 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
     ]
 
 
-@lru_cache(maxsize=2)
 def _patterns(view: View) -> tuple[Pattern, ...]:
-    if len(view) < MIN_TOKENS or not view.abs.any():
-        return ()
-    return tuple(patterns(Cells.from_view(view)))
+    if "patterns" not in view.memo:
+        found: tuple[Pattern, ...] = ()
+        if len(view) >= MIN_TOKENS and view.abs.any():
+            found = tuple(patterns(Cells.from_view(view)))
+        view.memo["patterns"] = found
+    kept: tuple[Pattern, ...] = view.memo["patterns"]
+    return kept
 
 
 def patterns(cells: Cells) -> Iterator[Pattern]:

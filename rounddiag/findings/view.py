@@ -21,7 +21,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 # Tokens that detectors read. A longer batch is thinned to evenly spaced blocks of
 # consecutive tokens: no statistic here needs more.
-MAX_TOKENS = 1_000_000
+MAX_TOKENS = 250_000
 _BLOCK = 256
 
 
@@ -53,6 +53,8 @@ class View:
     usual : Range
         What is usual for the kind of run.
     facts : Facts
+    memo : dict
+        What detectors share of this view, by name.
     """
 
     batch: Batch
@@ -73,6 +75,7 @@ class View:
     is_thinned: bool = False
     usual: Range = field(default_factory=lambda: REFERENCE["dense"])
     facts: Facts = field(repr=False)
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_batch(
@@ -129,11 +132,11 @@ class View:
             for one in fields(self)
             if isinstance(value := getattr(self, one.name), np.ndarray)
         }
-        return replace(self, **parts)
+        return replace(self, **parts, memo={})
 
     def without(self, effect: Array) -> View:
         """Return the view with a fitted part of `diff` taken out of `o`."""
-        return replace(self, o=self.o - effect)
+        return replace(self, o=self.o - effect, memo={})
 
     @cached_property
     def d(self) -> Array:
@@ -192,6 +195,8 @@ class Facts:
     image_positions : list of array or None
         Of each sample, the positions of its images in the response; negative ones are
         in the prompt.
+    memo : dict
+        What detectors share of the batch, by name.
     """
 
     group: Array | None
@@ -199,6 +204,7 @@ class Facts:
     sample_columns: Mapping[str, Array]
     round_columns: Mapping[str, Array]
     image_positions: list[Array] | None
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_batch(cls, batch: Batch) -> Facts:

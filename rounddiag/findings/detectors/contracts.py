@@ -13,7 +13,6 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.checks import Check
     from rounddiag.findings.view import View
 
 # What a failed contract points to, the score, and what to do. Contracts that state a
@@ -97,38 +96,51 @@ CAUSES: dict[str, tuple[str, float, str]] = {
         "Find where log-probs are padded with a constant.",
     ),
 }
-# Positions up to which all contracts are checked: some search the text.
-MAX_POSITIONS = 2_000_000
+# Positions up to which the contracts are checked here; a longer batch keeps what
+# `rounddiag.load` checked.
+MAX_POSITIONS = 1_500_000
 
 
 @register("failed_contract", stage="exact")
 def failed_contracts(view: View) -> Iterator[Evidence]:
     """Turn failed contracts into evidence."""
-    for cause, failed in _failed(view).items():
-        score = max(CAUSES[one.name][1] for one in failed)
-        samples = np.array(
-            sorted({s for one in failed for s in one.samples}), dtype=int
-        )
-        tokens = np.isin(view.sample, samples)
-        adds = cause not in ("padding_rows", "mask_punched")
+    for cause, failed in _failed_once(view).items():
+        samples = np.array(sorted({i for one in failed for i in one[2]}), dtype=int)
         yield Evidence(
             cause=cause,
-            score=score,
-            tokens=tokens,
-            adds_mismatch=adds,
+            score=max(CAUSES[name][1] for name, _, _ in failed),
+            tokens=np.isin(view.sample, samples),
+            adds_mismatch=cause not in ("padding_rows", "mask_punched"),
             where={"samples": samples},
             explanation="A check fails: "
-            + "; ".join(f"{one.name} ({one.detail})" for one in failed)
+            + "; ".join(f"{name} ({detail})" for name, detail, _ in failed)
             + ".",
-            next_step=CAUSES[failed[0].name][2],
+            next_step=CAUSES[failed[0][0]][2],
         )
 
 
-def _failed(view: View) -> dict[str, list[Check]]:
+def _failed_once(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
+    memo = view.facts.memo
+    if "failed_contracts" not in memo:
+        memo["failed_contracts"] = _failed(view)
+    failed: dict[str, list[tuple[str, str, tuple[int, ...]]]] = memo["failed_contracts"]
+    return failed
+
+
+def _failed(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
+    """Return name, detail and samples of the failed contracts, by cause."""
     batch = view.batch
-    is_large = len(batch.response_ids) > MAX_POSITIONS
-    found: dict[str, list[Check]] = {}
-    for one in check(batch, cheap=is_large).failed:
-        if one.name in CAUSES:
-            found.setdefault(CAUSES[one.name][0], []).append(one)
+    if len(batch.response_ids) <= MAX_POSITIONS:
+        failed = [(one.name, one.detail, one.samples) for one in check(batch).failed]
+    else:
+        known = batch.meta.get("checks", ())
+        failed = [
+            (str(one["name"]), str(one["detail"]), ())
+            for one in known
+            if one["status"] == "failed"
+        ]
+    found: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {}
+    for one in failed:
+        if one[0] in CAUSES:
+            found.setdefault(CAUSES[one[0]][0], []).append(one)
     return found
