@@ -11,13 +11,13 @@ import numpy as np
 
 from rounddiag.errors import BatchError
 from rounddiag.findings.calibration import confidence
-from rounddiag.findings.explanation import Explained, explain
+from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.places import not_followed, place_clause, places
 from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import sentence
-from rounddiag.findings.verdict import Verdict, judge
+from rounddiag.findings.verdict import CONFIDENT, Verdict, judge
 from rounddiag.findings.view import View
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ def diagnose(
     if reason:
         return made("not_measurable", reason=reason)
     explained, left = explain(view)
-    findings = tuple(
-        sorted((_finding(one, view) for one in explained), key=_order, reverse=True)
-    )
+    findings = tuple(sorted((_finding(one, view) for one in explained), key=_order))
     if not view.abs.any():
         return made("identical", findings)
     return made(judge(level, usual, findings), findings, Level.from_view(left))
@@ -217,8 +215,9 @@ def _finding(one: Explained, view: View) -> Finding:
     )
 
 
-def _order(finding: Finding) -> tuple[bool, float]:
-    return finding.confidence >= 0.5, finding.confidence * (finding.share + 0.05)
+def _order(finding: Finding) -> tuple[bool, bool]:
+    """Sure findings first, then those that hold a part of the mismatch."""
+    return finding.confidence < CONFIDENT, finding.share < MIN_SHARE
 
 
 def _not_measurable(view: View) -> str:

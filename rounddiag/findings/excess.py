@@ -25,7 +25,12 @@ START = 4
 
 def excess(view: View) -> Array:
     """Return log |diff| of each token less the mean of tokens as likely."""
-    values = np.log(np.minimum(view.abs, _LARGEST) + _floor(view))
+    floor = _floor(view)
+    size = np.minimum(view.abs, _LARGEST)
+    if view.fitted is not None:
+        # What a fit leaves grows with what it took out.
+        size = size / (1 + view.fitted / (5 * floor))
+    values = np.log(size + floor)
     return values - mean_by_bin(view.r, values, view.r)
 
 

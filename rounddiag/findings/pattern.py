@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _MAX_ROUNDS = 40
 _MAX_VALUES = 64
+_STEPS = 32
+_LONGEST_PERIOD = 16
+_MIN_PERIODS = 4
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
 
@@ -27,7 +30,7 @@ class Pattern:
     ----------
     family : str
         `round`, `image`, `step`, `change`, `column`, `block`, `rows`, `groups`,
-        `slope`, `round_start`, `limit`.
+        `period`, `slope`, `round_start`, `limit`.
     inside : bool array, one a cell
         For a slope, the cells of its upper half.
     gap, t, gain : float
@@ -100,6 +103,7 @@ def patterns(cells: Cells) -> Iterator[Pattern]:
     yield from _slopes(cells)
     yield from _columns(cells)
     yield from _row_sets(cells)
+    yield from _periods(cells)
     yield from _changes(cells)
     yield from _starts(cells)
     yield from _limits(cells)
@@ -142,15 +146,23 @@ def _images(cells: Cells) -> Iterator[Pattern]:
 
 
 def _steps(cells: Cells) -> Iterator[Pattern]:
-    """All samples are off from one decoding step on."""
-    for k in range(1, len(cells.edges) + 1):
-        yield from _set(
-            cells,
-            "step",
-            cells.step >= k,
-            np.log(len(cells.edges) + 1),
-            step_from=int(cells.edges[k - 1]),
-        )
+    """All samples are off from one place on, or up to it.
+
+    The place counts in generated tokens, or in the context with its prompt: engines
+    that write samples side by side count either way.
+    """
+    view = cells.view
+    coordinates = {"generated tokens": decoding_step(view)[cells.first]}
+    if view.facts.prompt_length is not None:
+        before = view.facts.prompt_length[cells.sample]
+        coordinates["context positions"] = before + view.position[cells.first]
+    for name, place in coordinates.items():
+        edges = np.unique(np.quantile(place, np.linspace(0, 1, _STEPS + 1)[1:-1]))
+        price = np.log(2 * len(coordinates) * (len(edges) + 1))
+        for edge in np.unique(edges.astype(int)):
+            where = {"place": int(edge), "unit": name}
+            yield from _set(cells, "step", place >= edge, price, **where, is_after=True)
+            yield from _set(cells, "step", place < edge, price, **where, is_after=False)
 
 
 def _slopes(cells: Cells) -> Iterator[Pattern]:
@@ -249,6 +261,20 @@ def _row_sets(cells: Cells) -> Iterator[Pattern]:
         samples=np.flatnonzero(rows),
         groups=np.flatnonzero(upper),
     )
+
+
+def _periods(cells: Cells) -> Iterator[Pattern]:
+    """Every p-th sample is off, or all but every p-th."""
+    num_rows = cells.view.batch.num_samples
+    longest = min(_LONGEST_PERIOD, num_rows // _MIN_PERIODS)
+    price = np.log(longest * longest + 1)
+    for period in range(2, longest + 1):
+        phase = cells.sample % period
+        where = {"period": period}
+        if period > 2:
+            yield from _set(cells, "period", phase != 0, price, **where, all_but=0)
+        for k in range(period):
+            yield from _set(cells, "period", phase == k, price, **where, phase=k)
 
 
 def _best_block(rest: Array, num: Array) -> tuple[int, int] | None:

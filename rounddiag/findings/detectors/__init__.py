@@ -8,6 +8,7 @@ from rounddiag.findings.detectors import identical as identical
 from rounddiag.findings.detectors import limits as limits
 from rounddiag.findings.detectors import masks as masks
 from rounddiag.findings.detectors import penalty as penalty
+from rounddiag.findings.detectors import positions as positions
 from rounddiag.findings.detectors import precision as precision
 from rounddiag.findings.detectors import rows as rows
 from rounddiag.findings.detectors import shifts as shifts

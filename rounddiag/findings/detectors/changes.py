@@ -33,12 +33,13 @@ _DECODE = Alternative(
 def mixed_weights(view: View) -> Iterator[Evidence]:
     """Find rows that are off from one decoding step on."""
     for pattern in strong_patterns(view, "step"):
-        step = pattern.where["step_from"]
+        place, unit = pattern.where["place"], pattern.where["unit"]
+        side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
             view,
             pattern,
             "mixed_weights",
-            f"from the {step}th generated token on, in all samples that get there",
+            f"{side} {place} {unit}, in all samples that get there",
             (_CACHE, _DECODE),
         )
     for pattern in strong_patterns(view, "change"):

@@ -39,6 +39,8 @@ _POSITIONS = Alternative(
 @register("position_ids")
 def slopes(view: View) -> Iterator[Evidence]:
     """Find |diff| that grows, or decays, with the decoding step."""
+    if view.fitted is not None:
+        return  # what a fit leaves has slopes of its own
     has_images = view.images is not None and bool((view.images > 0).any())
     for pattern in strong_patterns(view, "slope"):
         rises, follows = pattern.where["rises"], pattern.where["follows"]

@@ -48,6 +48,8 @@ def bad_worker(view: View) -> Iterator[Evidence]:
     """Find samples that are off as a whole."""
     for pattern in strong_patterns(view, "column"):
         yield from _by_column(view, pattern)
+    for pattern in strong_patterns(view, "period"):
+        yield _periodic(view, pattern)
     for pattern in strong_patterns(view, "block", "groups", "rows"):
         yield _rows(view, pattern)
 
@@ -102,6 +104,32 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         measures=_measures(view, pattern),
         explanation=f"{fact}: {meaning}.",
         next_step=step,
+    )
+
+
+def _periodic(view: View, pattern: Pattern) -> Evidence:
+    period = pattern.where["period"]
+    tokens = pattern.tokens
+    leaks = "all_but" in pattern.where
+    shape = (
+        f"all samples but the first of every {period}"
+        if leaks
+        else f"every {period}th sample from sample {pattern.where['phase']} on"
+    )
+    return Evidence(
+        cause="packing_leak" if leaks else "bad_worker",
+        score=float(min(0.6 + abs(pattern.gap) / 5, 0.95)),
+        gain=pattern.worth,
+        tokens=tokens,
+        where={"samples": np.unique(view.sample[tokens]), "period": period},
+        measures=_measures(view, pattern),
+        explanation=f"|diff| is {pattern.ratio:.3g} times as large in {shape}.",
+        next_step=(
+            f"Score samples 0 to {period - 1} alone and in one pack. Different: rows "
+            "leak into each other (cu_seqlens, position ids)."
+            if leaks
+            else "Record rank and replica of each sample; samples dealt in turns share one."
+        ),
     )
 
 
