@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rounddiag.figures import (
         plot_compare,
         plot_conditional,
+        plot_finding,
         plot_heatmap,
         plot_log_ppl,
         plot_positions,
@@ -64,6 +65,7 @@ __all__ = [
     "metrics",
     "plot_compare",
     "plot_conditional",
+    "plot_finding",
     "plot_heatmap",
     "plot_log_ppl",
     "plot_positions",
@@ -97,6 +99,7 @@ _HOMES = {
     "figures": (
         "plot_compare",
         "plot_conditional",
+        "plot_finding",
         "plot_heatmap",
         "plot_log_ppl",
         "plot_positions",

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import Array, View
 
 _BINS = 24
+_RARE = 10
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _STEPS = 32
+# The variance inside of cells is at least this part of the whole.
+_MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
 START = 4
 
@@ -31,12 +34,26 @@ def excess(view: View) -> Array:
         # What a fit leaves grows with what it took out.
         size = size / (1 + view.fitted / (5 * floor))
     values = np.log(size + floor)
-    return values - mean_by_bin(view.r, values, view.r)
+    values = values - mean_by_bin(view.r, values, view.r)
+    if view.entropy is not None:
+        values = values - mean_by_bin(view.entropy, values, view.entropy)
+    if not view.batch.is_redacted:
+        values = values - _mean_by_id(view.id, values)
+    return values
 
 
 def _floor(view: View) -> float:
     unsure = view.abs[view.uncertain]
     return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, 1e-7)
+
+
+def _mean_by_id(ids: Array, values: Array) -> Array:
+    """Return the mean of the values of each id, drawn to 0 where it is rare."""
+    known, code = np.unique(ids, return_inverse=True)
+    total = np.bincount(code, weights=values, minlength=len(known))
+    num = np.bincount(code, minlength=len(known))
+    mean: Array = (total / (num + _RARE))[code]
+    return mean
 
 
 def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
@@ -106,10 +123,10 @@ class Cells:
         num = np.bincount(code).astype(float)
         total = np.bincount(code, weights=values)
         spread = float(((values - (total / num)[code]) ** 2).sum())
-        free = max(len(values) - len(num), 1)
-        return cls(
-            view, code, first, num, total, step[first], edges, max(spread / free, 1e-6)
-        )
+        free = len(values) - len(num)
+        inner = spread / free if free > len(num) else 0.0
+        variance = max(inner, _MIN_PART * float(values.var()), 1e-6)
+        return cls(view, code, first, num, total, step[first], edges, variance)
 
     @cached_property
     def sample(self) -> Array:

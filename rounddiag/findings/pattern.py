@@ -66,10 +66,23 @@ class Pattern:
         return self.gain - self.price
 
 
-# Every pattern that claims a place must beat these.
+# What a pattern that claims a place must beat: the smallest gap (exp of it is a ratio),
+# and worth in nats. Healthy batches of the bench stay below.
+THRESHOLDS: dict[str, tuple[float, float]] = {
+    "round": (0.5, 14.0),
+    "image": (0.5, 14.0),
+    "step": (0.5, 16.0),
+    "slope": (0.65, 16.0),
+    "column": (0.35, 12.0),
+    "block": (0.4, 13.0),
+    "groups": (0.4, 20.0),
+    "rows": (0.55, 20.0),
+    "period": (0.35, 10.0),
+    "change": (0.8, 30.0),
+    "round_start": (0.5, 12.0),
+    "limit": (0.7, 10.0),
+}
 MIN_T = 5.0
-MIN_WORTH = 12.0
-MIN_GAP = 0.4  # |diff| is 1.5 times as large inside
 
 
 def strong_patterns(view: View, *families: str) -> list[Pattern]:
@@ -80,8 +93,8 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         for one in found
         if one.family in families
         and abs(one.t) > MIN_T
-        and one.worth > MIN_WORTH
-        and abs(one.gap) > MIN_GAP
+        and abs(one.gap) > THRESHOLDS[one.family][0]
+        and one.worth > THRESHOLDS[one.family][1]
     ]
 
 

@@ -1,4 +1,4 @@
-"""`moe_routing`, `outlier_tokens`: few tokens differ much, without a pattern."""
+"""`outlier_tokens`: single tokens far off, without a pattern of places."""
 
 from __future__ import annotations
 
@@ -10,35 +10,41 @@ from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import View
+    from rounddiag.findings.view import Array, View
 
-# A token is an outlier where |diff| is so many times the median of tokens as likely.
+# An outlier differs by more than this, in nats, and by so many times the 90th percentile
+# of tokens as likely. Of 84 healthy batches none has more than one.
+MIN_DIFF = 0.2
 FACTOR = 20.0
-MIN_OUTLIERS = 5
+MIN_OUTLIERS = 3
 # Part of the sum of |diff| that outliers have together.
-MIN_SHARE = 0.3
-# Share of tokens from which a tail is no longer single tokens.
-MANY = 0.01
-MIN_TOKENS = 200
+MIN_SHARE = 0.1
+# More tokens than this are no longer single ones.
+MAX_PART = 0.05
+# Outliers whose neighbour is one too: a stretch is another cause.
+MAX_NEIGHBOURS = 0.35
+# Outliers of one sample.
+MAX_IN_ONE = 0.5
+MIN_TOKENS = 100
+_BINS = 16
 
 
-@register("outlier_tokens", stage="level")
+@register("outlier_tokens", stage="fit")
 def outlier_tokens(view: View) -> Evidence | None:
-    """Find a heavy tail over a healthy median."""
-    if len(view) < MIN_TOKENS:
+    """Find single tokens that are far off while all others are as usual."""
+    if len(view) < MIN_TOKENS or view.fitted is not None:
         return None
-    scale = _median_by_bin(view)
-    tokens = view.abs > FACTOR * scale
+    tokens = (view.abs > MIN_DIFF) & (view.abs > FACTOR * high_by_bin(view))
     num = int(tokens.sum())
     share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
-    if num < MIN_OUTLIERS or share < MIN_SHARE:
+    if num < MIN_OUTLIERS or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
-    part = num / len(view)
-    cause = "moe_routing" if part > MANY else "outlier_tokens"
-    other = "outlier_tokens" if part > MANY else "moe_routing"
+    neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
+    in_one = float(np.bincount(view.sample[tokens]).max() / num)
+    if neighbours > MAX_NEIGHBOURS or (in_one > MAX_IN_ONE and num > 2 * MIN_OUTLIERS):
+        return None
     return Evidence(
-        cause=cause,
-        score=float(np.clip(0.4 + share / 2, 0, 0.85)),
+        score=float(np.clip(0.6 + share / 3, 0, 0.95)),
         tokens=tokens,
         measures=(
             Measure(name="outliers", value=num, unit="tokens"),
@@ -46,33 +52,35 @@ def outlier_tokens(view: View) -> Evidence | None:
             Measure(name="median |diff|", value=float(np.median(view.abs)), unit="nat"),
         ),
         explanation=(
-            f"{num} tokens ({part:.2%}) differ more than {FACTOR:g} times the median of "
-            f"tokens as likely and make {share:.0%} of the sum; they follow no row, "
-            "round or position."
+            f"{num} single tokens ({num / len(view):.2%}) differ by more than "
+            f"{FACTOR:g} times what tokens as likely do, and make {share:.0%} of the "
+            "sum; they follow no sample, round or position."
         ),
         alternatives=(
-            Alternative(cause=other, would_tell="The routed experts of both engines."),
+            Alternative(
+                cause="moe_routing", would_tell="The routed experts of both engines."
+            ),
             Alternative(
                 cause="low_precision", would_tell="lm_head in float32 on both sides."
             ),
         ),
         next_step=(
-            "Replay routed_experts if it is a mixture of experts; else switch fused "
-            "kernels off one by one and compare the two files with plot_compare."
+            "Switch fused kernels off one by one and compare the two files with "
+            "plot_compare; replay routed_experts if it is a mixture of experts."
         ),
     )
 
 
-def _median_by_bin(view: View) -> np.ndarray:
-    edges = np.unique(np.quantile(view.r, np.linspace(0, 1, 17)[1:-1]))
+def high_by_bin(view: View) -> Array:
+    """Return for each token the 90th percentile of |diff| of tokens as likely."""
+    edges = np.unique(np.quantile(view.r, np.linspace(0, 1, _BINS + 1)[1:-1]))
     code = np.searchsorted(edges, view.r)
-    medians = np.array(
-        [
-            np.median(view.abs[code == k]) if (code == k).any() else 0.0
-            for k in range(len(edges) + 1)
-        ]
-    )
-    floor = (
-        0.1 * float(np.median(view.abs[view.uncertain])) if view.uncertain.any() else 0
-    )
-    return np.maximum(medians, max(floor, 1e-6))[code]
+    order = np.argsort(code, kind="stable")
+    stops = np.searchsorted(code[order], np.arange(len(edges) + 2))
+    high = np.zeros(len(edges) + 1)
+    for k, (begin, stop) in enumerate(zip(stops[:-1], stops[1:], strict=True)):
+        if stop > begin:
+            high[k] = np.quantile(view.abs[order[begin:stop]], 0.9)
+    floor = max(0.02 * float(view.abs.mean()), 1e-6)
+    result: Array = np.maximum(high, floor)[code]
+    return result
