@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -172,7 +173,7 @@ def _widened(rows: Rows, part: Callable[[int, int], tuple[int, int]]) -> Rows:
     for mask, rollout in zip(rows.mask, rows.rollout, strict=True):
         wide, values = mask.copy(), rollout.copy()
         bounds = round_bounds(mask)
-        for (_, start), (end, _) in zip(bounds[:-1], bounds[1:], strict=True):
+        for (_, start), (end, _) in pairwise(bounds):
             first, last = part(start, end)
             first, last = max(first, start), min(last, end)
             wide[first:last] = 1

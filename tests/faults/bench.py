@@ -2,7 +2,7 @@
 
     python -m tests.faults.bench --split tune
     python -m tests.faults.bench --split test
-    python -m tests.faults.bench --only temperature     one cause; or healthy, pairs, cards
+    python -m tests.faults.bench --only temperature  or healthy, pairs, cards
 
 Needs the cache that `python -m tests.faults.make` writes, and no transformers.
 """
@@ -45,7 +45,7 @@ class Outcome:
         return self.case.name.split("/")[-1].split(".")[0]
 
     def is_right(self, index: int) -> bool:
-        """Tell whether a finding names the cause, or one that cannot be told from it."""
+        """Tell whether a finding names the cause, or one that looks the same."""
         (truth,) = self.case.causes
         if index >= len(self.causes):
             return False

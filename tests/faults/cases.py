@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,8 @@ ONE_ROUND = {
     "sync_broken", "model_mismatch", "moe_routing", "mask_punched",
 }  # fmt: skip
 """Causes that show in a first round too."""
-HEALTHY_BASES = ("bf16", "both_bf16", "fp8", "fp32", "hot", "cold", "young")
+GRIDS = {"bfloat16_head"}
+"""Faults that leave exact signs and hardly any mismatch."""
 META = {"sampling": {"dtype": "bfloat16", "temperature": 1.0, "top_p": 1.0}}
 
 
@@ -73,13 +74,25 @@ def cases(split: str, only: str | None = None) -> Iterator[Case]:
         yield from _array_cases(folder.name, split, pools, only)
         yield from _real_cases(folder, split, pools, only)
         if only in (None, "pairs"):
-            yield from pairs.cases(folder, split, pools)
+            yield from _pair_cases(folder, split, pools)
+        if only in (None, "batch_shape"):
+            yield from _batch_shape_cases(folder.name, split, pools)
     if only in (None, "cards"):
-        yield from case_cards.cases(split)
+        for card in case_cards.Cards(CACHE, split).all():
+            yield Case(
+                f"{split}/card.{card.name}",
+                split,
+                (card.cause,),
+                card.published,
+                card.rows,
+                card.columns,
+                healthy=card.healthy,
+                call=card.call,
+            )
 
 
 def healthy_cases(agent: str, split: str, pools: dict[str, Rows]) -> Iterator[Case]:
-    """Yield sound batches: all bases, sizes from 8, one round, odd but harmless ones."""
+    """Yield sound batches: many sizes, one round, odd but harmless ones."""
     for base, rows in pools.items():
         rng = np.random.default_rng([*f"healthy {agent} {base}".encode()])
         for number in range(12):
@@ -158,6 +171,8 @@ def _real_cases(
                     rows, before = rows.first_round(), before.first_round()
                 value = ratio(before, rows)
                 severity_here = severity_of(value)
+                if fault in GRIDS:  # exact, however small
+                    severity_here = "clear" if severity == "clear" else None
                 if severity_here is None:
                     continue
             else:
@@ -175,6 +190,41 @@ def _real_cases(
                 _columns(rng, cause),
                 value,
                 healthy,
+            )
+
+
+def _pair_cases(folder: Path, split: str, pools: dict[str, Rows]) -> Iterator[Case]:
+    for pair in pairs.PAIRS:
+        for severity in ("clear", "gross"):
+            if not folder.name.startswith(pair.kind):
+                continue
+            rows = pairs.build(pair, folder, pools, severity)
+            if rows is not None:
+                label = f"{folder.name}/{'+'.join((*pair.passes, *pair.arrays))}"
+                rng = np.random.default_rng([*label.encode()])
+                columns = _columns(rng)
+                name = f"{label}.{severity}"
+                yield Case(name, split, pair.causes, severity, rows, columns)
+
+
+def _batch_shape_cases(
+    agent: str, split: str, pools: dict[str, Rows]
+) -> Iterator[Case]:
+    if not {"bf16", "both_bf16"} <= set(pools):
+        return
+    for severity, factor in (("just_visible", 0.2), ("clear", 1.0), ("gross", 5.0)):
+        rows = case_cards.batch_shape(pools["bf16"], pools["both_bf16"], factor)
+        for number, columns in enumerate((frozenset({"ranks"}), frozenset({"groups"}))):
+            if number:
+                rows = replace(rows, sample_columns={})
+            yield Case(
+                f"{agent}/batch_shape.{severity}.{number}",
+                split,
+                ("batch_shape",),
+                severity,
+                rows,
+                columns,
+                call={"a": "current", "b": "old"},
             )
 
 

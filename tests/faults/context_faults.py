@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def observations_masked(row: int, one: Episode) -> list[Context]:
     base = engine.context(row, one)
     keep = torch.ones(len(base.ids), dtype=torch.bool)
     bounds = _rounds(one)
-    for (_, end), (start, _) in zip(bounds[:-1], bounds[1:], strict=True):
+    for (_, end), (start, _) in pairwise(bounds):
         keep[end : start - KEPT] = False
     return [_kept(base, keep, replaced=False)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -141,8 +141,6 @@ class Sampling:
     recorded: Head = log_softmax
     hook: Callable[[int, list[int]], AbstractContextManager[Any]] | None = None
     eyes: Any = None
-    prefix_of: Any = None
-    steps: list[int] = field(default_factory=list)
 
 
 @torch.no_grad()
@@ -214,13 +212,11 @@ def _step(
     places = torch.full((3, len(rows), 1), step)
     if rows[0].sees:
         for i, one in enumerate(rows):
-            if step >= len(one.ids):
-                continue
-            ids = torch.tensor(one.ids[: step + 1])
-            places[:, i, 0] = positions(ids, sees=True)[:, -1]
-            if tokens[i] == IMAGE:
-                which = int((ids == IMAGE).sum()) - 1
-                embeds[i, 0] = pictures[active[i]][which]  # type: ignore[index]
+            if step < len(one.ids):
+                places[:, i, 0] = torch.tensor(one.places[step])
+                if tokens[i] == IMAGE:
+                    which = one.num_image_tokens[step] - 1
+                    embeds[i, 0] = pictures[active[i]][which]  # type: ignore[index]
     with how.hook(step, active) if how.hook is not None else nullcontext():
         hidden = body(net)(
             inputs_embeds=embeds,

@@ -28,7 +28,11 @@ IMAGE_WIDTH = 4  # tokens of a screenshot: three rows of four
 
 @dataclass
 class Episode:
-    """One trajectory while it is made; `mask` is 1 where the agent wrote."""
+    """One trajectory while it is made; `mask` is 1 where the agent wrote.
+
+    `places` are the M-RoPE positions of its tokens, `num_image_tokens` how many image
+    tokens stand up to each of them.
+    """
 
     app: App
     tokenizer: Tokenizer
@@ -39,6 +43,8 @@ class Episode:
     log_probs: dict[int, float] = field(default_factory=dict)
     patches: list[Tensor] = field(default_factory=list)
     shots: list[bytes] = field(default_factory=list)
+    places: list[tuple[int, int, int]] = field(default_factory=list)
+    num_image_tokens: list[int] = field(default_factory=list)
     num_rounds: int = 0
     num_written: int = 0
     status: str = "running"
@@ -61,6 +67,7 @@ class Episode:
     def write(self, token: int, log_prob: float) -> None:
         """Add a token of the agent; at the end of a round let the page answer."""
         self.log_probs[len(self.ids)] = log_prob
+        self._place([token])
         self.ids.append(token)
         self.mask.append(1)
         self.num_written += 1
@@ -95,7 +102,27 @@ class Episode:
         self.shots.append(data)
         return SCREENSHOT
 
+    def _place(self, ids: list[int]) -> None:
+        for token in ids:
+            count = self.num_image_tokens[-1] if self.num_image_tokens else 0
+            last = self.places[-1] if self.places else (-1, -1, -1)
+            place = (max(last) + 1,) * 3
+            if token == IMAGE:
+                inside = count % IMAGE_TOKENS
+                first = last[0] if inside else place[0]
+                place = (
+                    first,
+                    first + inside // IMAGE_WIDTH,
+                    first + inside % IMAGE_WIDTH,
+                )
+                count += 1
+            elif last[0] != last[2]:  # after a picture: as wide as it is
+                place = (last[0] + IMAGE_WIDTH,) * 3
+            self.places.append(place)
+            self.num_image_tokens.append(count)
+
     def _read(self, ids: list[int]) -> None:
+        self._place(ids)
         self.ids += ids
         self.mask += [0] * len(ids)
 

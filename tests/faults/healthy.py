@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.faults.models import Agent
     from tests.faults.rows import Rows
 
-SIZES = {"dense": 128, "moe": 96, "vision": 96}
+SIZES = {"dense": 128, "moe": 64, "vision": 64}
 BEHIND = 20
 """Healthy engines have the weights of so many steps before the end: a fault that needs
 newer or older ones finds them on either side."""
@@ -53,10 +53,10 @@ def _others(base: Pool) -> dict[str, Callable[[], Rows]]:
     """Return more healthy rows: other precisions, temperatures and weights."""
     agent, net = base.agent, base.weights
     half = engine.precise(net, torch.bfloat16)
-    count = 48
+    count = 24
 
     def both_half() -> Rows:
-        part = base.part(64)
+        part = base.part(48)
         return part.rescored(engine.score(half, part.contexts, part.lengths))
 
     def sampled(sampler: object, seed: int, scorer: object = net) -> Rows:
@@ -66,14 +66,19 @@ def _others(base: Pool) -> dict[str, Callable[[], Rows]]:
     def at_temperature(value: float, seed: int) -> Rows:
         head = tempered(value)
         how = engine.Sampling([(0, half)], seed, drawn=head, recorded=head)
-        pool = make_pool(agent, net, how, 32)
+        pool = make_pool(agent, net, how, count)
         scores = engine.score(net, pool.contexts, pool.lengths, head=head)
         return pool.rescored(scores)
 
-    younger = engine.precise(agent.net, torch.float32, agent.older[60])
-    return {
+    precisions: dict[str, Callable[[], Rows]] = {
         "both_bf16": both_half,
         "fp8": lambda: sampled(eight_bit(net), 11),
+    }
+    if agent.kind != "dense":
+        return precisions
+    younger = engine.precise(agent.net, torch.float32, agent.older[60])
+    return {
+        **precisions,
         "fp32": lambda: sampled(net, 12),
         "hot": lambda: at_temperature(1.5, 13),
         "cold": lambda: at_temperature(0.6, 14),

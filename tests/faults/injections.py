@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 Build = Callable[[], tuple["Rows", float]]
 TARGETS = {"just_visible": (1.7, 2.8), "clear": (6.0, 16.0), "gross": (30.0, 90.0)}
-NUM_ROWS = 64
-NUM_PROBED = 12
+NUM_ROWS = 48
+NUM_PROBED = 8
 
 
 @dataclass(frozen=True)
@@ -57,40 +58,53 @@ def variants(base: Pool) -> Iterator[tuple[str, Build]]:
     for name, fault in faults().items():
         if base.agent.kind not in fault.kinds:
             continue
-        whole: list[Rows] = []
+        scale = Scale(pool, fault)
         for severity in TARGETS:
-            yield f"{name}.{severity}", _builder(pool, name, fault, severity, whole)
+            yield f"{name}.{severity}", _builder(scale, name, severity)
     yield from sampler.variants(base)
 
 
-def _builder(
-    pool: Pool, name: str, fault: Fault, severity: str, whole: list[Rows]
-) -> Build:
-    seed = [pool.agent.seed, *name.encode()]
-    low, high = TARGETS[severity]
-    goal = float(np.random.default_rng(seed).uniform(low, high))
+def _builder(scale: Scale, name: str, severity: str) -> Build:
+    seed = [scale.pool.agent.seed, *name.encode()]
+    goal = float(np.random.default_rng(seed).uniform(*TARGETS[severity]))
+    return lambda: scale.rows_at(goal)
 
-    def build() -> tuple[Rows, float]:
-        if fault.is_linear:
-            if not whole:
-                whole.append(fault.apply(pool, 1.0))
-            knob = solve(
-                lambda s: ratio(pool.rows, taken_back(pool.rows, whole[0], s)),
-                goal,
-                1.0,
-            )
-            rows = taken_back(pool.rows, whole[0], knob)
+
+class Scale:
+    """A fault at many sizes: from the ratio that is wanted to the rows."""
+
+    def __init__(self, pool: Pool, fault: Fault) -> None:
+        self.pool = pool
+        self.fault = fault
+
+    def rows_at(self, goal: float) -> tuple[Rows, float]:
+        """Return rows near a ratio, or at the largest there is, and their ratio."""
+        knobs, ratios = self.ladder
+        if goal >= ratios[-1]:
+            knob = knobs[-1]
         else:
-            probe = pool.part(NUM_PROBED)
-            knob = solve(
-                lambda s: ratio(probe.rows, fault.apply(probe, s)),
-                goal,
-                fault.largest,
-            )
-            rows = fault.apply(pool, knob)
-        return rows, ratio(pool.rows, rows)
+            knob = float(np.exp(np.interp(np.log(goal), np.log(ratios), np.log(knobs))))
+        rows = self.at(self.pool, knob)
+        return rows, ratio(self.pool.rows, rows)
 
-    return build
+    def at(self, pool: Pool, knob: float) -> Rows:
+        """Return broken rows of a pool."""
+        if not self.fault.is_linear:
+            return self.fault.apply(pool, knob)
+        return taken_back(self.pool.rows, self.whole, knob)
+
+    @cached_property
+    def whole(self) -> Rows:
+        """The rows of a fault that is all or nothing."""
+        return self.fault.apply(self.pool, 1.0)
+
+    @cached_property
+    def ladder(self) -> tuple[list[float], list[float]]:
+        """Knobs and the ratios at them, measured on few rows, both increasing."""
+        probe = self.pool if self.fault.is_linear else self.pool.part(NUM_PROBED)
+        knobs = [self.fault.largest / 4**power for power in range(6, -1, -1)]
+        ratios = [ratio(probe.rows, self.at(probe, knob)) for knob in knobs]
+        return knobs, np.maximum.accumulate(np.maximum(ratios, 1e-3)).tolist()
 
 
 def taken_back(healthy: Rows, broken: Rows, share: float) -> Rows:
@@ -99,20 +113,3 @@ def taken_back(healthy: Rows, broken: Rows, share: float) -> Rows:
         "old",
         lambda i, values: healthy.old[i] + share * (values - healthy.old[i]),
     )
-
-
-def solve(function: Callable[[float], float], goal: float, largest: float) -> float:
-    """Find by bisection the knob that reaches a goal; the largest if none does."""
-    high = largest
-    if function(high) <= goal:
-        return high
-    low = high
-    while function(low) > goal:
-        high, low = low, low / 8
-    for _ in range(5):
-        middle = float(np.sqrt(low * high))
-        if function(middle) > goal:
-            high = middle
-        else:
-            low = middle
-    return float(np.sqrt(low * high))

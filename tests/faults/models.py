@@ -36,7 +36,8 @@ TOKENIZER = Path("sample_data/tokenizer.json")
 CACHE = Path(__file__).parent / "cache"
 SEEDS = {"tune": 100, "test": 200}
 LAGS = (5, 20, 60)  # training steps before the end whose weights are kept
-STEPS, ROWS = 150, 8
+STEPS = {"dense": 150, "moe": 80}
+ROWS = 8
 LEARNING_RATE = 3e-3
 SHAPE: dict[str, Any] = {
     "hidden_size": 96,
@@ -92,8 +93,10 @@ def load_agent(name: str) -> Agent:
         last, older = torch.load(path)
         net.load_state_dict(last)
     else:
-        fit = _fit_vision if kind == "vision" else _fit_text
-        older = fit(net, tokenizer, seed)
+        if kind == "vision":
+            older = _fit_vision(net, tokenizer, seed)
+        else:
+            older = _fit_text(net, tokenizer, seed, STEPS[kind])
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save((net.state_dict(), older), path)
     net.eval()
@@ -119,13 +122,13 @@ def _text_model(kind: str, vocabulary: int) -> nn.Module:
 
 
 def _fit_text(
-    net: Any, tokenizer: Tokenizer, seed: int
+    net: Any, tokenizer: Tokenizer, seed: int, steps: int
 ) -> dict[int, dict[str, Tensor]]:
     """Imitate the teacher's trajectories, written as text."""
     rng = np.random.default_rng(seed)
     both = optimisers(net, LEARNING_RATE)
     older = {}
-    bar = tqdm(range(STEPS), "training", disable=None)
+    bar = tqdm(range(steps), "training", disable=None)
     for step in bar:
         rows = [teach_text(rng, tokenizer) for _ in range(ROWS)]
         longest = max(len(ids) for ids, _ in rows)
@@ -144,12 +147,12 @@ def _fit_text(
         for one_of in both:
             for group in one_of.param_groups:
                 group.setdefault("first", group["lr"])
-                group["lr"] = group["first"] * train.rate(step + 1, STEPS)
+                group["lr"] = group["first"] * train.rate(step + 1, steps)
             one_of.step()
             one_of.zero_grad()
         bar.set_postfix(loss=f"{value.item():.3f}")
-        if STEPS - step - 1 in LAGS:
-            older[STEPS - step - 1] = copy.deepcopy(net.state_dict())
+        if steps - step - 1 in LAGS:
+            older[steps - step - 1] = copy.deepcopy(net.state_dict())
     return older
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,7 @@ class Rows:
         np.savez(path, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def load(cls, path: Path | io.BytesIO) -> Rows:
+    def load(cls, path: Path) -> Rows:
         """Read an npz file."""
         with np.load(path) as file:
             arrays = dict(file)
@@ -159,9 +159,7 @@ class Rows:
                 ends = np.cumsum(arrays["shots.sizes"])
                 flat = [part.tobytes() for part in np.split(values, ends[:-1])]
                 counts = np.cumsum([0, *arrays["shots.counts"]])
-                found["shots"] = [
-                    flat[a:b] for a, b in zip(counts[:-1], counts[1:], strict=True)
-                ]
+                found["shots"] = [flat[a:b] for a, b in pairwise(counts)]
             elif item.name in ("group", "reward"):
                 found[item.name] = values.tolist()
             else:

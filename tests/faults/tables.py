@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -113,7 +114,7 @@ def calibration(outcomes: Sequence[Outcome]) -> str:
         for one in outcomes
         if one.confidences
     ]
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         part = [pair for pair in pairs if low <= pair[0] < high]
         if part:
             claimed = np.mean([value for value, _ in part])

@@ -46,7 +46,7 @@ CAUSES = {
     "half_places": "position_ids",
     "packing_leak": "packing_leak",
 }
-"""The cause of each fault that really happens in a pass; `arrays.FAULTS` has the rest."""
+"""The cause of each fault of a pass; `arrays.FAULTS` has the rest."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ ALIKE = [
         faults=("observations_masked", "thoughts_stripped", "lost_newlines"),
     ),
     _alike(
-        "low_precision", "stale_weights", "sync_broken", "lora_mismatch", "model_mismatch",
+        "low_precision", "stale_weights", "sync_broken", "lora_mismatch",
+        "model_mismatch",
         because="a float32 log-softmax hides the grid of a coarser head or body; a"
         " second pass in float32 would tell",
         faults=("bfloat16_logits", "coarse_body"),
@@ -161,12 +162,12 @@ NOISE_LIKE = frozenset(
         "low_precision", "moe_routing", "batch_shape", "stale_cache",
     }
 )  # fmt: skip
-"""Causes that look like noise of a higher level at `just_visible`: without a batch known
-to be healthy the level of the noise is not known, and no finding is right as well."""
+"""Causes that look like noise of a higher level at `just_visible`: without a batch
+known to be healthy its level is not known, and to find nothing is right as well."""
 
 
 def alike(cause: str, other: str, fault: str, columns: frozenset[str]) -> bool:
-    """Tell whether a batch with this fault and these columns leaves both causes open."""
+    """Tell whether a batch with these columns leaves both causes open."""
     return any(
         {cause, other} <= one.causes
         and not (one.unless & columns)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tests.faults import engine, heads
@@ -84,14 +85,25 @@ def rope_base(pool: Pool, knob: float) -> Rows:
     return _rescored(pool, net)
 
 
+class Blend(nn.Module):
+    """SiLU moved towards GELU."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the activation."""
+        usual = functional.silu(values)
+        return usual + self.share * (functional.gelu(values) - usual)
+
+
 def other_activation(pool: Pool, knob: float) -> Rows:
     """A fused activation that is not the model's."""
     net = engine.precise(pool.weights, torch.float32)
     block = body(net).layers[-1].mlp
     block = getattr(block, "experts", block)
-    block.act_fn = lambda x: (
-        functional.silu(x) + knob * (functional.gelu(x) - functional.silu(x))
-    )
+    block.act_fn = Blend(knob)
     return _rescored(pool, net)
 
 
@@ -242,7 +254,7 @@ def _swapper(
 
 
 def stale_prefix(pool: Pool, knob: float) -> Rows:
-    """Keys and values of prompts kept from other weights; some groups are not cached."""
+    """Keys and values of prompts kept from other weights."""
     other = other_weights(pool, knob)
     ends = [one.start - 1 for one in pool.episodes]
     return _with_cached(pool, other, ends)
@@ -293,18 +305,32 @@ def table(fault: Any) -> dict[str, Any]:
     return {
         "stale_weights": fault("stale_weights", stale_weights, 6.0),
         "mixed_weights": fault("mixed_weights", mixed_weights, 6.0),
-        "sync_broken": fault("sync_broken", sync_broken, 8.0),
-        "sync_permuted": fault("sync_broken", sync_permuted, 1.0),
-        "lora_mismatch": fault("lora_mismatch", lora_mismatch, 4.0),
-        "rope_base": fault("model_mismatch", rope_base, 9.0),
-        "other_activation": fault("model_mismatch", other_activation, 20.0),
+        "sync_broken": fault("sync_broken", sync_broken, 8.0, kinds=("dense",)),
+        "sync_permuted": fault(
+            "sync_broken", sync_permuted, 1.0, kinds=("dense", "moe")
+        ),
+        "lora_mismatch": fault(
+            "lora_mismatch", lora_mismatch, 4.0, kinds=("dense", "moe")
+        ),
+        "rope_base": fault("model_mismatch", rope_base, 9.0, kinds=("dense", "vision")),
+        "other_activation": fault(
+            "model_mismatch", other_activation, 20.0, kinds=("dense",)
+        ),
         "router_noise": fault("moe_routing", router_noise, 2.0, kinds=("moe",)),
-        "coarse_body": fault("low_precision", coarse_body, 0.5),
-        "bfloat16_head": fault("low_precision", bfloat16_head, is_linear=True),
-        "bfloat16_logits": fault("low_precision", bfloat16_logits, is_linear=True),
+        "coarse_body": fault("low_precision", coarse_body, 0.5, kinds=("dense", "moe")),
+        "bfloat16_head": fault(
+            "low_precision", bfloat16_head, is_linear=True, kinds=("dense", "moe")
+        ),
+        "bfloat16_logits": fault(
+            "low_precision", bfloat16_logits, is_linear=True, kinds=("dense",)
+        ),
         "temperature": fault("temperature", temperature, 1.5),
-        "stale_prefix": fault("stale_cache", stale_prefix, 6.0),
-        "stale_in_flight": fault("stale_cache", stale_in_flight, 6.0),
+        "stale_prefix": fault(
+            "stale_cache", stale_prefix, 6.0, kinds=("dense", "vision")
+        ),
+        "stale_in_flight": fault(
+            "stale_cache", stale_in_flight, 6.0, kinds=("dense", "moe")
+        ),
         "stale_vision": fault("stale_cache", stale_vision, 8.0, kinds=("vision",)),
         "decode_path": fault("decode_path", decode_path, 8.0),
     }
