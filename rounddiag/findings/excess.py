@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 _BINS = 24
 _RARE = 10
+SMALLEST = 1e-5  # nats: what float32 rounds a log-prob to
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _STEPS = 32
 # The variance inside of cells is at least this part of the whole.
 _MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
 START = 4
+# So do the last tokens of samples.
+ENDS = (3, 6, 12, 24)
 
 
 def excess(view: View) -> Array:
@@ -44,7 +47,7 @@ def excess(view: View) -> Array:
 
 def _floor(view: View) -> float:
     unsure = view.abs[view.uncertain]
-    return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, 1e-7)
+    return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, SMALLEST)
 
 
 def _mean_by_id(ids: Array, values: Array) -> Array:
@@ -112,6 +115,8 @@ class Cells:
         )
         step = np.searchsorted(edges, written, side="right")
         is_start = view.token < START
+        lengths = view.batch.lengths.cpu().numpy()
+        end = np.searchsorted(ENDS, lengths[view.sample] - view.position)
         change = (
             (np.diff(view.segment) != 0)
             | (np.diff(step) != 0)

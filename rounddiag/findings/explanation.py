@@ -91,7 +91,7 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
             one for one in found if one.score >= MIN_SCORE and one.cause not in known
         ]
         if found:
-            return stage, max(found, key=lambda one: _rank(one, stage, view))
+            return stage, max(found, key=lambda one: _rank(one, stage))
     return None
 
 
@@ -100,11 +100,11 @@ def _matters(evidence: Evidence, view: View, total: float) -> bool:
     return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * total
 
 
-def _rank(evidence: Evidence, stage: Stage, view: View) -> float:
+def _rank(evidence: Evidence, stage: Stage) -> float:
     if stage == "place":
         return evidence.gain
     if stage == "exact":
-        return evidence.score + float(view.abs[evidence.tokens].sum())
+        return evidence.gain or evidence.score
     return evidence.score
 
 

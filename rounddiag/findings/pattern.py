@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.findings.excess import Cells, decoding_step
+from rounddiag.findings.excess import ENDS, Cells, decoding_step
 
 if TYPE_CHECKING:
     from rounddiag.findings.view import Array, View
@@ -83,11 +83,15 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "limit": (0.7, 10.0),
 }
 MIN_T = 5.0
+FAR_GAP = 1.4  # inside is 4 times as large
+# A slope that explains this part of what a step does is the simpler pattern.
+STEADY = 0.75
 
 
 def strong_patterns(view: View, *families: str) -> list[Pattern]:
     """Return the patterns of some families that a batch cannot show by chance."""
     found = _patterns(view)
+    slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
     return [
         one
         for one in found
@@ -95,7 +99,17 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         and abs(one.t) > MIN_T
         and abs(one.gap) > THRESHOLDS[one.family][0]
         and one.worth > THRESHOLDS[one.family][1]
+        and _spares_others(view, one)
+        and (one.family != "step" or slope < STEADY * one.worth)
     ]
+
+
+def _spares_others(view: View, pattern: Pattern) -> bool:
+    """Whether what is outside of a set is within the limit, or far below the inside."""
+    if pattern.family == "slope" or pattern.gap > FAR_GAP:
+        return True
+    outside = ~pattern.tokens
+    return bool(view.abs[outside].mean() <= view.usual.limit)
 
 
 def _patterns(view: View) -> tuple[Pattern, ...]:
@@ -367,12 +381,24 @@ def _limits(cells: Cells) -> Iterator[Pattern]:
     longest = lengths >= 0.98 * lengths.max()
     if not 1 < longest.sum() < len(lengths):
         return
-    for part in (0.05, 0.1, 0.2):
-        late = cells.view.position[cells.first] >= (1 - part) * lengths[cells.sample]
+    left = lengths[cells.sample] - cells.view.position[cells.first]
+    for width in ENDS:
         yield from _set(
             cells,
             "limit",
-            longest[cells.sample] & late,
-            2.0,
+            longest[cells.sample] & (left <= width),
+            np.log(len(ENDS)),
             samples=np.flatnonzero(longest),
+            num_last=width,
         )
+
+
+def at_limit(view: View, tokens: Array) -> bool:
+    """Whether some tokens are the last ones of samples of the longest length."""
+    lengths = view.batch.lengths.cpu().numpy()
+    longest = lengths >= 0.98 * lengths.max()
+    if not 1 < longest.sum() < len(lengths) or not tokens.any():
+        return False
+    left = lengths[view.sample[tokens]] - view.position[tokens]
+    near = longest[view.sample[tokens]] & (left <= 2 * ENDS[-1])
+    return bool(near.mean() > 0.9)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.limits import cut_off
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.pattern import at_limit, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _DECODE = Alternative(
 def mixed_weights(view: View) -> Iterator[Evidence]:
     """Find rows that are off from one decoding step on."""
     for pattern in strong_patterns(view, "step"):
+        if at_limit(view, pattern.tokens):
+            yield cut_off(view, pattern)
+            continue
         place, unit = pattern.where["place"], pattern.where["unit"]
         side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
@@ -43,6 +47,9 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             (_CACHE, _DECODE),
         )
     for pattern in strong_patterns(view, "change"):
+        if at_limit(view, pattern.tokens):
+            yield cut_off(view, pattern)
+            continue
         samples = np.asarray(pattern.where["samples"])
         group = view.facts.group
         whole = False

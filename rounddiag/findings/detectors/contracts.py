@@ -36,7 +36,7 @@ CAUSES: dict[str, tuple[str, float, str]] = {
     ),
     "every screenshot has one image block": (
         "image_expansion",
-        0.8,
+        0.45,
         "Compare the images that each engine was given, round by round.",
     ),
     "responses do not begin with their prompt": (
@@ -48,11 +48,6 @@ CAUSES: dict[str, tuple[str, float, str]] = {
         "prompt_mismatch",
         0.9,
         "Score the ids that the sampler used.",
-    ),
-    "no row is a copy of another": (
-        "padding_rows",
-        0.95,
-        "Drop the copies before the loss and the metrics: they dilute every mean.",
     ),
     "every row has a generated token": (
         "padding_rows",
@@ -75,11 +70,6 @@ CAUSES: dict[str, tuple[str, float, str]] = {
         0.95,
         "Train on the ids that the engine returned, never on text encoded again.",
     ),
-    "every round begins after a header": (
-        "mask_too_wide",
-        0.6,
-        "Compare the mask with the chat template's generation prompt.",
-    ),
     "the mask has no holes": (
         "mask_punched",
         0.7,
@@ -89,11 +79,6 @@ CAUSES: dict[str, tuple[str, float, str]] = {
         "filled_log_probs",
         0.8,
         "Find where NaN or infinity enters; a masked fill of -inf is common.",
-    ),
-    "no value fills the log-probs of a sample": (
-        "filled_log_probs",
-        0.9,
-        "Find where log-probs are padded with a constant.",
     ),
 }
 # Positions up to which the contracts are checked here; a longer batch keeps what

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.detectors.masks import observation_runs
+from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
@@ -25,6 +25,8 @@ MIN_FAR_SHARE = 0.1
 MOST = 0.9
 NEAR_ZERO = 0.02  # nats
 MIN_RATIO = 5.0
+MIN_BELOW = 20
+PLACED = 0.7
 
 
 @register("filled_log_probs", stage="exact")
@@ -44,23 +46,47 @@ def filled_tokens(view: View, values: Array) -> Array | None:
         return None
     known, counts = np.unique(values[far], return_counts=True)
     value, num = known[counts.argmax()], int(counts.max())
-    tokens = values == value
-    if num < MIN_COUNT:
+    if value == 0 or (values[far] == 0).sum() >= num:
+        return _zeros(view, values, far)
+    tokens: Array = values == value
+    if num < MIN_COUNT or num < MIN_FAR_SHARE * tokens.sum():
         return None
-    if value != 0 and num < MIN_FAR_SHARE * tokens.sum():
+    return tokens
+
+
+def _zeros(view: View, values: Array, far: Array) -> Array | None:
+    """Return zeros that are no sure tokens.
+
+    A sure token is 0 exactly. Where the other engine lacks context it is as often far
+    from such zeros as from values just below, and from others in the same samples.
+    """
+    zero = (values == 0) & ~not_written(view)
+    tokens = zero & (view.abs > FAR / 10)
+    num = int((tokens & far).sum())
+    below = (values < 0) & (values > -NEAR_ZERO)
+    if num == 0 or below.sum() < MIN_BELOW:
         return None
-    if value == 0:
-        # A sure token is 0 exactly; where the other engine lacks context it is as far
-        # from such zeros as from values just below.
-        below = (values < 0) & (values > -NEAR_ZERO)
-        rate = far[tokens].mean()
-        if below.any() and rate < MIN_RATIO * far[below].mean():
-            return None
-        # Zeros of the widened mask are another cause; sure tokens are truly 0.
-        tokens &= ~observation_runs(view)
-        tokens &= view.abs > FAR / 10
-        tokens |= _same_place(view, tokens, values == value)
-    return tokens if (tokens & far).sum() >= MIN_COUNT else None
+    if num < MIN_COUNT and far[below].any():
+        return None
+    if far[zero].mean() < MIN_RATIO * far[below].mean():
+        return None
+    mine = np.isin(view.sample, np.unique(view.sample[tokens]))
+    placed = tokens & _in_tail(view, tokens)
+    others = far & mine & ~tokens
+    if placed.sum() < PLACED * tokens.sum() and others.sum() > num / 2:
+        return None
+    return _same_place(view, tokens, zero)
+
+
+def _in_tail(view: View, tokens: Array) -> Array:
+    """Return tokens after which all unsure ones of the sample are marked too."""
+    open_ = (view.uncertain & ~tokens).astype(np.int64)
+    after = np.cumsum(open_[::-1])[::-1]
+    starts = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
+    beyond = np.r_[after[starts[1:]], 0]
+    row = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(view)]))
+    result: Array = after - beyond[row] == 0
+    return result
 
 
 def _same_place(view: View, tokens: Array, equal: Array) -> Array:
@@ -72,7 +98,8 @@ def _same_place(view: View, tokens: Array, equal: Array) -> Array:
 
 
 def _last(view: View) -> Array:
-    return np.r_[view.sample[1:] != view.sample[:-1], True]
+    last: Array = np.r_[view.sample[1:] != view.sample[:-1], True]
+    return last
 
 
 def _evidence(
@@ -86,6 +113,7 @@ def _evidence(
     return Evidence(
         score=0.97,
         tokens=tokens,
+        gain=float(view.abs[tokens].sum()),
         measures=(
             Measure(name="value", value=value, unit="nat"),
             Measure(name="tokens with it", value=num, unit="tokens"),

@@ -23,6 +23,10 @@ UNSURE = -1.0
 MIN_SHARE = 0.3
 # Longest hole that a rejection leaves, in tokens.
 MAX_HOLE = 3
+# Longest template under the mask, in tokens, and how many rounds have it.
+MAX_TEMPLATE = 8
+NEARLY_ALL = 0.9
+MANY = 0.6
 
 
 @register("mask_too_wide", stage="exact")
@@ -42,24 +46,35 @@ def mask_too_wide(view: View) -> Evidence | None:
         return _wide(
             view,
             headers,
-            f"{int(headers.sum())} tokens at the start of rounds repeat the end of the "
-            "prompt: the header of the assistant's turn is under the mask.",
+            f"Rounds after the first begin with {int(headers.sum())} tokens of the "
+            "template, as no first round does: the header of the assistant's turn is "
+            "under the mask.",
         )
     beyond = _beyond_turns(view)
     if beyond.any():
         return _wide(
             view,
             beyond,
-            f"The token that ends rounds stands inside of rounds too; {int(beyond.sum())}"
-            " tokens between it and the next turn are under the mask.",
+            f"{int(beyond.sum())} tokens follow the one that ends a turn and are under "
+            "the mask.",
         )
     return None
+
+
+def not_written(view: View) -> Array:
+    """Return tokens under the mask that the model did not write."""
+    if "not_written" not in view.memo:
+        flags = observation_runs(view) | _headers(view) | _beyond_turns(view)
+        view.memo["not_written"] = flags
+    known: Array = view.memo["not_written"]
+    return known
 
 
 def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
     return Evidence(
         score=0.95,
         tokens=tokens,
+        gain=float(view.abs[tokens].sum()),
         measures=(
             Measure(
                 name="tokens not written by the model",
@@ -84,7 +99,7 @@ def observation_runs(view: View) -> Array:
     """Return tokens in runs of exact 0 in the sampler that begin alike."""
     empty = np.zeros(len(view), dtype=bool)
     zero = view.r == 0
-    if zero.sum() < MIN_RUN * MIN_RUNS:
+    if zero.sum() < MIN_RUNS:
         return empty
     begins = zero & ~(np.r_[False, zero[:-1]] & view.follows)
     run = np.cumsum(begins) - 1
@@ -96,7 +111,11 @@ def observation_runs(view: View) -> Array:
     # The run ends before the end of its sample: a filled tail does not.
     last = first + num - 1
     goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][last]
-    long = (num >= MIN_RUN) & unlikely & goes_on
+    # At the border of two rounds a single token of the template is enough.
+    starts = (view.token[first] == 0) & (view.round[first] > 0)
+    stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
+    at_border = starts | stops
+    long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
     if long.sum() < MIN_RUNS:
         return empty
     ids, counts = np.unique(view.id[first[long]], return_counts=True)
@@ -104,58 +123,59 @@ def observation_runs(view: View) -> Array:
         return empty
     alike = np.isin(view.id[first], ids[counts >= MIN_SHARE * counts.max()])
     flags = empty.copy()
-    flags[inside] = ((num >= MIN_RUN) & alike & unlikely)[run_of]
+    flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
     return flags
 
 
 def _headers(view: View) -> Array:
-    """Return the first tokens of rounds that repeat the last tokens of the prompt."""
+    """Return first tokens of later rounds that are the same, and not of first rounds."""
     flags = np.zeros(len(view), dtype=bool)
-    batch = view.batch
-    if batch.prompt_ids is None or batch.prompt_offsets is None or batch.is_redacted:
+    if view.batch.is_redacted:
         return flags
-    ends = batch.prompt_offsets.cpu().numpy()
-    prompt = batch.prompt_ids.cpu().numpy()
-    start = np.flatnonzero((view.token == 0) & (view.round > 0))
-    if len(start) < MIN_RUNS:
+    start = np.flatnonzero(view.token == 0)
+    later, first = start[view.round[start] > 0], start[view.round[start] == 0]
+    if len(later) < MIN_RUNS or len(first) == 0:
         return flags
-    for width in range(6, 1, -1):
-        whole = start[start + width <= len(view)]
-        whole = whole[view.segment[whole + width - 1] == view.segment[whole]]
-        whole = whole[
-            (ends[view.sample[whole] + 1] - ends[view.sample[whole]]) >= width
-        ]
-        if len(whole) < MIN_RUNS:
-            continue
-        steps = np.arange(width)
-        tail = prompt[ends[view.sample[whole] + 1][:, None] - width + steps]
-        same = (view.id[whole[:, None] + steps] == tail).all(axis=1)
-        if same.sum() > MIN_SHARE * len(start):
-            flags[(whole[same][:, None] + steps).ravel()] = True
-            return flags
+    for width in range(MAX_TEMPLATE):
+        part = later[later + width < len(view)]
+        part = part[view.segment[part + width] == view.segment[part]]
+        at_first = first[first + width < len(view)]
+        if len(part) < MIN_RUNS:
+            break
+        ids, counts = np.unique(view.id[part + width], return_counts=True)
+        same = ids[counts.argmax()]
+        is_alike = counts.max() > NEARLY_ALL * len(part)
+        is_new = (view.id[at_first] == same).mean() < 1 - NEARLY_ALL
+        if not (is_alike and is_new):
+            break
+        flags[part[view.id[part + width] == same] + width] = True
     return flags
 
 
 def _beyond_turns(view: View) -> Array:
-    """Return tokens of rounds that follow the token with which rounds end."""
+    """Return tokens after the end of a turn, in rounds that are not the last."""
     flags = np.zeros(len(view), dtype=bool)
     if view.batch.is_redacted or len(view) == 0:
         return flags
-    last = np.r_[view.segment[1:] != view.segment[:-1], True]
+    stop = np.flatnonzero(np.r_[view.segment[1:] != view.segment[:-1], True])
+    goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][stop]
+    inner, last = stop[goes_on], stop[~goes_on]
+    if len(inner) < MIN_RUNS:
+        return flags
     ids, counts = np.unique(view.id[last], return_counts=True)
-    if counts.max() < MIN_RUNS or counts.max() < 0.5 * last.sum():
-        return flags
     end = ids[counts.argmax()]
-    inner = (view.id == end) & ~last
-    with_inner = np.unique(view.segment[inner]).size
-    if inner.sum() < MIN_RUNS or with_inner < MIN_SHARE * last.sum():
+    if counts.max() < MIN_SHARE * len(last) or (view.id[inner] == end).mean() > 0.5:
         return flags
-    # A turn's end that recurs so often is no end: two in a short stretch.
-    order = np.cumsum(inner)
-    at_start = np.r_[True, view.segment[1:] != view.segment[:-1]]
-    before = order - inner
-    base = np.maximum.accumulate(np.where(at_start, before, 0))
-    return (before - base) % 2 == 1
+    for back in range(1, MAX_TEMPLATE + 1):
+        part = inner[inner >= back]
+        ends = (view.id[part - back] == end) & (
+            view.segment[part - back] == view.segment[part]
+        )
+        if ends.mean() > MANY:
+            for k in range(back):
+                flags[part[ends] - k] = True
+            break
+    return flags
 
 
 @register("mask_punched", stage="exact")

@@ -1,7 +1,8 @@
-"""`swapped_rows`: a row has the log-probs of another row."""
+"""`swapped_rows`, and `padding_rows` that are copies."""
 
 from __future__ import annotations
 
+from math import exp, lgamma
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,9 @@ MAX_ROWS = 192
 # The other row must leave less than this part of the row's own mean |diff|.
 REST = 0.4
 MIN_ROWS = 2
+LARGE = 2.0
+# Two rows alike by chance: less than this many such pairs are expected.
+MAX_CHANCE = 1e-3
 
 
 @register("swapped_rows", stage="exact")
@@ -33,11 +37,13 @@ def swapped_rows(view: View) -> Evidence | None:
     tried = tried[np.argsort(-own[tried], kind="stable")][:MAX_ROWS]
     begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
     by_position = _Storage(view)
-    partner = {}
-    rest = {}
-    for sample in tried:
+    partner: dict[int, int] = {}
+    rest: dict[int, float] = {}
+    for sample in tried.tolist():
         index = np.arange(begins[sample], begins[sample + 1])[:PROBES]
-        o, here = view.o[index], float(view.abs[index].mean())
+        o = view.o[index]
+        # One value far off must not decide: a filled tail fits any other row better.
+        here = float(np.minimum(view.abs[index], LARGE).mean())
         for other, left in (
             by_position.nearest(o, view.position[index], sample),
             _nearest_in_order(view, o, begins, sample),
@@ -53,6 +59,7 @@ def swapped_rows(view: View) -> Evidence | None:
     return Evidence(
         score=0.97,
         tokens=tokens,
+        gain=float(view.abs[tokens].sum()) - left * int(tokens.sum()),
         where={
             "samples": samples,
             "partners": {int(k): int(v) for k, v in partner.items()},
@@ -89,7 +96,9 @@ class _Storage:
     def nearest(self, o: Array, position: Array, sample: int) -> tuple[int, float]:
         inside = position[None, :] < self.size[:, None]
         index = np.minimum(self.start[:, None] + position, len(self.values) - 1)
-        away = np.where(inside, np.abs(o - self.values[index]), np.nan)
+        away = np.where(
+            inside, np.minimum(np.abs(o - self.values[index]), LARGE), np.nan
+        )
         return _least(away, sample)
 
 
@@ -99,7 +108,9 @@ def _nearest_in_order(
     steps = np.arange(len(o))
     inside = steps < (begins[1:] - begins[:-1])[:, None]
     index = np.minimum(begins[:-1, None] + steps, len(view) - 1)
-    return _least(np.where(inside, np.abs(o - view.r[index]), np.nan), sample)
+    return _least(
+        np.where(inside, np.minimum(np.abs(o - view.r[index]), LARGE), np.nan), sample
+    )
 
 
 def _least(away: Array, sample: int) -> tuple[int, float]:
@@ -114,3 +125,52 @@ def _least(away: Array, sample: int) -> tuple[int, float]:
     mean[sample] = np.inf
     other = int(mean.argmin())
     return other, float(mean[other])
+
+
+@register("padding_rows", stage="exact")
+def copied_rows(view: View) -> Evidence | None:
+    """Find rows with the ids and the log-probs of another row."""
+    edges = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
+    alike: dict[tuple[bytes, ...], list[int]] = {}
+    for sample, (begin, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        if stop > begin:
+            part = slice(begin, stop)
+            key = tuple(one[part].tobytes() for one in (view.id, view.r, view.o))
+            alike.setdefault(key, []).append(sample)
+    several = [rows for rows in alike.values() if len(rows) > 1]
+    copies = np.array(
+        sorted(
+            row
+            for rows in several
+            if _chance(view, edges, rows) < MAX_CHANCE
+            for row in rows[1:]
+        ),
+        dtype=int,
+    )
+    if not len(copies):
+        return None
+    total = int((view.num_per_sample > 0).sum())
+    return Evidence(
+        score=0.95,
+        tokens=np.isin(view.sample, copies),
+        adds_mismatch=False,
+        where={"samples": copies},
+        measures=(Measure(name="copies", value=len(copies), unit="samples"),),
+        explanation=(
+            f"{len(copies)} of {total} rows have the ids and log-probs of another row, "
+            f"the first is sample {int(copies[0])}: copies that fill a batch."
+        ),
+        next_step="Drop the copies before the loss and the metrics: they weigh twice.",
+    )
+
+
+def _chance(view: View, edges: Array, rows: list[int]) -> float:
+    """Return how many such sets of rows sampling would give: sure answers recur."""
+    log_prob = float(view.r[edges[rows[0]] : edges[rows[0] + 1]].sum())
+    group = view.facts.group
+    mates = view.batch.num_samples
+    if group is not None:
+        mates = int((group == group[rows[0]]).sum())
+    num = len(rows)
+    choices = lgamma(mates + 1) - lgamma(num + 1) - lgamma(mates - num + 1)
+    return exp(min(choices + (num - 1) * log_prob, 0.0))

@@ -118,7 +118,9 @@ def _evidence(view: View, tokens: Array, lags: Array, starts: Array) -> Evidence
     most = int(lag[num_lag.argmax()])
     num = int(tokens.sum())
     whole = int((shifted & ~begins_late).sum())
-    is_retokenised = num_healed > max(num_kept, whole)
+    # One that begins inside of the last of several rounds rather has other ids too.
+    late = inside & (view.round[segments] > 0) & ~later & ~goes_on
+    is_retokenised = num_healed + int(late.sum()) > max(num_kept, whole)
     scope = (
         f"from inside of {int(inside.sum())} rounds to their end"
         if inside.sum() > whole
@@ -132,6 +134,7 @@ def _evidence(view: View, tokens: Array, lags: Array, starts: Array) -> Evidence
         cause=cause,
         score=0.9 if ambiguous else 0.97,
         tokens=tokens,
+        gain=float(view.abs[tokens].sum()) - left * num,
         measures=(
             Measure(name="lag", value=most, unit="tokens"),
             Measure(name="tokens that lag", value=num, unit="tokens"),

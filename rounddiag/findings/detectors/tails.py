@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.pattern import at_limit, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ MAX_NEIGHBOURS = 0.35
 # Outliers of one sample.
 MAX_IN_ONE = 0.5
 MIN_TOKENS = 100
+# Outliers of which this part is in a place that has at most that part of all tokens.
+INSIDE, MAX_BASE = 0.85, 0.75
+_FAMILIES = (
+    *("round", "image", "step", "column", "block", "groups", "rows", "period"),
+    *("change", "limit"),
+)
 _BINS = 16
 
 
@@ -39,9 +46,13 @@ def outlier_tokens(view: View) -> Evidence | None:
     share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
     if num < MIN_OUTLIERS or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
+    if view.abs[~tokens].mean() > view.usual.limit:
+        return None  # all tokens are off; some more than others
     neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
     in_one = float(np.bincount(view.sample[tokens]).max() / num)
     if neighbours > MAX_NEIGHBOURS or (in_one > MAX_IN_ONE and num > 2 * MIN_OUTLIERS):
+        return None
+    if _has_place(view, tokens):
         return None
     return Evidence(
         score=float(np.clip(0.6 + share / 3, 0, 0.95)),
@@ -69,6 +80,17 @@ def outlier_tokens(view: View) -> Evidence | None:
             "plot_compare; replay routed_experts if it is a mixture of experts."
         ),
     )
+
+
+def _has_place(view: View, tokens: Array) -> bool:
+    """Whether the outliers are where a pattern of places is."""
+    if at_limit(view, tokens):
+        return True
+    for pattern in strong_patterns(view, *_FAMILIES):
+        inside = pattern.tokens
+        if inside[tokens].mean() > INSIDE and inside.mean() < MAX_BASE:
+            return True
+    return False
 
 
 def high_by_bin(view: View) -> Array:

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
-MIN_CORRELATION = 0.28
-MIN_Z = 2.3
-MIN_TOKENS = 100
+MIN_CORRELATION = 0.38
+MIN_Z = 2.5
+MIN_TOKENS = 250
 # Pearson r of probabilities below which weights did not arrive at all.
 BROKEN_PEARSON = 0.9
 LARGE = 3.0
+MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 _SHRINK = 4
 
 _ALIKE = {
@@ -41,6 +42,7 @@ def stale_weights(view: View) -> Evidence | None:
     level = Level.from_view(view)
     correlation, z = id_correlation(view)
     is_known = correlation > MIN_CORRELATION and z > MIN_Z
+    is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     is_high = level.low > view.usual.limit
     if not is_known and not (is_high and view.fitted is None):
         return None

@@ -79,7 +79,9 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         f"differ {pattern.ratio:.3g} times as much as others as likely"
     )
     if VERSIONS.search(name):
-        cause, meaning = "stale_weights", "consistent with older weights there"
+        mixed = _is_mixed(view, name)
+        cause = "mixed_weights" if mixed else "stale_weights"
+        meaning = "consistent with older weights there"
         step = "Score with the checkpoint of that version."
     elif PACKS.search(name):
         cause, meaning = "packing_leak", "consistent with rows of a pack that leak"
@@ -105,6 +107,17 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         explanation=f"{fact}: {meaning}.",
         next_step=step,
     )
+
+
+def _is_mixed(view: View, name: str) -> bool:
+    """Whether a column changes inside of one sample in ten or more."""
+    values = view.facts.round_columns.get(name)
+    if values is None:
+        return False
+    sample = view.batch.rounds.sample.cpu().numpy()
+    changes = (sample[1:] == sample[:-1]) & (values[1:] != values[:-1])
+    num_mixed = len(np.unique(sample[1:][changes]))
+    return num_mixed >= 0.1 * len(np.unique(sample))
 
 
 def _periodic(view: View, pattern: Pattern) -> Evidence:
