@@ -100,12 +100,12 @@ def _matters(evidence: Evidence, view: View, total: float) -> bool:
     return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * total
 
 
-def _rank(evidence: Evidence, stage: Stage) -> float:
-    if stage == "place":
-        return evidence.gain
-    if stage == "exact":
-        return evidence.gain or evidence.score
-    return evidence.score
+def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:
+    """Rank copies and the like first: what they repeat must not count twice."""
+    value = evidence.score
+    if stage in ("place", "exact"):
+        value = evidence.gain or evidence.score
+    return not evidence.adds_mismatch, value
 
 
 def _named(evidence: Evidence, name: str) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "step": (0.5, 16.0),
     "slope": (0.65, 16.0),
     "column": (0.35, 12.0),
+    "version": (0.22, 15.0),
     "block": (0.4, 13.0),
     "groups": (0.4, 20.0),
     "rows": (0.55, 20.0),
@@ -85,23 +87,39 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
 MIN_T = 5.0
 FAR_GAP = 1.4  # inside is 4 times as large
 # A slope that explains this part of what a step does is the simpler pattern.
-STEADY = 0.75
+STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
+LOWER = 0.7
+# Columns that name the weights: what changes with them is expected to.
+VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
+CACHES = re.compile(r"cached", re.IGNORECASE)
 
 
 def strong_patterns(view: View, *families: str) -> list[Pattern]:
     """Return the patterns of some families that a batch cannot show by chance."""
     found = _patterns(view)
     slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
+    # A level above the usual is no noise: less is needed to say where it is.
+    is_high = float(view.abs.mean()) > view.usual.usual if len(view) else False
     return [
         one
         for one in found
         if one.family in families
-        and abs(one.t) > MIN_T
-        and abs(one.gap) > THRESHOLDS[one.family][0]
-        and one.worth > THRESHOLDS[one.family][1]
+        and _is_strong(one, LOWER if is_high else 1.0)
         and _spares_others(view, one)
-        and (one.family != "step" or slope < STEADY * one.worth)
+        and slope < STEADY.get(one.family, np.inf) * one.worth
     ]
+
+
+def _is_strong(pattern: Pattern, factor: float) -> bool:
+    family = pattern.family
+    if family == "column" and VERSIONS.search(str(pattern.where["column"])):
+        family = "version"
+    gap, worth = THRESHOLDS[family]
+    return (
+        abs(pattern.t) > MIN_T
+        and abs(pattern.gap) > factor * gap
+        and pattern.worth > factor * worth
+    )
 
 
 def _spares_others(view: View, pattern: Pattern) -> bool:
@@ -224,6 +242,10 @@ def _columns(cells: Cells) -> Iterator[Pattern]:
         name: column[cells.segment] for name, column in facts.round_columns.items()
     }
     for name, column in values.items():
+        if CACHES.search(name) and column.dtype.kind in "iuf":
+            yield from _set(
+                cells, "column", column > 0, 1.0, column=name, value="above 0"
+            )
         text = column.astype(str) if column.dtype.kind not in "iufb" else column
         known = np.unique(text)
         if not 1 < len(known) <= _MAX_VALUES:
@@ -235,7 +257,7 @@ def _columns(cells: Cells) -> Iterator[Pattern]:
                 text == value,
                 np.log(len(known) * len(values)),
                 column=name,
-                value=value.item(),
+                value=value.item() if isinstance(value, np.generic) else value,
             )
 
 

@@ -51,6 +51,10 @@ def filled_tokens(view: View, values: Array) -> Array | None:
     tokens: Array = values == value
     if num < MIN_COUNT or num < MIN_FAR_SHARE * tokens.sum():
         return None
+    # Samples of one prompt begin alike: there both columns recur together.
+    others = view.o if values is view.r else view.r
+    if len(np.unique(others[tokens & far])) < max(MIN_COUNT, num / 2):
+        return None
     return tokens
 
 

@@ -112,7 +112,9 @@ def observation_runs(view: View) -> Array:
     last = first + num - 1
     goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][last]
     # At the border of two rounds a single token of the template is enough.
-    starts = (view.token[first] == 0) & (view.round[first] > 0)
+    starts = (
+        (view.token[first] == 0) & (view.round[first] > 0) & ~_usual_start(view, first)
+    )
     stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
     at_border = starts | stops
     long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
@@ -125,6 +127,16 @@ def observation_runs(view: View) -> Array:
     flags = empty.copy()
     flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
     return flags
+
+
+def _usual_start(view: View, tokens: Array) -> Array:
+    """Return whether tokens have the id with which first rounds begin."""
+    ids = view.id[(view.token == 0) & (view.round == 0)]
+    if not len(ids):
+        return np.zeros(len(tokens), dtype=bool)
+    known, counts = np.unique(ids, return_counts=True)
+    same: Array = view.id[tokens] == known[counts.argmax()]
+    return same
 
 
 def _headers(view: View) -> Array:
@@ -174,6 +186,9 @@ def _beyond_turns(view: View) -> Array:
         if ends.mean() > MANY:
             for k in range(back):
                 flags[part[ends] - k] = True
+            # Rounds that were cut off have the template without an end of turn.
+            ids, counts = np.unique(view.id[part[ends]], return_counts=True)
+            flags[inner[view.id[inner] == ids[counts.argmax()]]] = True
             break
     return flags
 

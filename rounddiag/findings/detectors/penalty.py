@@ -27,6 +27,8 @@ def logit_processor(view: View) -> Evidence | None:
     """Split the signed diff by whether the id occurred earlier in the response."""
     if view.batch.is_redacted:
         return None
+    if view.fitted is not None:
+        return None  # one effect of sampling a batch
     chosen = view.uncertain
     seen = seen_before(view) & chosen
     fresh = chosen & ~seen

@@ -86,9 +86,13 @@ def _has_place(view: View, tokens: Array) -> bool:
     """Whether the outliers are where a pattern of places is."""
     if at_limit(view, tokens):
         return True
-    for pattern in strong_patterns(view, *_FAMILIES):
+    # Outliers draw patterns of their own: those of the other tokens count.
+    rest = view.keep(~tokens)
+    nearest = np.searchsorted(rest.flat, view.flat[tokens])
+    nearest = np.minimum(nearest, len(rest) - 1)
+    for pattern in strong_patterns(rest, *_FAMILIES):
         inside = pattern.tokens
-        if inside[tokens].mean() > INSIDE and inside.mean() < MAX_BASE:
+        if inside[nearest].mean() > INSIDE and inside.mean() < MAX_BASE:
             return True
     return False
 

@@ -32,6 +32,8 @@ def temperature(view: View) -> Evidence | None:
     Where the batch has no entropy H, the mean diff as a function of the log-prob
     stands in for it, and T comes from the curve of a distribution with a flat rest.
     """
+    if view.fitted is not None:
+        return None  # one effect of sampling a batch
     chosen = view.uncertain
     if chosen.sum() < MIN_TOKENS:
         return None

@@ -26,6 +26,8 @@ LARGE = 3.0
 @register("truncated_sampling", stage="fit")
 def truncated_sampling(view: View) -> Evidence | None:
     """Find diffs that are negative throughout, and too small to be other weights."""
+    if view.fitted is not None:
+        return None  # one effect of sampling a batch
     chosen = view.uncertain
     if chosen.sum() < MIN_TOKENS:
         return None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
 MIN_CORRELATION = 0.38
+RAISED_CORRELATION = 0.25  # where the level is above the usual
 MIN_Z = 2.5
 MIN_TOKENS = 250
 # Pearson r of probabilities below which weights did not arrive at all.
@@ -41,10 +42,11 @@ def stale_weights(view: View) -> Evidence | None:
         return None
     level = Level.from_view(view)
     correlation, z = id_correlation(view)
-    is_known = correlation > MIN_CORRELATION and z > MIN_Z
+    is_raised = level.low > view.usual.usual
+    least = RAISED_CORRELATION if is_raised else MIN_CORRELATION
+    is_known = correlation > least and z > MIN_Z
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
-    is_high = level.low > view.usual.limit
-    if not is_known and not (is_high and view.fitted is None):
+    if not is_known and not (is_raised and view.fitted is None):
         return None
     cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
     meaning = (

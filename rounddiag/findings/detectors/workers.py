@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.pattern import CACHES, VERSIONS, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -22,10 +22,8 @@ WORKERS = re.compile(
     r"actor|instance",
     re.IGNORECASE,
 )
-VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
 PACKS = re.compile(r"pack|cu_seqlen", re.IGNORECASE)
 CUT = re.compile(r"status|finish|trunc|stop_reason", re.IGNORECASE)
-CACHES = re.compile(r"cached", re.IGNORECASE)
 
 _SWAPPED = Alternative(
     cause="swapped_rows", would_tell="Keep the request id of each row."
