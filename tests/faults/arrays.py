@@ -115,7 +115,7 @@ def swapped_in_groups(rows: Rows, rng: Generator, severity: str) -> Rows:
     """Log-probs of another attempt at the same task."""
     count = max(1, round(SHARE[severity] * len(set(rows.group))))
     names = set(rng.permutation(sorted(set(rows.group)))[:count].tolist())
-    source = {}
+    source: dict[int, int] = {}
     for name in names:
         members = [i for i, group in enumerate(rows.group) if group == name]
         source.update(zip(members, members[1:] + members[:1], strict=True))

@@ -260,7 +260,7 @@ def joined(rows: Rows, text: Rows) -> Rows:
     """Put rows without pictures after rows with pictures."""
     text = replace(text, shots=[[] for _ in text.ids], places=[])
     rows = replace(rows, places=[])
-    lists = {
+    lists: dict[str, Any] = {
         name: [*getattr(rows, name), *getattr(text, name)]
         for name in (
             "ids", "mask", "rollout", "old", "entropy", "prompt", "group", "reward",

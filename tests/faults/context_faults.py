@@ -94,14 +94,15 @@ def thoughts_stripped(row: int, one: Episode) -> list[Context]:
     base = engine.context(row, one)
     close = one.tokenizer.token_to_id("</think>")
     bounds = _rounds(one)
-    found = [base]
+    first = torch.arange(len(base.ids)) < bounds[0][1]
+    found = [replace(base, target=torch.where(first, base.target, -1))]
     for number, (start, end) in enumerate(bounds[1:], 1):
         keep = torch.zeros(len(base.ids), dtype=torch.bool)
         keep[:end] = True
-        for first, last in bounds[:number]:
-            ends = torch.nonzero(base.ids[first:last] == close)
-            if len(ends):
-                keep[first : first + int(ends[0]) + 1] = False
+        for begin, last in bounds[:number]:
+            thought = one.ids[begin:last]
+            if close in thought:
+                keep[begin : begin + thought.index(close) + 1] = False
         part = _kept(base, keep)
         inside = (part.target >= start) & (part.target < end)
         found.append(replace(part, target=torch.where(inside, part.target, -1)))

@@ -107,7 +107,8 @@ class Rows:
     def change(self, name: str, edit: Callable[[int, Array], Array]) -> Rows:
         """Return the rows with one field changed, row by row."""
         values = [edit(i, one.copy()) for i, one in enumerate(getattr(self, name))]
-        return replace(self, **{name: values})
+        changed: dict[str, Any] = {name: values}
+        return replace(self, **changed)
 
     def mean_abs_diff(self, where: list[Array] | None = None) -> float:
         """Return mean |old - rollout| over generated tokens, or over some of them."""
