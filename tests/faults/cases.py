@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.faults import arrays, case_cards, pairs
 from tests.faults.rows import OPTIONAL, Rows, to_batch
-from tests.faults.severity import CACHE, ratio, severity_of
+from tests.faults.severity import CACHE, is_weaker, ratio, severity_of
 from tests.faults.truth import CAUSES
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ def _real_cases(
                 severity_here = severity_of(value)
                 if fault in GRIDS:  # exact, however small
                     severity_here = "clear" if severity == "clear" else None
-                if severity_here is None:
-                    continue
+                if severity_here is None or is_weaker(severity_here, severity):
+                    continue  # between the bands, or as large as the fault can be
             else:
                 severity_here = severity
             healthy = None

@@ -15,6 +15,11 @@ BANDS = {"just_visible": (1.5, 3.0), "clear": (5.0, 20.0), "gross": (20.0, np.in
 """Mean |diff| of the touched tokens, as multiples of its healthy value."""
 
 
+def is_weaker(severity: str, other: str) -> bool:
+    """Tell whether a severity is below another."""
+    return list(BANDS).index(severity) < list(BANDS).index(other)
+
+
 def ratio(healthy: Rows, broken: Rows) -> float:
     """Return mean |diff| of the touched tokens over its healthy value."""
     where = touched(healthy, broken)
