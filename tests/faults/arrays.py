@@ -208,6 +208,20 @@ def retokenised(rows: Rows, rng: Generator, severity: str) -> Rows:
     return rows.change("rollout", shift)
 
 
+def retokenised_ids(rows: Rows, rng: Generator, severity: str) -> Rows:
+    """As `retokenised`, in a file that keeps the sampler's ids beside the trainer's."""
+    broken = retokenised(rows, rng, severity)
+    sampled = []
+    for ids, before, after in zip(rows.ids, rows.rollout, broken.rollout, strict=True):
+        changed = np.flatnonzero(before != after)
+        at = int(changed[0]) if len(changed) else 0
+        # One token of the sampler stands for the two of the trainer at `at`.
+        kept = np.delete(ids, at) if at else ids.copy()
+        kept[at - 1] = (kept[at - 1] + 1) if at else kept[at - 1]
+        sampled.append(kept)
+    return replace(broken, rollout_ids=sampled)
+
+
 def truncated_rounds(rows: Rows, rng: Generator, severity: str) -> Rows:
     """Rows that hit the length limit, with their last tokens scored without an end."""
     size = {"just_visible": 3, "clear": 6, "gross": 12}[severity]
@@ -303,6 +317,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "mask_on_observations": ("mask_too_wide", mask_on_observations),
     "identical": ("identical_log_probs", identical),
     "retokenised": ("retokenised", retokenised),
+    "retokenised_ids": ("retokenised", retokenised_ids),
     "truncated_rounds": ("truncated_round", truncated_rounds),
     "outlier_tokens": ("outlier_tokens", outlier_tokens),
     "mask_punched": ("mask_punched", mask_punched),

@@ -113,6 +113,9 @@ def score(
             hidden = body(net)(
                 inputs_embeds=embeds,
                 position_ids=places if patches else places[0],
+                # Causal and nothing else: from positions alone transformers would
+                # guess where packed sequences begin.
+                attention_mask={"full_attention": None},
                 use_cache=False,
             ).last_hidden_state
         for i, one in enumerate(chunk):
