@@ -38,8 +38,6 @@ def excess(view: View) -> Array:
         size = size / (1 + view.fitted / (5 * floor))
     values = np.log(size + floor)
     values = values - mean_by_bin(view.r, values, view.r)
-    if view.entropy is not None:
-        values = values - mean_by_bin(view.entropy, values, view.entropy)
     if not view.batch.is_redacted:
         values = values - _mean_by_id(view.id, values)
     return values
@@ -119,8 +117,10 @@ class Cells:
         end = np.searchsorted(ENDS, lengths[view.sample] - view.position)
         change = (
             (np.diff(view.segment) != 0)
+            | (np.diff(power_of_two(view)) != 0)
             | (np.diff(step) != 0)
             | (np.diff(is_start) != 0)
+            | (np.diff(end) != 0)
         )
         begins = np.r_[True, change]
         code = np.cumsum(begins) - 1
@@ -208,6 +208,18 @@ class Contrast:
     gap: float
     t: float
     gain: float
+
+
+def power_of_two(view: View) -> Array:
+    """Return which power of two the context's length has reached, from 256 on.
+
+    A cast of position ids to bfloat16 rounds from 256 on, coarser at each power.
+    """
+    place = view.position
+    if view.facts.prompt_length is not None:
+        place = place + view.facts.prompt_length[view.sample]
+    power: Array = np.floor(np.log2(np.maximum(place, 128))).astype(int)
+    return power
 
 
 def decoding_step(view: View) -> Array:

@@ -85,7 +85,7 @@ def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
     codes = np.unique(cluster, return_inverse=True)[1] if cluster.size else cluster
     sums = np.bincount(codes, weights=values - mean)
     num = len(sums)
-    if num < 2:
+    if num == 1:
         return mean, 0.0
     error = np.sqrt((sums**2).sum() * num / (num - 1)) / len(values)
     return mean, float(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ import numpy as np
 from rounddiag.findings.excess import ENDS, Cells, decoding_step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from rounddiag.findings.view import Array, View
 
 _MAX_ROUNDS = 40
@@ -19,6 +20,11 @@ _MAX_VALUES = 64
 _STEPS = 32
 _LONGEST_PERIOD = 16
 _MIN_PERIODS = 4
+_ALTERNATE = 2
+_MIN_ROWS = 4
+_FLAT = 0.35
+_ONSET = 0.4
+_MAX_BLOCK_ROWS = 1024
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
 
@@ -73,7 +79,9 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "round": (0.5, 14.0),
     "image": (0.5, 14.0),
     "step": (0.5, 16.0),
+    "until": (0.28, 28.0),
     "slope": (0.65, 16.0),
+    "fall": (0.35, 18.0),
     "column": (0.35, 12.0),
     "version": (0.22, 15.0),
     "block": (0.4, 13.0),
@@ -85,9 +93,14 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "limit": (0.7, 10.0),
 }
 MIN_T = 5.0
-FAR_GAP = 1.4  # inside is 4 times as large
+# Positions from which a cast to bfloat16 rounds, coarser at each.
+POWERS = 2 ** np.arange(8, 17)
+FAR_GAP = 1.4  # of some samples: inside is 4 times as large
+SHARED_GAP = 0.8  # of rounds and steps of all samples
 # A slope that explains this part of what a step does is the simpler pattern.
-STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
+STEADY = {"step": 0.7, "round": 0.9, "image": 0.9}
+# A step that a round explains nearly as well is the round.
+SAME_ROUND = 0.85
 LOWER = 0.7
 # Columns that name the weights: what changes with them is expected to.
 VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
@@ -98,22 +111,39 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
     """Return the patterns of some families that a batch cannot show by chance."""
     found = _patterns(view)
     slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
+    by_round = max(
+        (one.worth for one in found if one.family in ("round", "image")), default=0.0
+    )
     # A level above the usual is no noise: less is needed to say where it is.
     is_high = float(view.abs.mean()) > view.usual.usual if len(view) else False
     return [
         one
         for one in found
         if one.family in families
-        and _is_strong(one, LOWER if is_high else 1.0)
+        and _is_strong(one, LOWER if is_high and _is_shared(one) else 1.0)
         and _spares_others(view, one)
         and slope < STEADY.get(one.family, np.inf) * one.worth
+        and not (
+            one.family == "step"
+            and one.where["is_after"]
+            and by_round > SAME_ROUND * one.worth
+        )
     ]
+
+
+def _is_shared(pattern: Pattern) -> bool:
+    """Whether a pattern is one of all samples, not of some of them."""
+    return pattern.family in ("round", "image", "step", "slope")
 
 
 def _is_strong(pattern: Pattern, factor: float) -> bool:
     family = pattern.family
     if family == "column" and VERSIONS.search(str(pattern.where["column"])):
         family = "version"
+    if family == "slope" and not pattern.where["rises"]:
+        family = "fall"
+    if family == "step" and not pattern.where["is_after"]:
+        family = "until"
     gap, worth = THRESHOLDS[family]
     return (
         abs(pattern.t) > MIN_T
@@ -124,7 +154,8 @@ def _is_strong(pattern: Pattern, factor: float) -> bool:
 
 def _spares_others(view: View, pattern: Pattern) -> bool:
     """Whether what is outside of a set is within the limit, or far below the inside."""
-    if pattern.family == "slope" or pattern.gap > FAR_GAP:
+    large = SHARED_GAP if _is_shared(pattern) else FAR_GAP
+    if pattern.family == "slope" or pattern.gap > large:
         return True
     outside = ~pattern.tokens
     return bool(view.abs[outside].mean() <= view.usual.limit)
@@ -191,7 +222,7 @@ def _images(cells: Cells) -> Iterator[Pattern]:
 
 
 def _steps(cells: Cells) -> Iterator[Pattern]:
-    """All samples are off from one place on, or up to it.
+    """Give places from which on, or up to which, all samples are off.
 
     The place counts in generated tokens, or in the context with its prompt: engines
     that write samples side by side count either way.
@@ -202,7 +233,9 @@ def _steps(cells: Cells) -> Iterator[Pattern]:
         before = view.facts.prompt_length[cells.sample]
         coordinates["context positions"] = before + view.position[cells.first]
     for name, place in coordinates.items():
-        edges = np.unique(np.quantile(place, np.linspace(0, 1, _STEPS + 1)[1:-1]))
+        edges = np.quantile(place, np.linspace(0, 1, _STEPS + 1)[1:-1])
+        if name == "context positions":
+            edges = np.r_[edges, POWERS]
         price = np.log(2 * len(coordinates) * (len(edges) + 1))
         for edge in np.unique(edges.astype(int)):
             where = {"place": int(edge), "unit": name}
@@ -228,9 +261,37 @@ def _slopes(cells: Cells) -> Iterator[Pattern]:
             t=found.t,
             gain=found.gain,
             price=1.0,
-            where={"follows": name, "rises": found.gap > 0},
+            where={
+                "follows": name,
+                "rises": found.gap > 0,
+                "is_flat": _is_flat_at_first(cells, covariate),
+            },
             cells=cells,
         )
+
+
+def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
+    """Whether the slope of the first round is small beside that of all rounds."""
+    first = cells.round == 0
+    if first.all() or not first.any():
+        return False
+    whole = _slope(cells, covariate, np.ones(len(first), dtype=bool))
+    return bool(_slope(cells, covariate, first) < _FLAT * whole)
+
+
+def _slope(cells: Cells, covariate: Array, chosen: Array) -> float:
+    num, total, x = cells.num[chosen], cells.total[chosen], covariate[chosen]
+    x = x - (num * x).sum() / num.sum()
+    square = float((num * x**2).sum())
+    return float((x * total).sum() / square) if square > 0 else 0.0
+
+
+def onset(cells: Cells, gap: float) -> int:
+    """Return the first round that is above round 0 by a part of a gap."""
+    num = np.bincount(cells.round, weights=cells.num)
+    mean = np.bincount(cells.round, weights=cells.total) / np.maximum(num, 1)
+    later = np.flatnonzero((mean - mean[0] > _ONSET * gap) & (num > 0))
+    return int(later[0]) if len(later) else 1
 
 
 def _columns(cells: Cells) -> Iterator[Pattern]:
@@ -262,12 +323,12 @@ def _columns(cells: Cells) -> Iterator[Pattern]:
 
 
 def _row_sets(cells: Cells) -> Iterator[Pattern]:
-    """Some samples are off as a whole: a block of neighbours, groups, or any."""
+    """Give samples that are off as a whole: a block of neighbours, groups, or any."""
     num_rows = cells.view.batch.num_samples
     num = np.bincount(cells.sample, weights=cells.num, minlength=num_rows)
     total = np.bincount(cells.sample, weights=cells.total, minlength=num_rows)
     there = num > 0
-    if there.sum() < 4:
+    if there.sum() < _MIN_ROWS:
         return
     rest = np.where(there, total - cells.mean * num, 0.0)
     block = _best_block(rest, num)
@@ -293,7 +354,7 @@ def _row_sets(cells: Cells) -> Iterator[Pattern]:
         samples=np.flatnonzero(rows),
     )
     group = cells.view.facts.group
-    if group is None or not 3 < int(group.max()) + 1 < there.sum():
+    if group is None or not _MIN_ROWS <= int(group.max()) + 1 < there.sum():
         return
     num_groups = int(group.max()) + 1
     num_g = np.bincount(group, weights=num, minlength=num_groups)
@@ -320,7 +381,7 @@ def _periods(cells: Cells) -> Iterator[Pattern]:
     for period in range(2, longest + 1):
         phase = cells.sample % period
         where = {"period": period}
-        if period > 2:
+        if period > _ALTERNATE:
             yield from _set(cells, "period", phase != 0, price, **where, all_but=0)
         for k in range(period):
             yield from _set(cells, "period", phase == k, price, **where, phase=k)
@@ -329,7 +390,7 @@ def _periods(cells: Cells) -> Iterator[Pattern]:
 def _best_block(rest: Array, num: Array) -> tuple[int, int] | None:
     """Return the block of neighbours whose mean is furthest above the others'."""
     size = len(rest)
-    if size > 1024:
+    if size > _MAX_BLOCK_ROWS:
         return None
     sums, counts = np.r_[0.0, np.cumsum(rest)], np.r_[0.0, np.cumsum(num)]
     inside = sums[None, :] - sums[:, None]
@@ -356,7 +417,7 @@ def _upper(rest: Array, num: Array, there: Array) -> Array:
 
 
 def _changes(cells: Cells) -> Iterator[Pattern]:
-    """Some samples are off, each from a place of its own on."""
+    """Give samples that are off, each from a place of its own on."""
     begins = np.flatnonzero(np.r_[True, np.diff(cells.sample) != 0])
     ends = np.r_[begins[1:], len(cells.sample)]
     row = np.repeat(np.arange(len(begins)), ends - begins)
@@ -398,7 +459,7 @@ def _starts(cells: Cells) -> Iterator[Pattern]:
 
 
 def _limits(cells: Cells) -> Iterator[Pattern]:
-    """The last tokens of the samples that reach the longest length."""
+    """Give the last tokens of the samples that reach the longest length."""
     lengths = cells.view.batch.lengths.cpu().numpy()
     longest = lengths >= 0.98 * lengths.max()
     if not 1 < longest.sum() < len(lengths):
@@ -415,12 +476,12 @@ def _limits(cells: Cells) -> Iterator[Pattern]:
         )
 
 
-def at_limit(view: View, tokens: Array) -> bool:
-    """Whether some tokens are the last ones of samples of the longest length."""
+def at_limit(view: View, tokens: Array, part: float = 0.9) -> bool:
+    """Whether most tokens are the last ones of samples of the longest length."""
     lengths = view.batch.lengths.cpu().numpy()
     longest = lengths >= 0.98 * lengths.max()
     if not 1 < longest.sum() < len(lengths) or not tokens.any():
         return False
     left = lengths[view.sample[tokens]] - view.position[tokens]
     near = longest[view.sample[tokens]] & (left <= 2 * ENDS[-1])
-    return bool(near.mean() > 0.9)
+    return bool(near.mean() > part)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rounddiag.findings.view import Array, View
 
 # |diff| from which two engines differ by more than a factor of 2.
@@ -19,6 +20,7 @@ MAX_BASE = 0.7
 # Roles need the text of every token.
 MAX_TOKENS_FOR_ROLES = 100_000
 _FEW = 5
+_ALL = 0.995  # shown as 100 %
 # A correlation over samples below this, in standard errors, follows nothing.
 _MIN_Z = 3.0
 
@@ -199,4 +201,4 @@ def _count(num: int) -> str:
 
 
 def _share(share: float) -> str:
-    return "all" if share > 0.995 else f"{share:.0%}"
+    return "all" if share > _ALL else f"{share:.0%}"

@@ -62,7 +62,8 @@ def _no_pattern(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "healthy":
         return "no round, sample, position or token id stands out."
     return (
-        "no round, sample, position or token id stands out. Next: pass a batch known to "
+        "no round, sample, position or token id stands out. Next: pass a batch "
+        "known to "
         "be sound as `healthy=`, or name the kind of run as `kind=`."
     )
 

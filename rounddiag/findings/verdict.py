@@ -27,7 +27,7 @@ NOISE = frozenset({"moe_routing", "low_precision", "batch_shape"})
 STALE = frozenset({"stale_weights", "mixed_weights"})
 # A k3 estimate of KL(rollout | old) of this size ends runs (threads.md section 4).
 _BROKEN_KL = 0.1
-_BROKEN_SHARE = 0.5
+_BROKEN_SHARE = 0.3
 
 
 def judge(level: Level, usual: Range, findings: Sequence[Finding]) -> Verdict:
@@ -35,11 +35,10 @@ def judge(level: Level, usual: Range, findings: Sequence[Finding]) -> Verdict:
     sure = [one for one in findings if one.confidence >= CONFIDENT]
     bugs = [one for one in sure if one.cause not in NOISE]
     if bugs:
-        worst = max(bugs, key=lambda one: one.share)
         is_large = level.mean_abs_diff > usual.limit or level.kl > _BROKEN_KL
-        if worst.cause in STALE:
+        if bugs[0].cause in STALE:
             return "stale"
-        if is_large and worst.share > _BROKEN_SHARE:
+        if is_large and sum(one.share for one in bugs) > _BROKEN_SHARE:
             return "broken"
         return "suspicious"
     if level.mean_abs_diff <= usual.usual:

@@ -23,6 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 # consecutive tokens: no statistic here needs more.
 MAX_TOKENS = 250_000
 _BLOCK = 256
+_SURE = -1e-3  # nats: 99.9 % likely
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,7 +164,7 @@ class View:
     @cached_property
     def uncertain(self) -> Array:
         """Tokens that either engine finds less than 99.9 % likely."""
-        return np.minimum(self.o, self.r) < -1e-3
+        return np.minimum(self.o, self.r) < _SURE
 
     def per_sample(self, values: Array) -> Array:
         """Return the mean of per-token values for each sample, NaN without a token."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.findings.detectors.limits import cut_off
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import at_limit, strong_patterns
+from rounddiag.findings.pattern import POWERS, at_limit, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.findings.pattern import Pattern
     from rounddiag.findings.view import View
 
@@ -30,6 +31,11 @@ _DECODE = Alternative(
 )
 
 
+CONTEXT = "context positions"
+# Up to so many generated tokens a step is the start of a decay.
+FADES = 8
+
+
 @register("mixed_weights")
 def mixed_weights(view: View) -> Iterator[Evidence]:
     """Find rows that are off from one decoding step on."""
@@ -38,6 +44,11 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             yield cut_off(view, pattern)
             continue
         place, unit = pattern.where["place"], pattern.where["unit"]
+        if pattern.where["is_after"] and unit == CONTEXT and place in POWERS:
+            yield _rounded(view, pattern)
+            continue
+        if not pattern.where["is_after"] and place <= FADES:
+            continue  # only the first tokens: `slopes` says so
         side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
             view,
@@ -65,6 +76,37 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         yield _change(
             view, pattern, cause, f"{scope}, each from a token of its own on", others
         )
+
+
+def _rounded(view: View, pattern: Pattern) -> Evidence:
+    place = pattern.where["place"]
+    return Evidence(
+        cause="position_ids",
+        score=float(min(0.6 + abs(pattern.gap) / 5, 0.93)),
+        gain=pattern.worth,
+        tokens=pattern.tokens,
+        where=dict(pattern.where),
+        measures=(
+            Measure(name="first position", value=place),
+            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="t, clustered by sample", value=pattern.t),
+        ),
+        explanation=(
+            f"|diff| is {pattern.ratio:.3g} times as large from context position {place} "
+            "on, a power of two: consistent with position ids that went through bfloat16."
+        ),
+        alternatives=(
+            Alternative(
+                cause="model_mismatch",
+                would_tell="Score 8 rows with transformers in float32, at step 0.",
+            ),
+            _MIXED,
+        ),
+        next_step=(
+            "Keep position ids in int64 from the processor to the model, and save them "
+            "with the batch."
+        ),
+    )
 
 
 def _change(
@@ -95,7 +137,8 @@ def _change(
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
-            f"|diff| is {pattern.ratio:.3g} times as large {place} ({inside:.3g} against "
+            f"|diff| is {pattern.ratio:.3g} times as large {place} ({inside:.3g} "
+            "against "
             f"{outside:.3g} nat)."
         ),
         alternatives=alternatives,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.pattern import onset, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.findings.pattern import Pattern
     from rounddiag.findings.view import View
 
@@ -40,24 +41,34 @@ def image_window(view: View) -> Iterator[Evidence]:
     """Find a step at one round, in all samples."""
     for pattern in strong_patterns(view, "round", "image"):
         yield _step(view, pattern)
+    if view.fitted is not None:
+        return
+    for pattern in strong_patterns(view, "slope"):
+        if pattern.where["rises"] and pattern.where["is_flat"]:
+            yield _step(view, pattern)
 
 
 def _step(view: View, pattern: Pattern) -> Evidence:
     has_images = view.images is not None and bool((view.images > 0).any())
-    tokens = pattern.tokens
-    first = int(view.round[tokens].min())
-    if has_images and (first > 1 or pattern.family == "image"):
+    first = onset(pattern.cells, pattern.gap)
+    if pattern.family != "slope" and first > 1:
+        first = min(first, int(view.round[pattern.tokens].min()))
+    tokens = view.round >= first
+    if has_images and first > 1:
         cause = "image_window"
-        others = (_DROPPED, _MASKED) if first == 1 else (_TOKENS, _MIXED)
-        kept = f" a window of {first} images, or" if first else ""
-        meaning = f"consistent with{kept} older images that one engine no longer sees"
+        others = (_DROPPED, _MASKED, _TOKENS, _MIXED)
+        meaning = (
+            f"consistent with a window of {first} images, or older images that one "
+            "engine no longer sees"
+        )
         step = (
             "Score one late round with the last k images only: the k that reproduces "
             "`old` is the window. Record the image count of each engine's request."
         )
     else:
         cause = "context_masked"
-        others = (_WINDOW, _DROPPED, _TOKENS) if has_images else (_TOKENS, _MIXED)
+        others = (_TOKENS, _MIXED)
+        others = (_WINDOW, _DROPPED, *others) if has_images else others
         meaning = "consistent with observations that one engine does not attend to"
         step = (
             f"Score round {first} with the tool results removed. If that equals `old`, "

@@ -31,8 +31,11 @@ CAUSES: dict[str, tuple[str, float, str]] = {
     "image tokens are as many as the grids ask for": (
         "image_expansion",
         0.9,
-        "Expand image placeholders once, in one place, and send the engine unexpanded "
-        "ids.",
+        (
+            "Expand image placeholders once, in one place, and send the engine "
+            "unexpanded "
+            "ids."
+        ),
     ),
     "every screenshot has one image block": (
         "image_expansion",
@@ -52,8 +55,11 @@ CAUSES: dict[str, tuple[str, float, str]] = {
     "every row has a generated token": (
         "padding_rows",
         0.95,
-        "Drop rows without a generated token before the metrics: a mean of sample means "
-        "counts them as 0.",
+        (
+            "Drop rows without a generated token before the metrics: a mean of "
+            "sample means "
+            "counts them as 0."
+        ),
     ),
     "no response is empty": (
         "padding_rows",
@@ -73,7 +79,8 @@ CAUSES: dict[str, tuple[str, float, str]] = {
     "the mask has no holes": (
         "mask_punched",
         0.7,
-        "Save the batch before the rejection, or pass the mask after it as `loss_mask`.",
+        "Save the batch before the rejection, or pass the mask after it as "
+        "`loss_mask`.",
     ),
     "log-probs are finite": (
         "filled_log_probs",

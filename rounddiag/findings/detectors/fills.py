@@ -128,7 +128,8 @@ def _evidence(
             f"mean there is {mean:.2f} nat."
         ),
         next_step=(
-            f"Find where `{name}` log-probs are padded or appended with {value:g}; keep "
+            f"Find where `{name}` log-probs are padded or appended with {value:g}; "
+            "keep "
             "the sampled value, or mask the token."
         ),
     )

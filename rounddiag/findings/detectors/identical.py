@@ -74,7 +74,8 @@ def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
             Measure(name="mean |diff| of the others", value=level, unit="nat"),
         ),
         explanation=(
-            f"{num} of {total} rows are bitwise equal in `{view.a}` and `{view.b}`, the "
+            f"{num} of {total} rows are bitwise equal in `{view.a}` and "
+            f"`{view.b}`, the "
             f"others differ by {level:.3g} nat: consistent with kernels that depend on "
             "the shape of the micro-batch."
         ),
@@ -85,7 +86,8 @@ def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
             ),
         ),
         next_step=(
-            "Use equal micro-batches in both passes, or set old to current in the first "
+            "Use equal micro-batches in both passes, or set old to current in the "
+            "first "
             "update; 0.01 to 0.03 nat is harmless."
         ),
     )

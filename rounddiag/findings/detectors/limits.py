@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,8 @@ from rounddiag.findings.pattern import strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.findings.pattern import Pattern
     from rounddiag.findings.view import View
 

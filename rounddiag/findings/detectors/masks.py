@@ -89,7 +89,8 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
         ),
         explanation=explanation,
         next_step=(
-            "Use the mask of generated tokens (verl: `response_mask`, not the attention "
+            "Use the mask of generated tokens (verl: `response_mask`, not the "
+            "attention "
             "mask) in the loss and in the metric."
         ),
     )
@@ -176,7 +177,10 @@ def _beyond_turns(view: View) -> Array:
         return flags
     ids, counts = np.unique(view.id[last], return_counts=True)
     end = ids[counts.argmax()]
-    if counts.max() < MIN_SHARE * len(last) or (view.id[inner] == end).mean() > 0.5:
+    if (
+        counts.max() < MIN_SHARE * len(last)
+        or (view.id[inner] == end).mean() > SAME_START
+    ):
         return flags
     for back in range(1, MAX_TEMPLATE + 1):
         part = inner[inner >= back]
@@ -232,7 +236,8 @@ def mask_punched(view: View) -> Evidence | None:
         ),
         next_step=(
             "Save the batch before the rejection (verl: before "
-            "`compute_rollout_correction_and_add_to_batch`), or pass the mask after it as "
+            "`compute_rollout_correction_and_add_to_batch`), or pass the mask "
+            "after it as "
             "`loss_mask`."
         ),
     )

@@ -41,8 +41,10 @@ def repeated_position_ids(view: View) -> Evidence | None:
         tokens=_from_first(view, tokens),
         measures=(Measure(name="tokens with a repeated id", value=num, unit="tokens"),),
         explanation=(
-            f"{num} generated tokens have the position id of the token before, first at "
-            f"position {int(view.position[first])} of sample {int(view.sample[first])}: "
+            f"{num} generated tokens have the position id of the token before, "
+            "first at "
+            f"position {int(view.position[first])} of sample "
+            f"{int(view.sample[first])}: "
             "ids were rounded, as by a cast to bfloat16 above 256."
         ),
         next_step="Keep position ids in int64 from the processor to the model.",

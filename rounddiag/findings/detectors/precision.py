@@ -45,7 +45,8 @@ def low_precision(view: View) -> Iterator[Evidence]:
             ),
             explanation=f"`{name}` log-probs lie on the grid of {text}.",
             next_step=(
-                "Compute log-softmax, and store log-probs, in float32 on both sides; set "
+                "Compute log-softmax, and store log-probs, in float32 on both "
+                "sides; set "
                 "lm_head to float32 to see what is left."
             ),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from math import exp, lgamma
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,8 @@ def swapped_rows(view: View) -> Evidence | None:
             f"{first} has those of sample {int(partner[first])}."
         ),
         next_step=(
-            "Join the sampler's results by request id, not by order; look for a sort or "
+            "Join the sampler's results by request id, not by order; look for a "
+            "sort or "
             "a balancing step that moves one column only."
         ),
     )
@@ -132,7 +134,7 @@ def copied_rows(view: View) -> Evidence | None:
     """Find rows with the ids and the log-probs of another row."""
     edges = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
     alike: dict[tuple[bytes, ...], list[int]] = {}
-    for sample, (begin, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for sample, (begin, stop) in enumerate(itertools.pairwise(edges)):
         if stop > begin:
             part = slice(begin, stop)
             key = tuple(one[part].tobytes() for one in (view.id, view.r, view.o))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,8 @@ from rounddiag.findings.pattern import strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.findings.view import View
 
 _CACHE = Alternative(
@@ -30,6 +31,14 @@ _MODEL = Alternative(
     cause="model_mismatch",
     would_tell="Score 8 rows with transformers in float32, at step 0.",
 )
+_STALE = Alternative(
+    cause="stale_weights",
+    would_tell="Save step 0 and a later step.",
+)
+_EXPANSION = Alternative(
+    cause="image_expansion",
+    would_tell="Record the engine's prompt length of each round.",
+)
 _POSITIONS = Alternative(
     cause="position_ids",
     would_tell="Save the position ids of both engines.",
@@ -43,6 +52,8 @@ def slopes(view: View) -> Iterator[Evidence]:
         return  # what a fit leaves has slopes of its own
     has_images = view.images is not None and bool((view.images > 0).any())
     for pattern in strong_patterns(view, "slope"):
+        if pattern.where["rises"] and pattern.where["is_flat"]:
+            continue  # begins after the first round: less context, not positions
         rises, follows = pattern.where["rises"], pattern.where["follows"]
         if follows != "position":
             cause, others = "stale_cache", ()
@@ -50,7 +61,7 @@ def slopes(view: View) -> Iterator[Evidence]:
             step = "Reset the prefix cache after each weight update, and score again."
         elif rises:
             cause = "position_ids" if has_images else "model_mismatch"
-            others = (_MODEL,) if has_images else (_POSITIONS,)
+            others = (_MODEL, _DROPPED, _EXPANSION) if has_images else (_POSITIONS,)
             meaning = "|diff| grows with the position"
             step = (
                 "Save the position ids of both engines and compare them from the first "
@@ -58,7 +69,9 @@ def slopes(view: View) -> Iterator[Evidence]:
             )
         else:
             cause = "prompt_mismatch"
-            others = (_CACHE, _DROPPED) if has_images else (_CACHE,)
+            others = (_CACHE, _STALE)
+            if has_images:
+                others = (*others, _DROPPED, _POSITIONS, _EXPANSION)
             meaning = "|diff| is largest at the first tokens and decays"
             step = (
                 "Compare the engine's prompt ids with the saved ones: a second BOS, a "

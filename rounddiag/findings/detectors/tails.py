@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 MIN_DIFF = 0.2
 FACTOR = 20.0
 MIN_OUTLIERS = 3
+# One is enough where it differs by more than this, in nats.
+HUGE = 4.0
 # Part of the sum of |diff| that outliers have together.
 MIN_SHARE = 0.1
 # More tokens than this are no longer single ones.
@@ -44,7 +47,9 @@ def outlier_tokens(view: View) -> Evidence | None:
     tokens = (view.abs > MIN_DIFF) & (view.abs > FACTOR * high_by_bin(view))
     num = int(tokens.sum())
     share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
-    if num < MIN_OUTLIERS or share < MIN_SHARE or num > MAX_PART * len(view):
+    huge = bool((view.abs[tokens] > HUGE).any())
+    few = num < MIN_OUTLIERS and not huge
+    if few or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
     if view.abs[~tokens].mean() > view.usual.limit:
         return None  # all tokens are off; some more than others
@@ -84,7 +89,7 @@ def outlier_tokens(view: View) -> Evidence | None:
 
 def _has_place(view: View, tokens: Array) -> bool:
     """Whether the outliers are where a pattern of places is."""
-    if at_limit(view, tokens):
+    if at_limit(view, tokens, 0.6):
         return True
     # Outliers draw patterns of their own: those of the other tokens count.
     rest = view.keep(~tokens)
@@ -104,7 +109,7 @@ def high_by_bin(view: View) -> Array:
     order = np.argsort(code, kind="stable")
     stops = np.searchsorted(code[order], np.arange(len(edges) + 2))
     high = np.zeros(len(edges) + 1)
-    for k, (begin, stop) in enumerate(zip(stops[:-1], stops[1:], strict=True)):
+    for k, (begin, stop) in enumerate(itertools.pairwise(stops)):
         if stop > begin:
             high[k] = np.quantile(view.abs[order[begin:stop]], 0.9)
     floor = max(0.02 * float(view.abs.mean()), 1e-6)

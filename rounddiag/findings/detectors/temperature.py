@@ -68,12 +68,15 @@ def temperature(view: View) -> Evidence | None:
             Measure(name="share of |diff| left", value=float(left), unit="share"),
         ),
         explanation=(
-            f"The diff follows the log-prob itself, in all samples alike: consistent with "
-            f"`{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) times the temperature "
+            "The diff follows the log-prob itself, in all samples alike: "
+            "consistent with "
+            f"`{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) times the "
+            "temperature "
             f"of `{view.a}`{how}."
         ),
         next_step=(
-            "Set both temperatures to 1, or divide the trainer's logits by the sampler's "
+            "Set both temperatures to 1, or divide the trainer's logits by the "
+            "sampler's "
             "temperature; in vLLM check logprobs_mode (raw or processed)."
         ),
     )
@@ -91,32 +94,49 @@ def _agreement(x: Array, d: Array, sample: Array, sign: float) -> float:
     return float((num * (slope * sign > 0))[there].sum() / num[there].sum())
 
 
+_RESTS = (1.0, 3.0, 10.0, 30.0, 100.0)
+_GRID = np.exp(np.linspace(np.log(0.3), np.log(3.0), 93))
+_MAX_TOKENS = 4_000
+
+
 def _with_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
-    """Fit the slope of d on o + H; where r is the sharper side both ends count."""
+    """Fit T where each token's entropy says how flat the rest of its mass is."""
     entropy = view.entropy
     if entropy is None:
         raise TypeError
-    x, d = (view.o + entropy)[chosen], view.d[chosen]
-    # The entropy is the trainer's; to second order the slope on o + H is biased by the
-    # change of the entropy, which the middle of both log-probs takes out.
-    middle = x - d / 2
-    weight = 1 / (np.abs(middle) + 0.1)
-    slope = float((weight * middle * d).sum() / (weight * middle**2).sum())
-    part = weight * middle * (d - slope * middle)
-    _, error = clustered_mean(part, view.sample[chosen])
-    error = error * len(part) / float((weight * middle**2).sum())
-    # d = (1 - 1/T) (o + r) / 2 + ..., so 1/T = (1 - s/2) / (1 + s/2).
-    low, value, high = (_ratio(slope + k * error) for k in (-1.96, 0.0, 1.96))
-    return value, low, high, slope * middle
+    o, d, h = view.o[chosen], view.d[chosen], entropy[chosen]
+    p = np.exp(np.minimum(o, -1e-9))
+    rest = -np.expm1(np.minimum(o, -1e-9))
+    # Entropy of the token and of a rest spread evenly over `size` others.
+    size = np.exp(np.clip((h + p * o) / rest + np.log(rest), 0.0, 12.0))
+    some = slice(None, None, max(1, -(-len(o) // _MAX_TOKENS)))
+    value = _best(o[some], d[some], size[some])
+    fitted = _curve(o, value, size)
+    slope = (_curve(o, value * 1.01, size) - fitted) / (0.01 * value)
+    weight = _weight(fitted)
+    left = d - fitted
+    _, error = clustered_mean(weight * slope * left, view.sample[chosen])
+    error = error * len(o) / max(float((weight * slope**2).sum()), 1e-12)
+    return value, value - 1.96 * error, value + 1.96 * error, fitted
 
 
-def _ratio(slope: float) -> float:
-    slope = float(np.clip(slope, -1.9, 1.9))
-    return (1 + slope / 2) / (1 - slope / 2)
+def _best(o: Array, d: Array, size: Array) -> float:
+    """Return the temperature of least squares, between the points of the grid too."""
+    losses = np.array([_loss(o, d, size, t) for t in _GRID])
+    at = int(np.clip(losses.argmin(), 1, len(_GRID) - 2))
+    a, b, c = losses[at - 1 : at + 2]
+    shift = 0.5 * (a - c) / max(a - 2 * b + c, 1e-12)
+    return float(_GRID[at] * (_GRID[1] / _GRID[0]) ** np.clip(shift, -1, 1))
 
 
-_RESTS = (1, 3, 10, 30, 100)
-_GRID = np.exp(np.linspace(np.log(0.4), np.log(2.5), 93))
+def _loss(o: Array, d: Array, size: Array, t: float) -> float:
+    fitted = _curve(o, t, size)
+    return float((_weight(d) * np.clip(d - fitted, -LARGE, LARGE) ** 2).sum())
+
+
+def _weight(fitted: Array) -> Array:
+    weight: Array = 1 / (np.abs(fitted) + 0.05)
+    return weight
 
 
 def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
@@ -126,7 +146,8 @@ def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Ar
     best = (np.inf, 1.0)
     fits = []
     for rest in _RESTS:
-        losses = [float(((seen - _curve(steps, t, rest)) ** 2).sum()) for t in _GRID]
+        size = np.full(len(steps), rest)
+        losses = [float(((seen - _curve(steps, t, size)) ** 2).sum()) for t in _GRID]
         at = int(np.argmin(losses))
         fits.append(_GRID[at])
         best = min(best, (losses[at], float(_GRID[at])))
@@ -134,9 +155,9 @@ def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Ar
     return best[1], float(min(fits)), float(max(fits)), fitted
 
 
-def _curve(o: Array, t: float, rest: int) -> Array:
-    """Return o - r where the rest of the mass lies evenly on some other tokens."""
-    others = np.log(np.maximum(-np.expm1(np.minimum(o, -1e-9)), 1e-12)) - np.log(rest)
-    total = np.logaddexp(o / t, others / t + np.log(rest))
+def _curve(o: Array, t: float, size: Array) -> Array:
+    """Return o - r where the rest of the mass lies evenly on `size` other tokens."""
+    rest = np.log(np.maximum(-np.expm1(np.minimum(o, -1e-9)), 1e-12))
+    total = np.logaddexp(o / t, rest / t + (1 - 1 / t) * np.log(size))
     curve: Array = o - (o / t - total)
     return curve

@@ -8,6 +8,7 @@ import numpy as np
 
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.pattern import strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ MIN_Z = 5.0
 MIN_BALANCE = 0.45
 MIN_TOKENS = 30
 LARGE = 3.0
+# A cut of the distribution is the same in all rounds and positions.
+MAX_GAP = 0.45
+_PLACES = ("round", "image", "step", "slope", "change", "rows", "block", "column")
 
 
 @register("truncated_sampling", stage="fit")
@@ -37,9 +41,11 @@ def truncated_sampling(view: View) -> Evidence | None:
     z = excess / max(error, 1e-12)
     if balance < MIN_BALANCE or z < MIN_Z:
         return None
+    if any(one.gap > MAX_GAP for one in strong_patterns(view, *_PLACES)):
+        return None  # a lost context is one-sided too, where it is lost
     mean, mean_error = clustered_mean(d, sample)
     kept, bound = np.exp(mean), np.exp(np.quantile(d, 0.01))
-    certain = int(((view.r == 0) & (view.o < -1e-3)).sum())
+    certain = int(((view.r == 0) & view.uncertain).sum())
     effect = np.where(chosen, np.clip(view.d, -LARGE, 0.0), 0.0)
     return Evidence(
         score=float(np.clip(0.5 + balance / 2, 0, 0.97)),
@@ -58,7 +64,8 @@ def truncated_sampling(view: View) -> Evidence | None:
         ),
         explanation=(
             f"`{view.a}` is below `{view.b}` by {-mean:.3g} nat on average and almost "
-            f"never above it, consistent with log-probs over {kept:.1%} of the mass, as "
+            f"never above it, consistent with log-probs over {kept:.1%} of the "
+            "mass, as "
             f"top-p or top-k leave (99 % of tokens above {bound:.2f})."
         ),
         next_step=(

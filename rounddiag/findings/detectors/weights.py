@@ -38,8 +38,8 @@ _ALIKE = {
 @register("stale_weights", stage="level")
 def stale_weights(view: View) -> Evidence | None:
     """Find a diff that the ids predict, or a level above the range without a pattern."""
-    if len(view) < MIN_TOKENS:
-        return None
+    if len(view) < MIN_TOKENS or (view.fitted is not None and view.entropy is None):
+        return None  # a temperature that was fitted without entropy leaves as much
     level = Level.from_view(view)
     correlation, z = id_correlation(view)
     is_raised = level.low > view.usual.usual

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,8 @@ from rounddiag.findings.pattern import CACHES, VERSIONS, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.findings.pattern import Pattern
     from rounddiag.findings.view import View
 
@@ -25,6 +26,15 @@ WORKERS = re.compile(
 PACKS = re.compile(r"pack|cu_seqlen", re.IGNORECASE)
 CUT = re.compile(r"status|finish|trunc|stop_reason", re.IGNORECASE)
 
+_CACHE = Alternative(
+    cause="stale_cache", would_tell="Record cache resets beside the weight version."
+)
+_STALE = Alternative(
+    cause="stale_weights", would_tell="Score with the checkpoint of each version."
+)
+_MIXED = Alternative(
+    cause="mixed_weights", would_tell="Record the weight version of each token."
+)
 _SWAPPED = Alternative(
     cause="swapped_rows", would_tell="Keep the request id of each row."
 )
@@ -95,8 +105,12 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         step = f"Compare weights and versions of {name} {value} with the others."
     else:
         return
+    others = ()
+    if VERSIONS.search(name):
+        others = (_CACHE, _STALE if cause == "mixed_weights" else _MIXED)
     yield Evidence(
         cause=cause,
+        alternatives=others,
         score=float(min(0.65 + abs(pattern.gap) / 5, 0.95)),
         gain=pattern.worth,
         tokens=tokens,
