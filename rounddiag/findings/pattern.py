@@ -111,6 +111,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
     """Return the patterns of some families that a batch cannot show by chance."""
     found = _patterns(view)
     slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
+    by_step = max((one.worth for one in found if one.family == "step"), default=0.0)
     by_round = max(
         (one.worth for one in found if one.family in ("round", "image")), default=0.0
     )
@@ -128,6 +129,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
             and one.where["is_after"]
             and by_round > SAME_ROUND * one.worth
         )
+        and not (one.family == "change" and by_step > SAME_ROUND * one.worth)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from tests.findings.small import Array, made
 
 import rounddiag as rd
@@ -29,8 +30,6 @@ def _drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
     ids = (draws > chances).sum(-1)
     at = ids[..., None]
     entropy = -(np.exp(trainer) * trainer).sum(-1)
-    import torch
-
     parts = {
         "rollout": np.take_along_axis(sampler, at, -1)[..., 0],
         "old": np.take_along_axis(trainer, at, -1)[..., 0],
@@ -92,19 +91,21 @@ def test_top_p_leaves_old_below_rollout_by_the_mass_that_was_cut() -> None:
 
 def test_a_repetition_penalty_shows_at_ids_seen_before() -> None:
     rng = np.random.default_rng(5)
-    logits = _logits(0) * 0.7
+    size, length = 200, 40
+    logits = rng.normal(0, 2, (SAMPLES, length, size))
+    logits[..., :20] += 3  # common ids come again
     plain = _log_softmax(logits)
-    ids = np.zeros((SAMPLES, LENGTH), dtype=np.int64)
+    ids = np.zeros((SAMPLES, length), dtype=np.int64)
     rollout, old = np.zeros(ids.shape), np.zeros(ids.shape)
     for i in range(SAMPLES):
-        for t in range(LENGTH):
-            values = logits[i, t] + rng.normal(0, 0.01, VOCABULARY)
+        for t in range(length):
+            values = logits[i, t] + rng.normal(0, 0.01, size)
             seen = np.unique(ids[i, :t])
             values[seen] = np.where(
                 values[seen] > 0, values[seen] / 1.3, values[seen] * 1.3
             )
             sampler = _log_softmax(values)
-            ids[i, t] = rng.choice(VOCABULARY, p=np.exp(sampler))
+            ids[i, t] = rng.choice(size, p=np.exp(sampler))
             rollout[i, t], old[i, t] = sampler[ids[i, t]], plain[i, t, ids[i, t]]
     parts = {"rollout": rollout, "old": old, "ids": ids, "mask": np.ones_like(ids)}
     assert rd.diagnose(made(parts))[0].cause == "logit_processor"
