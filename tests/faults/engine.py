@@ -109,13 +109,14 @@ def score(
         if patches:
             embeds[ids == IMAGE] = features(eyes or net, patches).to(embeds.dtype)
         rows = torch.tensor([one.row for one in chunk])
+        causal = torch.ones(longest, longest, dtype=torch.bool).tril()
         with hook(rows) if hook is not None else nullcontext():
             hidden = body(net)(
                 inputs_embeds=embeds,
                 position_ids=places if patches else places[0],
                 # Causal and nothing else: from positions alone transformers would
                 # guess where packed sequences begin.
-                attention_mask={"full_attention": None},
+                attention_mask=causal.expand(len(chunk), 1, -1, -1),
                 use_cache=False,
             ).last_hidden_state
         for i, one in enumerate(chunk):

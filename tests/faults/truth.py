@@ -123,6 +123,14 @@ ALIKE = [
         ),
     ),
     _alike(
+        "dropped_image", "image_expansion", "position_ids",
+        "stale_weights", "sync_broken", "model_mismatch",
+        because="every row has a picture in its prompt, so every token of every row is"
+        " off, as with other weights; rows without pictures would tell",
+        unless=("places",),
+        faults=("blank_pictures", "expanded_twice", "plain_places"),
+    ),
+    _alike(
         "context_masked", "retokenised",
         because="rounds after the first read another history; the ids that the sampler"
         " read would tell",
