@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.faults import arrays
 from tests.faults.rows import Rows
+from tests.faults.store import broken_rows, healthy_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,12 +73,12 @@ class Cards:
 
     def healthy(self, mean: float, count: int = 64) -> Rows:
         """Return sound rows of the text model at a level of noise."""
-        rows = Rows.load(self.dense / "healthy.bf16.npz")
+        rows = healthy_rows(self.dense)
         return scaled(rows.take(range(count)), mean)
 
     def circle_click(self) -> Card:
         """NeMo-RL 2260: no picture reaches the trainer; text rows are fine."""
-        seen = Rows.load(self.vision / "blank_pictures.gross.npz")
+        seen = broken_rows(self.vision, "blank_pictures.gross")
         rows = scaled(seen.take(range(32)), 0.45)
         text = self.healthy(0.01, 16)
         return Card(
@@ -90,8 +91,8 @@ class Cards:
 
     def sleep_mode(self) -> Card:
         """TRL 5312: the sampler reloads the base checkpoint."""
-        before = Rows.load(self.dense / "healthy.bf16.npz").take(range(48))
-        broken = Rows.load(self.dense / "stale_weights.gross.npz")
+        before = healthy_rows(self.dense).take(range(48))
+        broken = broken_rows(self.dense, "stale_weights.gross")
         effect = replace(broken, rollout=before.old).mean_abs_diff()
         rows = added(scaled(before, 0.015), broken, before, 0.201 / effect)
         return Card(
@@ -106,8 +107,8 @@ class Cards:
     def decode_kernel(self) -> Card:
         """NeMo-RL 2100: whole groups of sequences off from one token on."""
         before = self.healthy(0.03, 48)
-        base = Rows.load(self.dense / "healthy.bf16.npz").take(range(48))
-        broken = Rows.load(self.dense / "decode_path.gross.npz")
+        base = healthy_rows(self.dense).take(range(48))
+        broken = broken_rows(self.dense, "decode_path.gross")
         rows = added(before, broken, base, 4.0)
         return Card(
             "decode_kernel",
@@ -119,8 +120,8 @@ class Cards:
 
     def bfloat16_positions(self) -> Card:
         """verl-omni 254: positions above 256 collapse."""
-        base = Rows.load(self.dense / "healthy.bf16.npz").take(range(48))
-        broken = Rows.load(self.dense / "half_places.gross.npz")
+        base = healthy_rows(self.dense).take(range(48))
+        broken = broken_rows(self.dense, "half_places.gross")
         late = [
             i
             for i, (prompt, ids) in enumerate(zip(base.prompt, base.ids, strict=True))
@@ -143,7 +144,7 @@ class Cards:
     def off_by_one(self) -> Card:
         """eval-protocol 457: one behind from a byte token on, in 2 % of rows."""
         rows = self.healthy(0.028, 128)
-        few = Rows.load(self.dense / "healthy.bf16.npz").take(range(128))
+        few = healthy_rows(self.dense).take(range(128))
         broken = arrays.shifted_tails(few, _generator(5), "gross")
         worst = {40, 97}
         rows = rows.change(
@@ -160,7 +161,7 @@ class Cards:
 
     def temperature(self) -> Card:
         """tinker-cloud 26: one side is tempered."""
-        rows = Rows.load(self.dense / "temperature.gross.npz")
+        rows = broken_rows(self.dense, "temperature.gross")
         return Card(
             "temperature",
             "temperature",
@@ -192,8 +193,8 @@ class Cards:
 
     def prefix_cache(self) -> Card:
         """NeMo-RL 4018: prefixes cached over 17 refits."""
-        base = Rows.load(self.dense / "healthy.bf16.npz").take(range(48))
-        broken = Rows.load(self.dense / "stale_prefix.gross.npz")
+        base = healthy_rows(self.dense).take(range(48))
+        broken = broken_rows(self.dense, "stale_prefix.gross")
         first = [i % 4 == 0 for i in range(48)]  # the row that fills the cache
         rows = broken.change(
             "old", lambda i, values: base.old[i] if first[i] else values
@@ -230,8 +231,8 @@ class Cards:
     def ratio_not_one(self) -> Card:
         """verl 6280: old against current, whole ranks off."""
         rows = batch_shape(
-            Rows.load(self.dense / "healthy.bf16.npz"),
-            Rows.load(self.dense / "healthy.both_bf16.npz"),
+            healthy_rows(self.dense),
+            healthy_rows(self.dense, "both_bf16"),
             1.0,
         )
         return Card(

@@ -9,7 +9,8 @@ import numpy as np
 
 from tests.faults import arrays, case_cards, pairs
 from tests.faults.rows import OPTIONAL, Rows, to_batch
-from tests.faults.severity import CACHE, is_weaker, ratio, severity_of
+from tests.faults.severity import is_weaker, ratio, severity_of
+from tests.faults.store import CACHE, broken_rows
 from tests.faults.truth import CAUSES
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _real_cases(
         if fault == "healthy" or only not in (None, CAUSES[fault]):
             continue
         cause = CAUSES[fault]
-        broken = Rows.load(path)
+        broken = broken_rows(folder, path.stem)
         base = pools["bf16"]
         for number in range(2):
             label = f"{folder.name}/{fault}.{severity}.{number}"

@@ -40,12 +40,14 @@ def _base(agent: Agent, net: object, folder: Path) -> Pool:
     path = folder / "base.pkl"
     if path.exists():
         with path.open("rb") as file:
-            return pickle.load(file)  # type: ignore[no-any-return]  # noqa: S301 our own
+            episodes, rows = pickle.load(file)  # noqa: S301 our own
+        contexts = [engine.context(row, one) for row, one in enumerate(episodes)]
+        return Pool(agent, net, episodes, contexts, rows)
     half = engine.precise(net, torch.bfloat16)
     pool = make_pool(agent, net, engine.Sampling([(0, half)], 0), SIZES[agent.kind])
     pool.rows.save(folder / "healthy.bf16.npz")
     with path.open("wb") as file:
-        pickle.dump(pool, file)
+        pickle.dump((pool.episodes, pool.rows), file)
     return pool
 
 

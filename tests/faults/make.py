@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from tests.faults.healthy import pools
 from tests.faults.injections import variants
-from tests.faults.models import CACHE, load_agent
+from tests.faults.models import load_agent
+from tests.faults.store import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +58,7 @@ def make(name: str, only: str | None) -> None:
             continue
         start = time.process_time()
         rows, ratio = build()
-        rows.save(path)
+        replace(rows, shots=[]).save(path)
         seconds = time.process_time() - start
         print(f"  {label}: {ratio:.1f} x, {seconds:.1f} s", flush=True)
     print(f"{name}: done, {time.process_time() - began:.0f} s", flush=True)

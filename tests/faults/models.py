@@ -28,12 +28,12 @@ from sample_data.synthetic.chat import IM_END, PAD
 from sample_data.synthetic.model import build
 from sample_data.synthetic.optimiser import optimisers
 from tests.faults.pages import teach_text
+from tests.faults.store import CACHE
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TOKENIZER = Path("sample_data/tokenizer.json")
-CACHE = Path(__file__).parent / "cache"
 SEEDS = {"tune": 100, "test": 200}
 LAGS = (5, 20, 60)  # training steps before the end whose weights are kept
 STEPS = {"dense": 150, "moe": 80}

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tests.faults import arrays
-from tests.faults.rows import Rows
+from tests.faults.store import broken_rows
 from tests.faults.truth import CAUSES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.faults.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ def build(
     rows = pools["bf16"].take(range(min(48, len(pools["bf16"]))))
     base = rows.old
     for name in pair.passes:
-        path = folder / f"{name}.{severity}.npz"
-        if not path.exists():
+        label = f"{name}.{severity}"
+        if not (folder / f"{label}.npz").exists():
             return None
-        broken = Rows.load(path)
+        broken = broken_rows(folder, label)
         if name in ("top_p", "penalty"):  # tokens of its own
             rows, base = broken, broken.old
             continue

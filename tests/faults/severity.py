@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tests.faults.rows import Array, Rows
 
-CACHE = Path(__file__).parent / "cache"
 BANDS = {"just_visible": (1.5, 3.0), "clear": (5.0, 20.0), "gross": (20.0, np.inf)}
 """Mean |diff| of the touched tokens, as multiples of its healthy value."""
 
