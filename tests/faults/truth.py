@@ -101,6 +101,13 @@ ALIKE = [
         faults=("stale_prefix", "begins_twice", "without_task"),
     ),
     _alike(
+        "image_window", "context_masked",
+        because="healthy up to a round, and nothing in the file says that there were"
+        " pictures",
+        unless=("images",),
+        faults=("window_2",),
+    ),
+    _alike(
         "stale_cache", "dropped_image", "wrong_image",
         because="single pictures are off, each seen once; their hashes would tell",
         faults=("stale_vision", "wrong_pictures", "blank_pictures"),
