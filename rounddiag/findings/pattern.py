@@ -23,6 +23,7 @@ _MIN_PERIODS = 4
 _ALTERNATE = 2
 _MIN_ROWS = 4
 _FLAT = 0.35
+_JUMP = 0.5
 _ONSET = 0.4
 _MAX_BLOCK_ROWS = 1024
 _SMALLEST_GAP = 0.2
@@ -90,7 +91,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "period": (0.35, 10.0),
     "change": (0.8, 30.0),
     "round_start": (0.5, 12.0),
-    "limit": (0.7, 10.0),
+    "limit": (1.0, 12.0),
 }
 MIN_T = 5.0
 # Positions from which a cast to bfloat16 rounds, coarser at each.
@@ -123,14 +124,26 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         if one.family in families
         and _is_strong(one, LOWER if is_high and _is_shared(one) else 1.0)
         and _spares_others(view, one)
-        and slope < STEADY.get(one.family, np.inf) * one.worth
+        and (slope < STEADY.get(one.family, np.inf) * one.worth or is_power(one))
         and not (
             one.family == "step"
+            and not is_power(one)
             and one.where["is_after"]
             and by_round > SAME_ROUND * one.worth
         )
         and not (one.family == "change" and by_step > SAME_ROUND * one.worth)
     ]
+
+
+def is_power(pattern: Pattern) -> bool:
+    """Whether it begins at a context position from which bfloat16 is coarser."""
+    where = pattern.where
+    return (
+        pattern.family == "step"
+        and bool(where["is_after"])
+        and where["unit"] == "context positions"
+        and where["place"] in POWERS
+    )
 
 
 def _is_shared(pattern: Pattern) -> bool:
@@ -278,7 +291,19 @@ def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
     if first.all() or not first.any():
         return False
     whole = _slope(cells, covariate, np.ones(len(first), dtype=bool))
-    return bool(_slope(cells, covariate, first) < _FLAT * whole)
+    if _slope(cells, covariate, first) < _FLAT * whole:
+        return True
+    # Or it jumps between the end of round 0 and the start of round 1.
+    middle = cells.view.token[cells.first] >= np.median(cells.view.token)
+    end, start = first & middle, (cells.round == 1) & ~middle
+    if not end.any() or not start.any():
+        return False
+    rise = _mean(cells, ~first) - _mean(cells, first)
+    return bool(_mean(cells, start) - _mean(cells, end) > _JUMP * rise)
+
+
+def _mean(cells: Cells, chosen: Array) -> float:
+    return float(cells.total[chosen].sum() / cells.num[chosen].sum())
 
 
 def _slope(cells: Cells, covariate: Array, chosen: Array) -> float:

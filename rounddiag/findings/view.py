@@ -23,6 +23,10 @@ Array: TypeAlias = np.ndarray[Any, Any]
 # consecutive tokens: no statistic here needs more.
 MAX_TOKENS = 250_000
 _BLOCK = 256
+# A run of so many equal ids in observations is an image; in so many places at least.
+_IMAGE_RUN = 8
+_MIN_IMAGES = 4
+_MAX_SEARCHED = 4_000_000
 _SURE = -1e-3  # nats: 99.9 % likely
 
 
@@ -144,6 +148,11 @@ class View:
         fitted = before + np.abs(effect)
         return replace(self, o=self.o - effect, fitted=fitted, memo={})
 
+    @property
+    def has_images(self) -> bool:
+        """Whether images are in the context of some tokens, as far as is known."""
+        return self.images is not None and bool((self.images > 0).any())
+
     @cached_property
     def d(self) -> Array:
         """`o - r`, in nats."""
@@ -238,6 +247,8 @@ class Facts:
             return known[segment]
         if self.image_positions is None:
             return None
+        if not any(len(places) for places in self.image_positions):
+            return None
         counts = np.zeros(len(position), dtype=np.int64)
         edges = np.searchsorted(sample, np.arange(len(self.image_positions) + 1))
         for places, start, stop in zip(
@@ -298,11 +309,33 @@ def _round_columns(batch: Batch) -> dict[str, Array]:
 
 
 def _image_positions(batch: Batch) -> list[Array] | None:
-    if batch.images is None:
+    if batch.images is not None:
+        known = [[shot.position for shot in shots] for shots in batch.images]
+        if all(place is not None for row in known for place in row):
+            return [np.sort(np.array(row, dtype=np.int64)) for row in known]
+    if batch.is_redacted or len(batch.response_ids) > _MAX_SEARCHED:
         return None
-    places = []
-    for shots in batch.images:
-        if any(shot.position is None for shot in shots):
-            return None
-        places.append(np.sort([int(shot.position or 0) for shot in shots]))
-    return places
+    return _image_runs(batch)
+
+
+def _image_runs(batch: Batch) -> list[Array] | None:
+    """Return where one id is repeated many times in observations: image tokens."""
+    ids, mask = _array(batch.response_ids), _array(batch.response_mask)
+    offsets = _array(batch.offsets)
+    change = (np.diff(ids) != 0) | (np.diff(mask) != 0)
+    begins = np.flatnonzero(np.r_[True, change])
+    begins = np.unique(np.r_[begins, offsets[:-1]])
+    begins = begins[begins < len(ids)]
+    size = np.diff(np.r_[begins, len(ids)])
+    ends = offsets[:-1] + _array(batch.lengths)
+    row = np.searchsorted(offsets, begins, side="right") - 1
+    inside = (size >= _IMAGE_RUN) & (mask[begins] == 0)
+    inside &= begins + size <= ends[row]  # not the padding at the end
+    if inside.sum() < _MIN_IMAGES:
+        return None
+    known, counts = np.unique(ids[begins[inside]], return_counts=True)
+    inside &= ids[begins] == known[counts.argmax()]
+    places = begins[inside] - offsets[row[inside]]
+    parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
+    # The prompt has one too, as a rule: it is what the first round looks at.
+    return [np.r_[-1, places[a:b]] for a, b in zip(parts[:-1], parts[1:], strict=True)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.findings.detectors.limits import cut_off
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import POWERS, at_limit, strong_patterns
+from rounddiag.findings.pattern import at_limit, is_power, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _DECODE = Alternative(
 )
 
 
-CONTEXT = "context positions"
 # Up to so many generated tokens a step is the start of a decay.
 FADES = 8
 
@@ -44,7 +43,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             yield cut_off(view, pattern)
             continue
         place, unit = pattern.where["place"], pattern.where["unit"]
-        if pattern.where["is_after"] and unit == CONTEXT and place in POWERS:
+        if is_power(pattern):
             yield _rounded(view, pattern)
             continue
         if not pattern.where["is_after"] and place <= FADES:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.pattern import onset, strong_patterns
 from rounddiag.findings.registry import register
 
@@ -49,7 +52,7 @@ def image_window(view: View) -> Iterator[Evidence]:
 
 
 def _step(view: View, pattern: Pattern) -> Evidence:
-    has_images = view.images is not None and bool((view.images > 0).any())
+    has_images = view.has_images
     first = onset(pattern.cells, pattern.gap)
     if pattern.family != "slope" and first > 1:
         first = min(first, int(view.round[pattern.tokens].min()))
@@ -98,3 +101,68 @@ def _step(view: View, pattern: Pattern) -> Evidence:
 
 def _score(pattern: Pattern) -> float:
     return float(min(0.6 + abs(pattern.gap) / 5, 0.95))
+
+
+# All tokens of a batch with images are off, and old is below rollout on balance.
+MIN_BALANCE = 0.4
+MIN_Z = 5.0
+LARGE = 3.0
+_NO_PLACE = (
+    Alternative(
+        cause="image_expansion",
+        would_tell="Record the engine's prompt length and image tokens of each round.",
+    ),
+    Alternative(
+        cause="position_ids", would_tell="Save the position ids of both engines."
+    ),
+    Alternative(
+        cause="prompt_mismatch",
+        would_tell="Compare the engine's prompt ids with the saved ones.",
+    ),
+    Alternative(
+        cause="stale_cache", would_tell="Record image hashes and encoder versions."
+    ),
+    Alternative(
+        cause="wrong_image",
+        would_tell="Score some rows with their neighbours' images.",
+    ),
+)
+
+
+@register("dropped_image", stage="level")
+def dropped_image(view: View) -> Evidence | None:
+    """Find a batch with images in which old is below rollout throughout."""
+    if not view.has_images or view.fitted is not None:
+        return None
+    chosen = view.uncertain
+    if not chosen.any():
+        return None
+    d = np.clip(view.d[chosen], -LARGE, LARGE)
+    balance = -float(d.sum() / max(np.abs(d).sum(), 1e-300))
+    mean, error = clustered_mean(d, view.sample[chosen])
+    if balance < MIN_BALANCE or -mean < MIN_Z * error:
+        return None
+    return Evidence(
+        score=float(min(0.45 + balance / 2, 0.92)),
+        tokens=np.ones(len(view), dtype=bool),
+        measures=(
+            Measure(name="share of |diff| that is negative", value=(1 + balance) / 2),
+            Measure(
+                name="mean diff",
+                value=mean,
+                unit="nat",
+                low=mean - 1.96 * error,
+                high=mean + 1.96 * error,
+            ),
+        ),
+        explanation=(
+            f"`{view.a}` finds the text less likely from the first token on "
+            f"({mean:.3g} nat on average), in a batch with images: consistent with "
+            "images that it did not see as the sampler did."
+        ),
+        alternatives=_NO_PLACE,
+        next_step=(
+            "Score 8 rows without images. If `old` does not change, the trainer never "
+            "saw them; else compare image token counts and position ids."
+        ),
+    )

@@ -50,7 +50,7 @@ def slopes(view: View) -> Iterator[Evidence]:
     """Find |diff| that grows, or decays, with the decoding step."""
     if view.fitted is not None:
         return  # what a fit leaves has slopes of its own
-    has_images = view.images is not None and bool((view.images > 0).any())
+    has_images = view.has_images
     for pattern in strong_patterns(view, "slope"):
         if pattern.where["rises"] and pattern.where["is_flat"]:
             continue  # begins after the first round: less context, not positions

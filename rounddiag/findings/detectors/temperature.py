@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MIN_CORRELATION = 0.4
 # Samples whose own slope has the sign of all.
 MIN_AGREEMENT = 0.8
+# Short samples have noisy slopes: where all tokens together leave no doubt.
+HIGH, LEAST_AGREEMENT = 0.6, 0.6
 MIN_TOKENS = 30
 MIN_PER_SAMPLE = 8
 LARGE = 5.0
@@ -45,7 +47,8 @@ def temperature(view: View) -> Evidence | None:
         return None
     correlation = float(np.corrcoef(x, d)[0, 1])
     agreement = _agreement(x, d, view.sample[chosen], np.sign(correlation))
-    if abs(correlation) < MIN_CORRELATION or agreement < MIN_AGREEMENT:
+    least = MIN_AGREEMENT if abs(correlation) < HIGH else LEAST_AGREEMENT
+    if abs(correlation) < MIN_CORRELATION or agreement < least:
         return None
     value, low, high, fitted = (
         _with_entropy(view, chosen)

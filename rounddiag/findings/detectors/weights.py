@@ -31,8 +31,20 @@ _ALIKE = {
     "lora_mismatch": "Score with the adapter merged; step 0 beside a later step.",
     "model_mismatch": "Step 0 of the same run: off there already, the model differs.",
     "low_precision": "A second pass of the trainer in float32.",
+    "moe_routing": "The routed experts of both engines.",
     "stale_cache": "Cached tokens a round; reset the caches and score again.",
 }
+
+
+_IMAGES = (
+    Alternative(
+        cause="dropped_image",
+        would_tell="Score without images: if old does not change, it never saw them.",
+    ),
+    Alternative(
+        cause="position_ids", would_tell="Save the position ids of both engines."
+    ),
+)
 
 
 @register("stale_weights", stage="level")
@@ -77,7 +89,8 @@ def stale_weights(view: View) -> Evidence | None:
             Alternative(cause=name, would_tell=record)
             for name, record in _ALIKE.items()
             if name != cause
-        ),
+        )
+        + (_IMAGES if view.has_images and not is_known else ()),
         next_step=(
             "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
             "with the checkpoint of the step before: the one that fits rollout is what "

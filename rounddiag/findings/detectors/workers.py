@@ -45,6 +45,10 @@ _PICTURE = Alternative(
     cause="wrong_image",
     would_tell="Score the rows with their neighbours' images.",
 )
+_PACK = Alternative(
+    cause="packing_leak",
+    would_tell="Record the pack of each row, or score rows 0 to 7 alone and packed.",
+)
 _DECODE = Alternative(
     cause="decode_path",
     would_tell="Score 16 of these rows with the sampler by prefill.",
@@ -143,6 +147,7 @@ def _periodic(view: View, pattern: Pattern) -> Evidence:
     )
     return Evidence(
         cause="packing_leak" if leaks else "bad_worker",
+        alternatives=(_WORKER if leaks else _PACK, _DECODE),
         score=float(min(0.6 + abs(pattern.gap) / 5, 0.95)),
         gain=pattern.worth,
         tokens=tokens,
@@ -161,20 +166,20 @@ def _periodic(view: View, pattern: Pattern) -> Evidence:
 def _rows(view: View, pattern: Pattern) -> Evidence:
     tokens = pattern.tokens
     samples = np.asarray(pattern.where["samples"])
-    has_images = view.images is not None and bool((view.images > 0).any())
+    has_images = view.has_images
     shape = {
         "block": f"samples {samples.min()} to {samples.max()}, a block of neighbours",
         "groups": f"{len(samples)} samples that make whole groups",
         "rows": f"{len(samples)} samples scattered over the batch",
     }[pattern.family]
     if pattern.family == "block":
-        cause, others = "bad_worker", (_DECODE,)
+        cause, others = "bad_worker", (_DECODE, _PACK)
     elif pattern.family == "groups":
         cause, others = "decode_path", (_WORKER, _PICTURE)
     elif has_images:
         cause, others = "wrong_image", (_WORKER, _SWAPPED, _DECODE)
     else:
-        cause, others = "bad_worker", (_SWAPPED, _DECODE)
+        cause, others = "bad_worker", (_SWAPPED, _DECODE, _PACK)
     steps = {
         "bad_worker": "Record rank and replica of each sample, and compare the weights "
         "of the one that these samples share.",
