@@ -165,19 +165,18 @@ def _real_cases(
             is_paired = all(
                 np.array_equal(broken.ids[i], base.ids[i]) for i in chosen[:3]
             )
-            value = np.nan
             if is_paired:
                 before = base.take(chosen)
                 if cause in ONE_ROUND and rng.random() < 0.25:
                     rows, before = rows.first_round(), before.first_round()
                 value = ratio(before, rows)
-                severity_here = severity_of(value)
-                if fault in GRIDS:  # exact, however small
-                    severity_here = "clear" if severity == "clear" else None
-                if severity_here is None or is_weaker(severity_here, severity):
-                    continue  # between the bands, or as large as the fault can be
-            else:
-                severity_here = severity
+            else:  # tokens of its own
+                value = rows.mean_abs_diff() / base.mean_abs_diff()
+            found = severity_of(value)
+            if fault in GRIDS:  # exact, however small
+                found = "clear" if severity == "clear" else None
+            if found is None or is_weaker(found, severity):
+                continue  # between the bands, or as large as the fault can be
             healthy = None
             if rng.random() < 0.25:
                 others = [i for i in range(len(base)) if i not in chosen]
@@ -186,7 +185,7 @@ def _real_cases(
                 label,
                 split,
                 (cause,),
-                severity_here,
+                found,
                 rows,
                 _columns(rng, cause),
                 value,

@@ -8,15 +8,94 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import rounddiag as rd
 from tests.faults import arrays, fixed
+from tests.faults.bench import run
 from tests.faults.rows import Rows
 from tests.faults.severity import ratio, severity_of
 from tests.faults.truth import alike
 
-EXPECTED: dict[str, str] = {}
+EXPECTED = {
+    "dense-test-0/bad_worker.clear.0": "bad_worker",
+    "dense-tune-0/bad_worker.clear.1": "bad_worker",
+    "moe-tune-0/batch_shape.clear.0": "batch_shape",
+    "moe-tune-0/batch_shape.clear.1": "batch_shape",
+    "vision-test-0/begins_twice.clear.1": "prompt_mismatch",
+    "moe-tune-0/begins_twice.just_visible.0": "prompt_mismatch",
+    "moe-tune-0/bfloat16_head.clear.0": "low_precision",
+    "moe-test-0/bfloat16_head.clear.1": "low_precision",
+    "dense-tune-0/coarse_values.gross.0": "low_precision",
+    "moe-tune-0/coarse_values.gross.1": "low_precision",
+    "vision-tune-0/copied_rows.gross.1": "padding_rows",
+    "dense-test-0/copied_rows.clear.0": "padding_rows",
+    "dense-test-0/decode_path.clear.1": "decode_path",
+    "moe-test-0/decode_path.clear.1": "decode_path",
+    "dense-test-0/drawn_tempered.gross.0": "temperature",
+    "dense-tune-0/empty_rows.gross.0": "padding_rows",
+    "vision-tune-0/empty_rows.gross.1": "padding_rows",
+    "dense-tune-0/filled_ends.clear.0": "filled_log_probs",
+    "dense-test-0/filled_ends.clear.0": "filled_log_probs",
+    "moe-test-0/filled_tails.gross.0": "filled_log_probs",
+    "vision-test-0/filled_tails.clear.0": "filled_log_probs",
+    "dense-tune-0/healthy.bf16.0": "healthy",
+    "moe-test-0/healthy.both_bf16.0": "healthy",
+    "dense-test-0/healthy.hot.6": "healthy",
+    "dense-test-0/healthy.hot.7": "healthy",
+    "dense-tune-0/healthy.cold.4": "healthy",
+    "dense-tune-0/healthy.young.2": "healthy",
+    "vision-tune-0/healthy.both_bf16.8": "healthy",
+    "vision-tune-0/healthy.fp8.8": "healthy",
+    "moe-test-0/healthy.bf16.9": "healthy",
+    "dense-tune-0/healthy.fp8.4": "healthy",
+    "dense-tune-0/healthy.both_bf16.4": "healthy",
+    "dense-tune-0/identical.gross.1": "identical_log_probs",
+    "moe-tune-0/identical.clear.1": "identical_log_probs",
+    "dense-tune-0/mask_on_observations.gross.1": "mask_too_wide",
+    "vision-tune-0/mask_on_observations.gross.0": "mask_too_wide",
+    "dense-tune-0/mask_on_templates.clear.0": "mask_too_wide",
+    "dense-tune-0/mask_on_templates.gross.0": "mask_too_wide",
+    "dense-tune-0/mask_punched.clear.1": "mask_punched",
+    "dense-tune-0/mask_punched.gross.1": "mask_punched",
+    "dense-tune-0/mixed_weights.gross.1": "mixed_weights",
+    "vision-tune-0/mixed_weights.gross.1": "mixed_weights",
+    "dense-tune-0/observations_masked.gross.1": "context_masked",
+    "moe-tune-0/observations_masked.clear.0": "context_masked",
+    "moe-tune-0/outlier_tokens.clear.0": "outlier_tokens",
+    "dense-test-0/outlier_tokens.gross.0": "outlier_tokens",
+    "dense-tune-0/packing_leak.clear.1": "packing_leak",
+    "vision-test-0/packing_leak.clear.0": "packing_leak",
+    "moe-tune-0/retokenised.clear.0": "retokenised",
+    "moe-tune-0/retokenised.gross.0": "retokenised",
+    "dense-tune-0/shifted_rounds.clear.1": "shifted_log_probs",
+    "moe-tune-0/shifted_rounds.gross.0": "shifted_log_probs",
+    "dense-tune-0/shifted_rows.clear.0": "shifted_log_probs",
+    "vision-tune-0/shifted_rows.gross.0": "shifted_log_probs",
+    "dense-tune-0/shifted_tails.clear.1": "shifted_log_probs",
+    "moe-test-0/shifted_tails.gross.0": "shifted_log_probs",
+    "dense-tune-0/stale_weights.clear.1": "stale_weights",
+    "vision-tune-0/stale_weights.clear.0": "stale_weights",
+    "dense-tune-0/swapped_in_groups.gross.1": "swapped_rows",
+    "moe-tune-0/swapped_in_groups.gross.1": "swapped_rows",
+    "moe-tune-0/swapped_rows.clear.1": "swapped_rows",
+    "vision-tune-0/swapped_rows.gross.1": "swapped_rows",
+    "dense-tune-0/sync_permuted.clear.1": "sync_broken",
+    "dense-tune-0/sync_permuted.gross.0": "sync_broken",
+    "moe-tune-0/temperature.clear.0": "temperature",
+    "dense-tune-0/temperature.gross.0": "temperature",
+    "vision-test-0/thoughts_stripped.gross.0": "retokenised",
+    "dense-tune-0/top_p.just_visible.1": "truncated_sampling",
+    "dense-tune-0/top_p.just_visible.0": "truncated_sampling",
+    "dense-tune-0/truncated_rounds.gross.0": "truncated_round",
+    "vision-test-0/truncated_rounds.clear.1": "truncated_round",
+    "vision-test-0/window_1.clear.0": "image_window",
+    "vision-test-0/window_2.gross.1": "image_window",
+    "vision-tune-0/window_2.clear.1": "image_window",
+    "vision-tune-0/without_task.clear.0": "prompt_mismatch",
+    "dense-tune-0/without_task.clear.0": "prompt_mismatch",
+    "vision-test-0/wrong_pictures.clear.0": "wrong_image",
+    "vision-test-0/wrong_pictures.clear.1": "wrong_image",
+}
 
-CASES = {case.name: case for case in fixed.load()} if fixed.FILE.exists() else {}
+CASES = {case.name: case for case in fixed.load()}
 
 
 def test_the_file_has_exactly_the_batches_below() -> None:
@@ -24,14 +103,15 @@ def test_the_file_has_exactly_the_batches_below() -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_first_finding_names_the_cause(name: str) -> None:
-    case = CASES[name]
-    found = rd.diagnose(case.batch(), **case.arguments())
+def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
+    name: str,
+) -> None:
+    said = run(CASES[name])
+    assert CASES[name].causes == (EXPECTED[name],)
     if EXPECTED[name] == "healthy":
-        assert found.verdict in ("healthy", "noisy")
-        assert not [one for one in found if one.confidence >= 0.5]
+        assert not said.is_alarm, said.text
     else:
-        assert found[0].cause == EXPECTED[name]
+        assert said.is_right(0), said.text
 
 
 def rows(rollout: list[float], old: list[float], mask: list[int]) -> Rows:
