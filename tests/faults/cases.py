@@ -32,6 +32,8 @@ ONE_ROUND = {
 GRIDS = {"bfloat16_head"}
 """Faults that leave exact signs and hardly any mismatch."""
 META = {"sampling": {"dtype": "bfloat16", "temperature": 1.0, "top_p": 1.0}}
+EIGHT_BIT = {"sampling": {**META["sampling"], "quantization": "fp8"}}
+"""Weights in 8 bits are other weights: a file has to say that they are meant to be."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,14 @@ def healthy_cases(agent: str, split: str, pools: dict[str, Rows]) -> Iterator[Ca
                 part,
                 _columns(rng),
                 1.0,
-                meta=META if rng.random() < 0.5 else {},
+                meta=_meta(base, rng),
             )
+
+
+def _meta(base: str, rng: Generator) -> dict[str, Any]:
+    if base == "fp8":
+        return EIGHT_BIT
+    return META if rng.random() < 0.5 else {}
 
 
 def _odd(rows: Rows, number: int, rng: Generator) -> Rows:
@@ -139,11 +147,17 @@ def _array_cases(
             for number in range(2):
                 label = f"{agent}/{name}.{severity}.{number}"
                 rng = np.random.default_rng([*label.encode()])
-                base = pools[bases[int(rng.integers(len(bases)))]]
-                healthy = _sized(base, rng, cause)
+                base = bases[int(rng.integers(len(bases)))]
+                healthy = _sized(pools[base], rng, cause)
                 broken = fault(healthy, rng, severity)
                 yield Case(
-                    label, split, (cause,), severity, broken, _columns(rng, cause)
+                    label,
+                    split,
+                    (cause,),
+                    severity,
+                    broken,
+                    _columns(rng, cause),
+                    meta=_meta(base, rng),
                 )
 
 
