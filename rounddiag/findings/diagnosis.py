@@ -135,8 +135,8 @@ def diagnose(
         A batch of the same run that is known to be sound: it gives the level of the
         noise, in place of the range of the kind.
     kind : str, optional
-        A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`; guessed
-        from `batch.meta` where left out.
+        A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
+        guessed from `batch.meta` where left out.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 

@@ -1,8 +1,8 @@
 """By how much a token differs more than its like: the scale that patterns share.
 
 The size of honest noise depends on how likely a token is. `excess` is the logarithm of
-|diff| with the mean of tokens of the same rollout log-prob taken out, so that a round of
-rare tokens does not look like a fault.
+|diff| with the mean of tokens of the same rollout log-prob, and of the same id, taken
+out, so that a round of rare tokens does not look like a fault.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Cells:
         return Contrast(gap, gap / max(error, 1e-9), float(gain))
 
     def slope(self, covariate: Array) -> Contrast:
-        """Regress the excess on a value per cell; `gap` is over its 10 to 90 % range."""
+        """Regress the excess on a value per cell; `gap` is over its middle 80 %."""
         num = self.num.sum()
         centred = covariate - (self.num * covariate).sum() / num
         square = float((self.num * centred**2).sum())

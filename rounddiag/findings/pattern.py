@@ -99,7 +99,7 @@ POWERS = 2 ** np.arange(8, 17)
 FAR_GAP = 1.4  # of some samples: inside is 4 times as large
 SHARED_GAP = 0.8  # of rounds and steps of all samples
 # A slope that explains this part of what a step does is the simpler pattern.
-STEADY = {"step": 0.7, "round": 0.9, "image": 0.9}
+STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
 # A step that a round explains nearly as well is the round.
 SAME_ROUND = 0.85
 LOWER = 0.7

@@ -33,7 +33,7 @@ def places(view: View, indices: Array) -> dict[str, Any]:
     dict
         `samples`, `rounds` (first and last), `num_large` (tokens that differ by more
         than a factor of 2, or all where they are few), and where most of those share
-        one: `role`, `column` with `value`; `not_with` names what |diff| does not follow.
+        one: `role`, `column` with `value`; `not_with` names what it does not follow.
     """
     samples = np.unique(view.sample[indices])
     large = indices[view.abs[indices] > FACTOR_2]
@@ -158,8 +158,8 @@ def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
 
     Examples
     --------
-    A finding at 341 tokens reads "341 tokens from round 5 on; all are coordinates; all in
-    8 of 64 samples, `rank` = 3".
+    A finding at 341 tokens reads "341 tokens from round 5 on; all are coordinates; all
+    in 8 of 64 samples (`rank` = 3)".
     """
     parts = [_tokens(where, indices, view)]
     if "role" in where:

@@ -50,7 +50,7 @@ REFERENCE: dict[str, Range] = {
         meaning="one engine, another batch shape",
         usual=0.001, limit=0.05, kl=1e-4, mult_prob_error=1.01, prob_diff=0.001,
         pearson=0.9999,
-        source="miles docs/developer/debug.md; SkyRL packing parity test; prime-rl 3414",
+        source="miles docs/developer/debug.md; SkyRL packing test; prime-rl 3414",
     ),
     "fp32": Range(
         meaning="float32 on both sides",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.view import View
@@ -14,6 +14,7 @@ Look: TypeAlias = Callable[[View], Found]
 # Exact evidence is taken first and all of it. Then one finding a time: fitted effects,
 # patterns of places, and last what only the level of the mismatch tells.
 Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
+L = TypeVar("L", bound=Look)
 STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")
 
 
@@ -37,7 +38,7 @@ class Detector:
 DETECTORS: dict[str, Detector] = {}
 
 
-def register(name: str, *, stage: Stage = "place") -> Callable[[Look], Look]:
+def register(name: str, *, stage: Stage = "place") -> Callable[[L], L]:
     """Add a detector; it takes part in every later `diagnose`.
 
     Parameters
@@ -68,7 +69,7 @@ def register(name: str, *, stage: Stage = "place") -> Callable[[Look], Look]:
     >>> del rd.findings.DETECTORS["late_tokens"]
     """
 
-    def add(look: Look) -> Look:
+    def add(look: L) -> L:
         DETECTORS[name] = Detector(name, stage, look)
         return look
 

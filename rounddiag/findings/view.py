@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -40,7 +41,7 @@ class View:
     a, b : str
         The scores that are compared.
     o, r : float64 arrays
-        Log-probs by `a` (the training engine) and by `b` (the sampling engine), in nats.
+        Log-probs by `a` (the training engine) and `b` (the sampling engine), in nats.
     sample, round, token, position, id : int64 arrays
         Where the token is, and its id. `position` counts in the response.
     segment : int64 array
@@ -135,7 +136,7 @@ class View:
         """Return the view of some tokens: a boolean array."""
         if tokens.all():
             return self
-        parts = {
+        parts: dict[str, Any] = {
             one.name: value[tokens]
             for one in fields(self)
             if isinstance(value := getattr(self, one.name), np.ndarray)
@@ -268,7 +269,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _tokens(num: Array) -> tuple[Array, Array, bool]:
-    """Return token-in-round and round of each token to read, and whether some are not."""
+    """Return token and round of each token to read, and whether some are not."""
     total = int(num.sum())
     if total <= MAX_TOKENS:
         segment = np.repeat(np.arange(len(num)), num)
@@ -338,4 +339,4 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     places = begins[inside] - offsets[row[inside]]
     parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
     # The prompt has one too, as a rule: it is what the first round looks at.
-    return [np.r_[-1, places[a:b]] for a, b in zip(parts[:-1], parts[1:], strict=True)]
+    return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]

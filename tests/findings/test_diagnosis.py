@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.findings.small import arrays, literal, made, rounds_of, shaken
 
 import rounddiag as rd
 from rounddiag.errors import BatchError, FrameError
@@ -25,6 +24,7 @@ from rounddiag.findings import view as view_module
 from rounddiag.findings.calibration import TABLE
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
+from tests.findings.small import arrays, literal, made, rounds_of, shaken
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_what_cannot_be_measured_says_why(
 
 def test_a_batch_without_generated_tokens() -> None:
     mask = torch.zeros((2, 3), dtype=torch.int64)
-    diagnosis = rd.diagnose(literal([[0.0] * 3] * 2, [[0.0] * 3] * 2, response_mask=mask))
+    diagnosis = rd.diagnose(
+        literal([[0.0] * 3] * 2, [[0.0] * 3] * 2, response_mask=mask)
+    )
     assert diagnosis.verdict == "not_measurable"
     assert "no generated token" in diagnosis.text
 

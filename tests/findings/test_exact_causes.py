@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
 
 import rounddiag as rd
 from rounddiag.findings import View
@@ -18,6 +17,7 @@ from rounddiag.findings.detectors.masks import (
 from rounddiag.findings.detectors.positions import repeated_position_ids
 from rounddiag.findings.detectors.rows import copied_rows, swapped_rows
 from rounddiag.findings.detectors.shifts import shifted_log_probs
+from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
 
 
 def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.excess import Cells, decoding_step, excess
 from rounddiag.findings.pattern import strong_patterns
+from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
 
 FAULT = 0.3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.findings.small import arrays, made, rounds_of, shaken
 
 import rounddiag as rd
 from rounddiag.findings.exhibit import exhibit
+from tests.findings.small import arrays, made, rounds_of, shaken
 
 
 def test_rounds_show_their_means_and_the_onset() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.findings.small import Array, made
 
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.penalty import seen_before
 from rounddiag.findings.detectors.precision import grid_of
+from tests.findings.small import Array, made
 
 SAMPLES, LENGTH, VOCABULARY = 24, 60, 40
 
@@ -120,7 +120,9 @@ def test_ids_seen_before_count_in_their_own_sample() -> None:
         "mask": np.ones((2, 4), dtype=np.int64),
     }
     view = View.from_batch(made(parts))
-    assert seen_before(view).tolist() == [False, False, True, True] + [False] * 3 + [True]
+    assert seen_before(view).tolist() == [False, False, True, True] + [False] * 3 + [
+        True
+    ]
 
 
 def test_the_grid_of_bfloat16_and_of_a_step() -> None:

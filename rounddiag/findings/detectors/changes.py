@@ -39,13 +39,13 @@ FADES = 8
 def mixed_weights(view: View) -> Iterator[Evidence]:
     """Find rows that are off from one decoding step on."""
     for pattern in strong_patterns(view, "step"):
+        if is_power(pattern):
+            yield _rounded(pattern)
+            continue
         if at_limit(view, pattern.tokens):
             yield cut_off(view, pattern)
             continue
         place, unit = pattern.where["place"], pattern.where["unit"]
-        if is_power(pattern):
-            yield _rounded(view, pattern)
-            continue
         if not pattern.where["is_after"] and place <= FADES:
             continue  # only the first tokens: `slopes` says so
         side = "from" if pattern.where["is_after"] else "up to"
@@ -77,7 +77,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         )
 
 
-def _rounded(view: View, pattern: Pattern) -> Evidence:
+def _rounded(pattern: Pattern) -> Evidence:
     place = pattern.where["place"]
     return Evidence(
         cause="position_ids",
@@ -91,8 +91,10 @@ def _rounded(view: View, pattern: Pattern) -> Evidence:
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
-            f"|diff| is {pattern.ratio:.3g} times as large from context position {place} "
-            "on, a power of two: consistent with position ids that went through bfloat16."
+            f"|diff| is {pattern.ratio:.3g} times as large from context position "
+            f"{place} "
+            "on, a power of two: consistent with position ids that went through "
+            "bfloat16."
         ),
         alternatives=(
             Alternative(

@@ -57,6 +57,7 @@ def _step(view: View, pattern: Pattern) -> Evidence:
     if pattern.family != "slope" and first > 1:
         first = min(first, int(view.round[pattern.tokens].min()))
     tokens = view.round >= first
+    others: tuple[Alternative, ...]
     if has_images and first > 1:
         cause = "image_window"
         others = (_DROPPED, _MASKED, _TOKENS, _MIXED)
@@ -104,7 +105,7 @@ def _score(pattern: Pattern) -> float:
 
 
 # All tokens of a batch with images are off, and old is below rollout on balance.
-MIN_BALANCE = 0.4
+MIN_BALANCE = 0.45
 MIN_Z = 5.0
 LARGE = 3.0
 _NO_PLACE = (
@@ -143,7 +144,7 @@ def dropped_image(view: View) -> Evidence | None:
     if balance < MIN_BALANCE or -mean < MIN_Z * error:
         return None
     return Evidence(
-        score=float(min(0.45 + balance / 2, 0.92)),
+        score=float(min(0.68 + balance / 2, 0.93)),
         tokens=np.ones(len(view), dtype=bool),
         measures=(
             Measure(name="share of |diff| that is negative", value=(1 + balance) / 2),

@@ -79,8 +79,7 @@ CAUSES: dict[str, tuple[str, float, str]] = {
     "the mask has no holes": (
         "mask_punched",
         0.7,
-        "Save the batch before the rejection, or pass the mask after it as "
-        "`loss_mask`.",
+        "Save the batch before the rejection; pass the mask after it as `loss_mask`.",
     ),
     "log-probs are finite": (
         "filled_log_probs",

@@ -141,7 +141,7 @@ def _usual_start(view: View, tokens: Array) -> Array:
 
 
 def _headers(view: View) -> Array:
-    """Return first tokens of later rounds that are the same, and not of first rounds."""
+    """Return first tokens that later rounds have in common, and first ones lack."""
     flags = np.zeros(len(view), dtype=bool)
     if view.batch.is_redacted:
         return flags

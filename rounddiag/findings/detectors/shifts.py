@@ -158,7 +158,7 @@ def _evidence(view: View, tokens: Array, lags: Array, starts: Array) -> Evidence
             "Keep the engine's token ids (vLLM: `return_token_ids`) and compare them "
             "with the trainer's, round by round."
             if is_retokenised
-            else "Compare the lengths of ids and log-probs where the engine returns them; "
+            else "Compare the lengths of ids and log-probs as the engine returns them; "
             "a byte token, BOS or EOS that only one of them counts gives this lag."
         ),
     )
@@ -170,4 +170,5 @@ def _shifted_rest(view: View, tokens: Array, lags: Array) -> Array:
     fits = (other >= 0) & (other < len(view))
     index, other = index[fits], other[fits]
     near = view.segment[index] == view.segment[other]
-    return np.abs(view.o[index[near]] - view.r[other[near]])
+    rest: Array = np.abs(view.o[index[near]] - view.r[other[near]])
+    return rest

@@ -51,6 +51,7 @@ def slopes(view: View) -> Iterator[Evidence]:
     if view.fitted is not None:
         return  # what a fit leaves has slopes of its own
     has_images = view.has_images
+    others: tuple[Alternative, ...]
     for pattern in strong_patterns(view, "slope"):
         if pattern.where["rises"] and pattern.where["is_flat"]:
             continue  # begins after the first round: less context, not positions

@@ -14,15 +14,15 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from rounddiag.findings.view import Array, View
 
-# An outlier differs by more than this, in nats, and by so many times the 90th percentile
-# of tokens as likely. Of 84 healthy batches none has more than one.
+# An outlier differs by more than this, in nats, and by so many times the 90th
+# percentile of tokens as likely. Of 84 healthy batches none has more than one.
 MIN_DIFF = 0.2
 FACTOR = 20.0
 MIN_OUTLIERS = 3
 # One is enough where it differs by more than this, in nats.
 HUGE = 4.0
 # Part of the sum of |diff| that outliers have together.
-MIN_SHARE = 0.1
+MIN_SHARE = 0.17
 # More tokens than this are no longer single ones.
 MAX_PART = 0.05
 # Outliers whose neighbour is one too: a stretch is another cause.

@@ -14,10 +14,10 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from rounddiag.findings.view import Array, View
 
-# Correlation of the signed diff with (o + r) / 2, plus the entropy where it is recorded.
-# Other weights, other contexts and noise reach 0.15; without entropy a missing picture
-# reaches 0.3.
-MIN_CORRELATION = 0.4
+# Correlation of the signed diff with (o + r) / 2, plus the entropy where it is
+# recorded. Other weights, other contexts and noise reach 0.15; without entropy a
+# missing picture reaches 0.3.
+MIN_CORRELATION = 0.45
 # Samples whose own slope has the sign of all.
 MIN_AGREEMENT = 0.8
 # Short samples have noisy slopes: where all tokens together leave no doubt.

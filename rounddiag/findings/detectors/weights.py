@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
-MIN_CORRELATION = 0.38
-RAISED_CORRELATION = 0.25  # where the level is above the usual
+MIN_CORRELATION = 0.42
+# Below this the ids say nothing: noise of a lower precision is as likely.
+LEAST_CORRELATION = 0.25
 MIN_Z = 2.5
 MIN_TOKENS = 250
 # Pearson r of probabilities below which weights did not arrive at all.
@@ -38,6 +39,10 @@ _ALIKE = {
 
 _IMAGES = (
     Alternative(
+        cause="wrong_image",
+        would_tell="Score some rows with their neighbours' images.",
+    ),
+    Alternative(
         cause="dropped_image",
         would_tell="Score without images: if old does not change, it never saw them.",
     ),
@@ -49,24 +54,26 @@ _IMAGES = (
 
 @register("stale_weights", stage="level")
 def stale_weights(view: View) -> Evidence | None:
-    """Find a diff that the ids predict, or a level above the range without a pattern."""
+    """Find a diff that ids predict, or a level above the range without a pattern."""
     if len(view) < MIN_TOKENS or (view.fitted is not None and view.entropy is None):
         return None  # a temperature that was fitted without entropy leaves as much
     level = Level.from_view(view)
     correlation, z = id_correlation(view)
     is_raised = level.low > view.usual.usual
-    least = RAISED_CORRELATION if is_raised else MIN_CORRELATION
-    is_known = correlation > least and z > MIN_Z
+    is_known = correlation > MIN_CORRELATION and z > MIN_Z
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     if not is_known and not (is_raised and view.fitted is None):
         return None
     cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
+    if not is_known and correlation < LEAST_CORRELATION:
+        is_far = view.has_images and level.low > view.usual.limit
+        cause = "dropped_image" if is_far else "low_precision"
     meaning = (
         "the same ids move the same way in different samples "
         f"(correlation {correlation:.2f}): consistent with other weights"
         if is_known
-        else "the level is above the range of its kind and follows no place: consistent "
-        "with other weights or a lower precision"
+        else "the level is above the range of its kind and follows no place: "
+        "consistent with other weights or a lower precision"
     )
     return Evidence(
         cause=cause,
@@ -90,7 +97,11 @@ def stale_weights(view: View) -> Evidence | None:
             for name, record in _ALIKE.items()
             if name != cause
         )
-        + (_IMAGES if view.has_images and not is_known else ()),
+        + tuple(
+            one
+            for one in _IMAGES
+            if view.has_images and not is_known and one.cause != cause
+        ),
         next_step=(
             "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
             "with the checkpoint of the step before: the one that fits rollout is what "

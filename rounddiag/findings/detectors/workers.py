@@ -109,7 +109,7 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         step = f"Compare weights and versions of {name} {value} with the others."
     else:
         return
-    others = ()
+    others: tuple[Alternative, ...] = ()
     if VERSIONS.search(name):
         others = (_CACHE, _STALE if cause == "mixed_weights" else _MIXED)
     yield Evidence(
@@ -158,7 +158,7 @@ def _periodic(view: View, pattern: Pattern) -> Evidence:
             f"Score samples 0 to {period - 1} alone and in one pack. Different: rows "
             "leak into each other (cu_seqlens, position ids)."
             if leaks
-            else "Record rank and replica of each sample; samples dealt in turns share one."
+            else "Record the rank of each sample: samples dealt in turns share one."
         ),
     )
 
@@ -172,6 +172,7 @@ def _rows(view: View, pattern: Pattern) -> Evidence:
         "groups": f"{len(samples)} samples that make whole groups",
         "rows": f"{len(samples)} samples scattered over the batch",
     }[pattern.family]
+    others: tuple[Alternative, ...]
     if pattern.family == "block":
         cause, others = "bad_worker", (_DECODE, _PACK)
     elif pattern.family == "groups":
@@ -185,8 +186,8 @@ def _rows(view: View, pattern: Pattern) -> Evidence:
         "of the one that these samples share.",
         "decode_path": "Score 16 of these rows with the sampler by prefill "
         "(prompt_logprobs). If that agrees with old, its decode path is wrong.",
-        "wrong_image": "Score these rows with their own images again, and with those of "
-        "their neighbours.",
+        "wrong_image": "Score these rows with their own images again, and with "
+        "those of their neighbours.",
     }
     return Evidence(
         cause=cause,
