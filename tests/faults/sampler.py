@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COUNT = 24
 SETTINGS: dict[str, tuple[Callable[[float], Head], dict[str, float]]] = {
     "drawn_tempered": (heads.tempered, {"clear": 0.6, "gross": 0.3}),
-    "top_p": (heads.nucleus, {"just_visible": 0.97, "clear": 0.8, "gross": 0.4}),
+    "top_p": (heads.nucleus, {"just_visible": 0.97, "clear": 0.8}),
     "top_k": (lambda k: heads.best(round(k)), {"clear": 6}),
     "penalty": (heads.repetition, {"just_visible": 1.02, "clear": 1.1, "gross": 1.5}),
 }
