@@ -172,6 +172,11 @@ def sample(episodes: list[Episode], how: Sampling) -> None:
             recorded = _by_row(how.recorded, logits[last], before)
             chances = drawn.exp()
             chances[:, list(NEVER_SAMPLED)] = 0.0
+            empty = chances.sum(-1) == 0  # a nucleus of tokens that are never sampled
+            if empty.any():
+                recorded[empty] = log_softmax(logits[last][empty], before[0])
+                chances[empty] = recorded[empty].exp()
+                chances[:, list(NEVER_SAMPLED)] = 0.0
             tokens = torch.multinomial(chances, 1, generator=generator)[:, 0].tolist()
             for i, token, values in zip(last, tokens, recorded, strict=True):
                 one = episodes[active[i]]
