@@ -14,8 +14,6 @@ from rounddiag.findings.reference import REFERENCE, Range
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
-
     from rounddiag.batch import Batch
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -259,7 +257,7 @@ class Facts:
         return counts
 
 
-def _array(tensor: Tensor) -> Array:
+def _array(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
     values: Array = (
         tensor.detach().cpu().float().numpy()
         if (tensor.is_floating_point())
