@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
 MIN_CORRELATION = 0.42
 # Below this the ids say nothing: noise of a lower precision is as likely.
-LEAST_CORRELATION = 0.25
+LEAST_CORRELATION = 0.12
 MIN_Z = 2.5
 MIN_TOKENS = 250
 # Pearson r of probabilities below which weights did not arrive at all.
