@@ -1,0 +1,24 @@
+"""The cache that `make` writes: where it is, and the rows of a fault in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.faults.rows import Rows
+
+CACHE = Path(__file__).parent / "cache"
+
+
+def healthy_rows(folder: Path, name: str = "bf16") -> Rows:
+    """Return sound rows of an agent."""
+    return Rows.load(folder / f"healthy.{name}.npz")
+
+
+def broken_rows(folder: Path, label: str) -> Rows:
+    """Return the rows of `fault.severity`, with the screenshots of the healthy ones."""
+    rows = Rows.load(folder / f"{label}.npz")
+    if rows.places and not rows.shots:
+        base = healthy_rows(folder)
+        rows = replace(rows, shots=base.shots[: len(rows)])
+    return rows
