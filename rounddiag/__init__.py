@@ -8,6 +8,7 @@ later ones:
 >>> batch = rd.load("sample_data/image_window_verl.pkl")  # loaders: file -> Batch
 >>> tokens = rd.token_frame(batch)                        # core: Batch -> DataFrame
 >>> summary = rd.round_summary(tokens)                    # stats: one row per round
+>>> diagnosis = rd.diagnose(batch)                        # findings: noise or a bug
 >>> figure = rd.plot_rounds(batch)                        # figures: plotly
 >>> text = rd.token_text(batch, sample=0)                 # the text, coloured
 
@@ -24,6 +25,7 @@ later ones:
 `loaders`         files of each framework -> `Batch`; our own format
 `capture`         save batches from inside a trainer
 `stats`           per-round statistics with intervals
+`findings`        noise or a bug: causes with evidence
 `figures`         the `plot_*` functions
 `widgets`         the explorer in JupyterLab
 `export`          reports as one HTML page
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from rounddiag import capture as capture
     from rounddiag import errors as errors
     from rounddiag import figures as figures
+    from rounddiag import findings as findings
     from rounddiag import stats as stats
     from rounddiag import vision as vision
     from rounddiag.batch import Batch as Batch
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from rounddiag.export import report as report
     from rounddiag.figures import plot_compare as plot_compare
     from rounddiag.figures import plot_conditional as plot_conditional
+    from rounddiag.figures import plot_finding as plot_finding
     from rounddiag.figures import plot_heatmap as plot_heatmap
     from rounddiag.figures import plot_log_ppl as plot_log_ppl
     from rounddiag.figures import plot_positions as plot_positions
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_tail as plot_tail
     from rounddiag.figures import plot_trajectory as plot_trajectory
     from rounddiag.figures import token_text as token_text
+    from rounddiag.findings import diagnose as diagnose
     from rounddiag.loaders import attach as attach
     from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
@@ -77,15 +82,18 @@ _HOMES = {
     "attach": "loaders",
     "capture": "capture",
     "check": "checks",
+    "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
     "export_rescore": "loaders",
     "figures": "figures",
+    "findings": "findings",
     "formats": "loaders",
     "load": "loaders",
     "metrics": "core",
     "plot_compare": "figures",
     "plot_conditional": "figures",
+    "plot_finding": "figures",
     "plot_heatmap": "figures",
     "plot_log_ppl": "figures",
     "plot_positions": "figures",

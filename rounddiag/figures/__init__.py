@@ -9,6 +9,7 @@ from rounddiag.figures._parts.canvas import png, use_theme
 from rounddiag.figures.colored_text import TokenText, token_text
 from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional
+from rounddiag.figures.finding import plot_finding
 from rounddiag.figures.heatmap import plot_heatmap
 from rounddiag.figures.log_ppl import plot_log_ppl
 from rounddiag.figures.positions import plot_positions
@@ -22,6 +23,7 @@ __all__ = [
     "TokenText",
     "plot_compare",
     "plot_conditional",
+    "plot_finding",
     "plot_heatmap",
     "plot_log_ppl",
     "plot_positions",

@@ -1,0 +1,46 @@
+"""Noise or a bug: the cause of a mismatch, with evidence, places and a next step.
+
+`rd.diagnose(batch)` reads a batch into a `View`, lets every registered detector look
+for its evidence, takes the largest cause out and looks again, and judges the level by
+the range of the batch's kind:
+
+>>> import rounddiag as rd
+>>> diagnosis = rd.diagnose(rd.load("sample_data/healthy.parquet"))
+>>> diagnosis.verdict, [finding.cause for finding in diagnosis]
+('healthy', [])
+
+- `diagnosis`: `diagnose` and `Diagnosis`; `sentence`: its words.
+- `finding`: `Finding`, and the `Evidence` that a detector returns.
+- `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
+- `registry`: `register` and the table of detectors; `detectors`: one cause a module.
+- `excess` and `pattern`: places that are off, of tokens as likely.
+- `causes`: the fixed names; `explanation`: largest cause first, then what is left.
+- `places`: onset, samples, roles, column values.
+- `reference`: healthy ranges by kind; `verdict`; `calibration`.
+"""
+
+from rounddiag.findings import detectors as detectors
+from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.diagnosis import Diagnosis, diagnose
+from rounddiag.findings.finding import Alternative, Evidence, Finding, Measure
+from rounddiag.findings.level import Level
+from rounddiag.findings.reference import REFERENCE, Range
+from rounddiag.findings.registry import DETECTORS, Detector, register
+from rounddiag.findings.view import View
+
+__all__ = [
+    "CAUSES",
+    "DETECTORS",
+    "REFERENCE",
+    "Alternative",
+    "Detector",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Level",
+    "Measure",
+    "Range",
+    "View",
+    "diagnose",
+    "register",
+]

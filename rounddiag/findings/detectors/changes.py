@@ -1,0 +1,146 @@
+"""`mixed_weights`, `decode_path`, `stale_cache`: rows are off from one token on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.detectors.limits import cut_off
+from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.pattern import POWERS, at_limit, strong_patterns
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag.findings.pattern import Pattern
+    from rounddiag.findings.view import View
+
+_CACHE = Alternative(
+    cause="stale_cache",
+    would_tell="Record cache resets and the version that filled the cache.",
+)
+_MIXED = Alternative(
+    cause="mixed_weights",
+    would_tell="Record the weight version of each round or token.",
+)
+_DECODE = Alternative(
+    cause="decode_path",
+    would_tell="Score 16 of these rows with the sampler by prefill.",
+)
+
+
+CONTEXT = "context positions"
+# Up to so many generated tokens a step is the start of a decay.
+FADES = 8
+
+
+@register("mixed_weights")
+def mixed_weights(view: View) -> Iterator[Evidence]:
+    """Find rows that are off from one decoding step on."""
+    for pattern in strong_patterns(view, "step"):
+        if at_limit(view, pattern.tokens):
+            yield cut_off(view, pattern)
+            continue
+        place, unit = pattern.where["place"], pattern.where["unit"]
+        if pattern.where["is_after"] and unit == CONTEXT and place in POWERS:
+            yield _rounded(view, pattern)
+            continue
+        if not pattern.where["is_after"] and place <= FADES:
+            continue  # only the first tokens: `slopes` says so
+        side = "from" if pattern.where["is_after"] else "up to"
+        yield _change(
+            view,
+            pattern,
+            "mixed_weights",
+            f"{side} {place} {unit}, in all samples that get there",
+            (_CACHE, _DECODE),
+        )
+    for pattern in strong_patterns(view, "change"):
+        if at_limit(view, pattern.tokens):
+            yield cut_off(view, pattern)
+            continue
+        samples = np.asarray(pattern.where["samples"])
+        group = view.facts.group
+        whole = False
+        if group is not None:
+            hit = np.unique(group[samples])
+            whole = np.isin(group, hit).sum() <= 1.1 * len(samples) and len(
+                samples
+            ) > len(hit)
+        cause = "decode_path" if whole else "mixed_weights"
+        others = (_MIXED, _CACHE) if whole else (_DECODE, _CACHE)
+        scope = f"in {len(samples)} samples"
+        scope += ", whole groups of them" if whole else ""
+        yield _change(
+            view, pattern, cause, f"{scope}, each from a token of its own on", others
+        )
+
+
+def _rounded(view: View, pattern: Pattern) -> Evidence:
+    place = pattern.where["place"]
+    return Evidence(
+        cause="position_ids",
+        score=float(min(0.6 + abs(pattern.gap) / 5, 0.93)),
+        gain=pattern.worth,
+        tokens=pattern.tokens,
+        where=dict(pattern.where),
+        measures=(
+            Measure(name="first position", value=place),
+            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="t, clustered by sample", value=pattern.t),
+        ),
+        explanation=(
+            f"|diff| is {pattern.ratio:.3g} times as large from context position {place} "
+            "on, a power of two: consistent with position ids that went through bfloat16."
+        ),
+        alternatives=(
+            Alternative(
+                cause="model_mismatch",
+                would_tell="Score 8 rows with transformers in float32, at step 0.",
+            ),
+            _MIXED,
+        ),
+        next_step=(
+            "Keep position ids in int64 from the processor to the model, and save them "
+            "with the batch."
+        ),
+    )
+
+
+def _change(
+    view: View,
+    pattern: Pattern,
+    cause: str,
+    place: str,
+    alternatives: tuple[Alternative, ...],
+) -> Evidence:
+    tokens = pattern.tokens
+    inside, outside = view.abs[tokens].mean(), view.abs[~tokens].mean()
+    steps = {
+        "mixed_weights": "Record the weight version of each round; score the tail with "
+        "the weights of the step before and of this one.",
+        "decode_path": "Score 16 of these rows with the sampler by prefill "
+        "(prompt_logprobs). If that agrees with old, its decode path is wrong.",
+    }
+    return Evidence(
+        cause=cause,
+        score=float(min(0.6 + abs(pattern.gap) / 5, 0.93)),
+        gain=pattern.worth,
+        tokens=tokens,
+        where=dict(pattern.where),
+        measures=(
+            Measure(name="mean |diff| from there", value=float(inside), unit="nat"),
+            Measure(name="mean |diff| before", value=float(outside), unit="nat"),
+            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="t, clustered by sample", value=pattern.t),
+        ),
+        explanation=(
+            f"|diff| is {pattern.ratio:.3g} times as large {place} ({inside:.3g} "
+            "against "
+            f"{outside:.3g} nat)."
+        ),
+        alternatives=alternatives,
+        next_step=steps[cause],
+    )

@@ -1,0 +1,135 @@
+"""`filled_log_probs`: one exact value stands where a log-prob should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.detectors.masks import not_written
+from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag.findings.view import Array, View
+
+# |diff| in nats from which an exact value is far from the other engine's: the most
+# likely of two tokens is at 0.7.
+FAR = 0.7
+MIN_COUNT = 3
+# A filled value is far from the other engine at this part of its tokens at least; a
+# value of a coarse grid recurs too, but the other engine is near.
+MIN_FAR_SHARE = 0.1
+MOST = 0.9
+NEAR_ZERO = 0.02  # nats
+MIN_RATIO = 5.0
+MIN_BELOW = 20
+PLACED = 0.7
+
+
+@register("filled_log_probs", stage="exact")
+def filled_log_probs(view: View) -> Iterator[Evidence]:
+    """Find exact values that recur where the other engine is far from them."""
+    sides = ((view.r, view.o, view.b), (view.o, view.r, view.a))
+    for values, others, name in sides:
+        tokens = filled_tokens(view, values)
+        if tokens is not None:
+            yield _evidence(view, tokens, values, others, name)
+
+
+def filled_tokens(view: View, values: Array) -> Array | None:
+    """Return the tokens at which a column holds one exact, wrong value."""
+    far = view.abs > FAR
+    if not far.any():
+        return None
+    known, counts = np.unique(values[far], return_counts=True)
+    value, num = known[counts.argmax()], int(counts.max())
+    if value == 0 or (values[far] == 0).sum() >= num:
+        return _zeros(view, values, far)
+    tokens: Array = values == value
+    if num < MIN_COUNT or num < MIN_FAR_SHARE * tokens.sum():
+        return None
+    # Samples of one prompt begin alike: there both columns recur together.
+    others = view.o if values is view.r else view.r
+    if len(np.unique(others[tokens & far])) < max(MIN_COUNT, num / 2):
+        return None
+    return tokens
+
+
+def _zeros(view: View, values: Array, far: Array) -> Array | None:
+    """Return zeros that are no sure tokens.
+
+    A sure token is 0 exactly. Where the other engine lacks context it is as often far
+    from such zeros as from values just below, and from others in the same samples.
+    """
+    zero = (values == 0) & ~not_written(view)
+    tokens = zero & (view.abs > FAR / 10)
+    num = int((tokens & far).sum())
+    below = (values < 0) & (values > -NEAR_ZERO)
+    if num == 0 or below.sum() < MIN_BELOW:
+        return None
+    if num < MIN_COUNT and far[below].any():
+        return None
+    if far[zero].mean() < MIN_RATIO * far[below].mean():
+        return None
+    mine = np.isin(view.sample, np.unique(view.sample[tokens]))
+    placed = tokens & _in_tail(view, tokens)
+    others = far & mine & ~tokens
+    if placed.sum() < PLACED * tokens.sum() and others.sum() > num / 2:
+        return None
+    return _same_place(view, tokens, zero)
+
+
+def _in_tail(view: View, tokens: Array) -> Array:
+    """Return tokens after which all unsure ones of the sample are marked too."""
+    open_ = (view.uncertain & ~tokens).astype(np.int64)
+    after = np.cumsum(open_[::-1])[::-1]
+    starts = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
+    beyond = np.r_[after[starts[1:]], 0]
+    row = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(view)]))
+    result: Array = after - beyond[row] == 0
+    return result
+
+
+def _same_place(view: View, tokens: Array, equal: Array) -> Array:
+    """Add equal values at the last tokens of rows, if that is where the fills are."""
+    last = _last(view)
+    if tokens[last].sum() > MOST * tokens.sum():
+        return last & equal
+    return tokens
+
+
+def _last(view: View) -> Array:
+    last: Array = np.r_[view.sample[1:] != view.sample[:-1], True]
+    return last
+
+
+def _evidence(
+    view: View, tokens: Array, values: Array, others: Array, name: str
+) -> Evidence:
+    value, mean = float(values[tokens][0]), float(others[tokens].mean())
+    num, last = int(tokens.sum()), _last(view)
+    place = ""
+    if tokens[last].sum() > MOST * num:
+        place = f", the last token of {tokens[last].mean():.0%} of the samples"
+    return Evidence(
+        score=0.97,
+        tokens=tokens,
+        gain=float(view.abs[tokens].sum()),
+        measures=(
+            Measure(name="value", value=value, unit="nat"),
+            Measure(name="tokens with it", value=num, unit="tokens"),
+            Measure(name="mean of the other engine there", value=mean, unit="nat"),
+        ),
+        explanation=(
+            f"`{name}` is exactly {value:g} at {num} tokens{place}; the other engine's "
+            f"mean there is {mean:.2f} nat."
+        ),
+        next_step=(
+            f"Find where `{name}` log-probs are padded or appended with {value:g}; "
+            "keep "
+            "the sampled value, or mask the token."
+        ),
+    )

@@ -1,0 +1,252 @@
+"""`mask_too_wide` and `mask_punched`: the mask has 1s, or 0s, in wrong places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+# Consecutive exact zeros of the sampler that can be an observation, and how many such
+# runs there must be, beginning with the same token.
+MIN_RUN = 2
+MIN_RUNS = 3
+SAME_START = 0.5
+# Nats: the sum of the other engine over a run; sure tokens are truly 0.
+UNSURE = -1.0
+# Share of rounds that begin with the end of the prompt, or hold an end of turn.
+MIN_SHARE = 0.3
+# Longest hole that a rejection leaves, in tokens.
+MAX_HOLE = 3
+# Longest template under the mask, in tokens, and how many rounds have it.
+MAX_TEMPLATE = 8
+NEARLY_ALL = 0.9
+MANY = 0.6
+
+
+@register("mask_too_wide", stage="exact")
+def mask_too_wide(view: View) -> Evidence | None:
+    """Find observations or template tokens at which the mask is 1."""
+    observed = observation_runs(view)
+    if observed.any():
+        num = int(observed.sum())
+        return _wide(
+            view,
+            observed,
+            f"{num} tokens in runs of exact 0 in `{view.b}` begin with the same token, "
+            "as tool results and templates do: the sampler never wrote them.",
+        )
+    headers = _headers(view)
+    if headers.any():
+        return _wide(
+            view,
+            headers,
+            f"Rounds after the first begin with {int(headers.sum())} tokens of the "
+            "template, as no first round does: the header of the assistant's turn is "
+            "under the mask.",
+        )
+    beyond = _beyond_turns(view)
+    if beyond.any():
+        return _wide(
+            view,
+            beyond,
+            f"{int(beyond.sum())} tokens follow the one that ends a turn and are under "
+            "the mask.",
+        )
+    return None
+
+
+def not_written(view: View) -> Array:
+    """Return tokens under the mask that the model did not write."""
+    if "not_written" not in view.memo:
+        flags = observation_runs(view) | _headers(view) | _beyond_turns(view)
+        view.memo["not_written"] = flags
+    known: Array = view.memo["not_written"]
+    return known
+
+
+def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
+    return Evidence(
+        score=0.95,
+        tokens=tokens,
+        gain=float(view.abs[tokens].sum()),
+        measures=(
+            Measure(
+                name="tokens not written by the model",
+                value=float(tokens.sum()),
+                unit="tokens",
+            ),
+            Measure(
+                name="mean |diff| there",
+                value=float(view.abs[tokens].mean()),
+                unit="nat",
+            ),
+        ),
+        explanation=explanation,
+        next_step=(
+            "Use the mask of generated tokens (verl: `response_mask`, not the "
+            "attention "
+            "mask) in the loss and in the metric."
+        ),
+    )
+
+
+def observation_runs(view: View) -> Array:
+    """Return tokens in runs of exact 0 in the sampler that begin alike."""
+    empty = np.zeros(len(view), dtype=bool)
+    zero = view.r == 0
+    if zero.sum() < MIN_RUNS:
+        return empty
+    begins = zero & ~(np.r_[False, zero[:-1]] & view.follows)
+    run = np.cumsum(begins) - 1
+    inside = np.flatnonzero(zero)
+    run_of = run[inside]
+    num = np.bincount(run_of)
+    unlikely = np.bincount(run_of, weights=view.o[inside]) < UNSURE
+    first = np.flatnonzero(begins)
+    # The run ends before the end of its sample: a filled tail does not.
+    last = first + num - 1
+    goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][last]
+    # At the border of two rounds a single token of the template is enough.
+    starts = (
+        (view.token[first] == 0) & (view.round[first] > 0) & ~_usual_start(view, first)
+    )
+    stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
+    at_border = starts | stops
+    long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
+    if long.sum() < MIN_RUNS:
+        return empty
+    ids, counts = np.unique(view.id[first[long]], return_counts=True)
+    if counts.max() < SAME_START * long.sum():
+        return empty
+    alike = np.isin(view.id[first], ids[counts >= MIN_SHARE * counts.max()])
+    flags = empty.copy()
+    flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
+    return flags
+
+
+def _usual_start(view: View, tokens: Array) -> Array:
+    """Return whether tokens have the id with which first rounds begin."""
+    ids = view.id[(view.token == 0) & (view.round == 0)]
+    if not len(ids):
+        return np.zeros(len(tokens), dtype=bool)
+    known, counts = np.unique(ids, return_counts=True)
+    same: Array = view.id[tokens] == known[counts.argmax()]
+    return same
+
+
+def _headers(view: View) -> Array:
+    """Return first tokens of later rounds that are the same, and not of first rounds."""
+    flags = np.zeros(len(view), dtype=bool)
+    if view.batch.is_redacted:
+        return flags
+    start = np.flatnonzero(view.token == 0)
+    later, first = start[view.round[start] > 0], start[view.round[start] == 0]
+    if len(later) < MIN_RUNS or len(first) == 0:
+        return flags
+    for width in range(MAX_TEMPLATE):
+        part = later[later + width < len(view)]
+        part = part[view.segment[part + width] == view.segment[part]]
+        at_first = first[first + width < len(view)]
+        if len(part) < MIN_RUNS:
+            break
+        ids, counts = np.unique(view.id[part + width], return_counts=True)
+        same = ids[counts.argmax()]
+        is_alike = counts.max() > NEARLY_ALL * len(part)
+        is_new = (view.id[at_first] == same).mean() < 1 - NEARLY_ALL
+        if not (is_alike and is_new):
+            break
+        flags[part[view.id[part + width] == same] + width] = True
+    return flags
+
+
+def _beyond_turns(view: View) -> Array:
+    """Return tokens after the end of a turn, in rounds that are not the last."""
+    flags = np.zeros(len(view), dtype=bool)
+    if view.batch.is_redacted or len(view) == 0:
+        return flags
+    stop = np.flatnonzero(np.r_[view.segment[1:] != view.segment[:-1], True])
+    goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][stop]
+    inner, last = stop[goes_on], stop[~goes_on]
+    if len(inner) < MIN_RUNS:
+        return flags
+    ids, counts = np.unique(view.id[last], return_counts=True)
+    end = ids[counts.argmax()]
+    if (
+        counts.max() < MIN_SHARE * len(last)
+        or (view.id[inner] == end).mean() > SAME_START
+    ):
+        return flags
+    for back in range(1, MAX_TEMPLATE + 1):
+        part = inner[inner >= back]
+        ends = (view.id[part - back] == end) & (
+            view.segment[part - back] == view.segment[part]
+        )
+        if ends.mean() > MANY:
+            for k in range(back):
+                flags[part[ends] - k] = True
+            # Rounds that were cut off have the template without an end of turn.
+            ids, counts = np.unique(view.id[part[ends]], return_counts=True)
+            flags[inner[view.id[inner] == ids[counts.argmax()]]] = True
+            break
+    return flags
+
+
+@register("mask_punched", stage="exact")
+def mask_punched(view: View) -> Evidence | None:
+    """Find short holes of the mask where the sampler has log-probs."""
+    rounds = view.batch.rounds
+    sample, start = rounds.sample.cpu().numpy(), rounds.start.cpu().numpy()
+    stop = start + rounds.num_tokens.cpu().numpy()
+    same = sample[1:] == sample[:-1]
+    gap, at = (start[1:] - stop[:-1])[same], stop[:-1][same]
+    short = (gap > 0) & (gap <= MAX_HOLE)
+    if short.sum() < MIN_RUNS:
+        return None
+    values = view.batch.log_probs(view.b).float().cpu().numpy()
+    written = _written(values, at, gap)
+    holes = short & written
+    observed = gap > MAX_HOLE
+    if holes.sum() < MIN_RUNS or (observed & written).sum() > holes.sum():
+        return None
+    place = np.concatenate([at[holes] + k for k in range(MAX_HOLE)])
+    place = place[np.concatenate([gap[holes] > k for k in range(MAX_HOLE)])]
+    others = view.batch.log_probs(view.a).float().cpu().numpy()
+    away = float(np.nanmean(np.abs(others[place] - values[place])))
+    kept = float(view.abs.mean())
+    return Evidence(
+        score=0.95,
+        tokens=np.zeros(len(view), dtype=bool),
+        adds_mismatch=False,
+        where={"samples": np.unique(sample[1:][same][holes])},
+        measures=(
+            Measure(name="holes", value=float(holes.sum())),
+            Measure(name="mean |diff| in the holes", value=away, unit="nat"),
+            Measure(name="mean |diff| of kept tokens", value=kept, unit="nat"),
+        ),
+        explanation=(
+            f"The mask has {int(holes.sum())} holes of at most {MAX_HOLE} tokens where "
+            f"`{view.b}` has log-probs; mean |diff| is {away:.3g} nat in them and "
+            f"{kept:.3g} nat elsewhere. That is what a rejection rule leaves."
+        ),
+        next_step=(
+            "Save the batch before the rejection (verl: before "
+            "`compute_rollout_correction_and_add_to_batch`), or pass the mask "
+            "after it as "
+            "`loss_mask`."
+        ),
+    )
+
+
+def _written(values: Array, at: Array, gap: Array) -> Array:
+    """Return whether a gap has a log-prob at each of its first tokens."""
+    flags = np.ones(len(at), dtype=bool)
+    for k in range(MAX_HOLE):
+        index = np.minimum(at + k, len(values) - 1)
+        flags &= (gap <= k) | (values[index] != 0)
+    return flags

@@ -1,0 +1,178 @@
+"""`swapped_rows`, and `padding_rows` that are copies."""
+
+from __future__ import annotations
+
+import itertools
+from math import exp, lgamma
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+# Tokens of a row that are compared, and how many must exist in the other row.
+PROBES = 96
+MIN_PROBES = 8
+# Rows with a mean |diff| above this, in nats, are tried, and so many of them at most.
+MIN_DIFF = 0.1
+MAX_ROWS = 192
+# The other row must leave less than this part of the row's own mean |diff|.
+REST = 0.4
+MIN_ROWS = 2
+LARGE = 2.0
+# Two rows alike by chance: less than this many such pairs are expected.
+MAX_CHANCE = 1e-3
+
+
+@register("swapped_rows", stage="exact")
+def swapped_rows(view: View) -> Evidence | None:
+    """Find rows whose `old` fits the `rollout` of another row."""
+    own = view.per_sample(view.abs)
+    tried = np.flatnonzero((own > MIN_DIFF) & (view.num_per_sample >= MIN_PROBES))
+    if len(tried) < MIN_ROWS:
+        return None
+    tried = tried[np.argsort(-own[tried], kind="stable")][:MAX_ROWS]
+    begins = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
+    by_position = _Storage(view)
+    partner: dict[int, int] = {}
+    rest: dict[int, float] = {}
+    for sample in tried.tolist():
+        index = np.arange(begins[sample], begins[sample + 1])[:PROBES]
+        o = view.o[index]
+        # One value far off must not decide: a filled tail fits any other row better.
+        here = float(np.minimum(view.abs[index], LARGE).mean())
+        for other, left in (
+            by_position.nearest(o, view.position[index], sample),
+            _nearest_in_order(view, o, begins, sample),
+        ):
+            if left < REST * here and left < rest.get(sample, np.inf):
+                partner[sample], rest[sample] = other, left
+    if len(partner) < MIN_ROWS:
+        return None
+    samples = np.array(sorted(partner))
+    tokens = np.isin(view.sample, samples)
+    left = float(np.mean(list(rest.values())))
+    first = int(samples[0])
+    return Evidence(
+        score=0.97,
+        tokens=tokens,
+        gain=float(view.abs[tokens].sum()) - left * int(tokens.sum()),
+        where={
+            "samples": samples,
+            "partners": {int(k): int(v) for k, v in partner.items()},
+        },
+        measures=(
+            Measure(name="rows", value=len(samples), unit="samples"),
+            Measure(
+                name="mean |diff| with their own row",
+                value=float(own[samples].mean()),
+                unit="nat",
+            ),
+            Measure(name="mean |diff| with the other row", value=left, unit="nat"),
+        ),
+        explanation=(
+            f"{len(samples)} rows fit the `{view.b}` log-probs of another row: "
+            f"{left:.3g} nat against {own[samples].mean():.3g} with their own. Sample "
+            f"{first} has those of sample {int(partner[first])}."
+        ),
+        next_step=(
+            "Join the sampler's results by request id, not by order; look for a "
+            "sort or "
+            "a balancing step that moves one column only."
+        ),
+    )
+
+
+class _Storage:
+    """The sampler's log-probs of all rows by position in the response."""
+
+    def __init__(self, view: View) -> None:
+        self.values = view.batch.log_probs(view.b).float().cpu().numpy()
+        offsets = view.batch.offsets.cpu().numpy()
+        self.start, self.size = offsets[:-1], np.diff(offsets)
+
+    def nearest(self, o: Array, position: Array, sample: int) -> tuple[int, float]:
+        inside = position[None, :] < self.size[:, None]
+        index = np.minimum(self.start[:, None] + position, len(self.values) - 1)
+        away = np.where(
+            inside, np.minimum(np.abs(o - self.values[index]), LARGE), np.nan
+        )
+        return _least(away, sample)
+
+
+def _nearest_in_order(
+    view: View, o: Array, begins: Array, sample: int
+) -> tuple[int, float]:
+    steps = np.arange(len(o))
+    inside = steps < (begins[1:] - begins[:-1])[:, None]
+    index = np.minimum(begins[:-1, None] + steps, len(view) - 1)
+    return _least(
+        np.where(inside, np.minimum(np.abs(o - view.r[index]), LARGE), np.nan), sample
+    )
+
+
+def _least(away: Array, sample: int) -> tuple[int, float]:
+    """Return the other row that is nearest, and how near it is."""
+    known = np.isfinite(away).sum(axis=1)
+    total = np.nansum(away, axis=1)
+    mean = np.where(
+        known >= max(MIN_PROBES, away.shape[1] // 2),
+        total / np.maximum(known, 1),
+        np.inf,
+    )
+    mean[sample] = np.inf
+    other = int(mean.argmin())
+    return other, float(mean[other])
+
+
+@register("padding_rows", stage="exact")
+def copied_rows(view: View) -> Evidence | None:
+    """Find rows with the ids and the log-probs of another row."""
+    edges = np.searchsorted(view.sample, np.arange(view.batch.num_samples + 1))
+    alike: dict[tuple[bytes, ...], list[int]] = {}
+    for sample, (begin, stop) in enumerate(itertools.pairwise(edges)):
+        if stop > begin:
+            part = slice(begin, stop)
+            key = tuple(one[part].tobytes() for one in (view.id, view.r, view.o))
+            alike.setdefault(key, []).append(sample)
+    several = [rows for rows in alike.values() if len(rows) > 1]
+    copies = np.array(
+        sorted(
+            row
+            for rows in several
+            if _chance(view, edges, rows) < MAX_CHANCE
+            for row in rows[1:]
+        ),
+        dtype=int,
+    )
+    if not len(copies):
+        return None
+    total = int((view.num_per_sample > 0).sum())
+    return Evidence(
+        score=0.95,
+        tokens=np.isin(view.sample, copies),
+        adds_mismatch=False,
+        where={"samples": copies},
+        measures=(Measure(name="copies", value=len(copies), unit="samples"),),
+        explanation=(
+            f"{len(copies)} of {total} rows have the ids and log-probs of another row, "
+            f"the first is sample {int(copies[0])}: copies that fill a batch."
+        ),
+        next_step="Drop the copies before the loss and the metrics: they weigh twice.",
+    )
+
+
+def _chance(view: View, edges: Array, rows: list[int]) -> float:
+    """Return how many such sets of rows sampling would give: sure answers recur."""
+    log_prob = float(view.r[edges[rows[0]] : edges[rows[0] + 1]].sum())
+    group = view.facts.group
+    mates = view.batch.num_samples
+    if group is not None:
+        mates = int((group == group[rows[0]]).sum())
+    num = len(rows)
+    choices = lgamma(mates + 1) - lgamma(num + 1) - lgamma(mates - num + 1)
+    return exp(min(choices + (num - 1) * log_prob, 0.0))

@@ -1,0 +1,117 @@
+"""`outlier_tokens`: single tokens far off, without a pattern of places."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.pattern import at_limit, strong_patterns
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+# An outlier differs by more than this, in nats, and by so many times the 90th percentile
+# of tokens as likely. Of 84 healthy batches none has more than one.
+MIN_DIFF = 0.2
+FACTOR = 20.0
+MIN_OUTLIERS = 3
+# One is enough where it differs by more than this, in nats.
+HUGE = 4.0
+# Part of the sum of |diff| that outliers have together.
+MIN_SHARE = 0.1
+# More tokens than this are no longer single ones.
+MAX_PART = 0.05
+# Outliers whose neighbour is one too: a stretch is another cause.
+MAX_NEIGHBOURS = 0.35
+# Outliers of one sample.
+MAX_IN_ONE = 0.5
+MIN_TOKENS = 100
+# Outliers of which this part is in a place that has at most that part of all tokens.
+INSIDE, MAX_BASE = 0.85, 0.75
+_FAMILIES = (
+    *("round", "image", "step", "column", "block", "groups", "rows", "period"),
+    *("change", "limit"),
+)
+_BINS = 16
+
+
+@register("outlier_tokens", stage="fit")
+def outlier_tokens(view: View) -> Evidence | None:
+    """Find single tokens that are far off while all others are as usual."""
+    if len(view) < MIN_TOKENS or view.fitted is not None:
+        return None
+    tokens = (view.abs > MIN_DIFF) & (view.abs > FACTOR * high_by_bin(view))
+    num = int(tokens.sum())
+    share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
+    huge = bool((view.abs[tokens] > HUGE).any())
+    few = num < MIN_OUTLIERS and not huge
+    if few or share < MIN_SHARE or num > MAX_PART * len(view):
+        return None
+    if view.abs[~tokens].mean() > view.usual.limit:
+        return None  # all tokens are off; some more than others
+    neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
+    in_one = float(np.bincount(view.sample[tokens]).max() / num)
+    if neighbours > MAX_NEIGHBOURS or (in_one > MAX_IN_ONE and num > 2 * MIN_OUTLIERS):
+        return None
+    if _has_place(view, tokens):
+        return None
+    return Evidence(
+        score=float(np.clip(0.6 + share / 3, 0, 0.95)),
+        tokens=tokens,
+        measures=(
+            Measure(name="outliers", value=num, unit="tokens"),
+            Measure(name="their share of the sum of |diff|", value=share),
+            Measure(name="median |diff|", value=float(np.median(view.abs)), unit="nat"),
+        ),
+        explanation=(
+            f"{num} single tokens ({num / len(view):.2%}) differ by more than "
+            f"{FACTOR:g} times what tokens as likely do, and make {share:.0%} of the "
+            "sum; they follow no sample, round or position."
+        ),
+        alternatives=(
+            Alternative(
+                cause="moe_routing", would_tell="The routed experts of both engines."
+            ),
+            Alternative(
+                cause="low_precision", would_tell="lm_head in float32 on both sides."
+            ),
+        ),
+        next_step=(
+            "Switch fused kernels off one by one and compare the two files with "
+            "plot_compare; replay routed_experts if it is a mixture of experts."
+        ),
+    )
+
+
+def _has_place(view: View, tokens: Array) -> bool:
+    """Whether the outliers are where a pattern of places is."""
+    if at_limit(view, tokens, 0.6):
+        return True
+    # Outliers draw patterns of their own: those of the other tokens count.
+    rest = view.keep(~tokens)
+    nearest = np.searchsorted(rest.flat, view.flat[tokens])
+    nearest = np.minimum(nearest, len(rest) - 1)
+    for pattern in strong_patterns(rest, *_FAMILIES):
+        inside = pattern.tokens
+        if inside[nearest].mean() > INSIDE and inside.mean() < MAX_BASE:
+            return True
+    return False
+
+
+def high_by_bin(view: View) -> Array:
+    """Return for each token the 90th percentile of |diff| of tokens as likely."""
+    edges = np.unique(np.quantile(view.r, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    code = np.searchsorted(edges, view.r)
+    order = np.argsort(code, kind="stable")
+    stops = np.searchsorted(code[order], np.arange(len(edges) + 2))
+    high = np.zeros(len(edges) + 1)
+    for k, (begin, stop) in enumerate(itertools.pairwise(stops)):
+        if stop > begin:
+            high[k] = np.quantile(view.abs[order[begin:stop]], 0.9)
+    floor = max(0.02 * float(view.abs.mean()), 1e-6)
+    result: Array = np.maximum(high, floor)[code]
+    return result

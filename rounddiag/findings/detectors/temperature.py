@@ -1,0 +1,163 @@
+"""`temperature`: one side divides its logits by another temperature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+# Correlation of the signed diff with (o + r) / 2, plus the entropy where it is recorded.
+# Other weights, other contexts and noise reach 0.15; without entropy a missing picture
+# reaches 0.3.
+MIN_CORRELATION = 0.4
+# Samples whose own slope has the sign of all.
+MIN_AGREEMENT = 0.8
+MIN_TOKENS = 30
+MIN_PER_SAMPLE = 8
+LARGE = 5.0
+
+
+@register("temperature", stage="fit")
+def temperature(view: View) -> Evidence | None:
+    """Fit d = (1 - 1/T)(o + H), to first order in 1 - 1/T.
+
+    Where the batch has no entropy H, the mean diff as a function of the log-prob
+    stands in for it, and T comes from the curve of a distribution with a flat rest.
+    """
+    if view.fitted is not None:
+        return None  # one effect of sampling a batch
+    chosen = view.uncertain
+    if chosen.sum() < MIN_TOKENS:
+        return None
+    middle = (view.o + view.r) / 2
+    if view.entropy is not None:
+        middle = middle + view.entropy
+    x, d = middle[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
+    if x.std() == 0 or d.std() == 0:
+        return None
+    correlation = float(np.corrcoef(x, d)[0, 1])
+    agreement = _agreement(x, d, view.sample[chosen], np.sign(correlation))
+    if abs(correlation) < MIN_CORRELATION or agreement < MIN_AGREEMENT:
+        return None
+    value, low, high, fitted = (
+        _with_entropy(view, chosen)
+        if view.entropy is not None
+        else _without_entropy(view, chosen)
+    )
+    effect = np.zeros(len(view))
+    effect[chosen] = fitted
+    left = np.abs(view.d[chosen] - fitted).sum() / max(view.abs[chosen].sum(), 1e-300)
+    how = "" if view.entropy is not None else " (approximate: no entropy is recorded)"
+    return Evidence(
+        score=float(np.clip(0.5 + abs(correlation) / 2 + 0.1, 0, 0.98)),
+        tokens=chosen,
+        effect=effect,
+        where={"temperature": value},
+        measures=(
+            Measure(name="temperature", value=value, low=low, high=high),
+            Measure(name="correlation of diff with the log-prob", value=correlation),
+            Measure(name="samples that agree", value=agreement, unit="share"),
+            Measure(name="share of |diff| left", value=float(left), unit="share"),
+        ),
+        explanation=(
+            "The diff follows the log-prob itself, in all samples alike: "
+            "consistent with "
+            f"`{view.b}` at {value:.3g} ({low:.3g} to {high:.3g}) times the "
+            "temperature "
+            f"of `{view.a}`{how}."
+        ),
+        next_step=(
+            "Set both temperatures to 1, or divide the trainer's logits by the "
+            "sampler's "
+            "temperature; in vLLM check logprobs_mode (raw or processed)."
+        ),
+    )
+
+
+def _agreement(x: Array, d: Array, sample: Array, sign: float) -> float:
+    """Return the share of samples whose own slope has a sign, weighted by tokens."""
+    num = np.bincount(sample)
+    count = np.maximum(num, 1)
+    x = x - (np.bincount(sample, weights=x) / count)[sample]
+    slope = np.bincount(sample, weights=x * d)
+    there = num >= MIN_PER_SAMPLE
+    if not there.any():
+        return 1.0
+    return float((num * (slope * sign > 0))[there].sum() / num[there].sum())
+
+
+_RESTS = (1.0, 3.0, 10.0, 30.0, 100.0)
+_GRID = np.exp(np.linspace(np.log(0.3), np.log(3.0), 93))
+_MAX_TOKENS = 4_000
+
+
+def _with_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
+    """Fit T where each token's entropy says how flat the rest of its mass is."""
+    entropy = view.entropy
+    if entropy is None:
+        raise TypeError
+    o, d, h = view.o[chosen], view.d[chosen], entropy[chosen]
+    p = np.exp(np.minimum(o, -1e-9))
+    rest = -np.expm1(np.minimum(o, -1e-9))
+    # Entropy of the token and of a rest spread evenly over `size` others.
+    size = np.exp(np.clip((h + p * o) / rest + np.log(rest), 0.0, 12.0))
+    some = slice(None, None, max(1, -(-len(o) // _MAX_TOKENS)))
+    value = _best(o[some], d[some], size[some])
+    fitted = _curve(o, value, size)
+    slope = (_curve(o, value * 1.01, size) - fitted) / (0.01 * value)
+    weight = _weight(fitted)
+    left = d - fitted
+    _, error = clustered_mean(weight * slope * left, view.sample[chosen])
+    error = error * len(o) / max(float((weight * slope**2).sum()), 1e-12)
+    return value, value - 1.96 * error, value + 1.96 * error, fitted
+
+
+def _best(o: Array, d: Array, size: Array) -> float:
+    """Return the temperature of least squares, between the points of the grid too."""
+    losses = np.array([_loss(o, d, size, t) for t in _GRID])
+    at = int(np.clip(losses.argmin(), 1, len(_GRID) - 2))
+    a, b, c = losses[at - 1 : at + 2]
+    shift = 0.5 * (a - c) / max(a - 2 * b + c, 1e-12)
+    return float(_GRID[at] * (_GRID[1] / _GRID[0]) ** np.clip(shift, -1, 1))
+
+
+def _loss(o: Array, d: Array, size: Array, t: float) -> float:
+    fitted = _curve(o, t, size)
+    return float((_weight(d) * np.clip(d - fitted, -LARGE, LARGE) ** 2).sum())
+
+
+def _weight(fitted: Array) -> Array:
+    weight: Array = 1 / (np.abs(fitted) + 0.05)
+    return weight
+
+
+def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
+    o, d = view.o[chosen], view.d[chosen]
+    steps = np.quantile(o, np.linspace(0.01, 0.99, 40))
+    seen = mean_by_bin(o, np.clip(d, -LARGE, LARGE), steps)
+    best = (np.inf, 1.0)
+    fits = []
+    for rest in _RESTS:
+        size = np.full(len(steps), rest)
+        losses = [float(((seen - _curve(steps, t, size)) ** 2).sum()) for t in _GRID]
+        at = int(np.argmin(losses))
+        fits.append(_GRID[at])
+        best = min(best, (losses[at], float(_GRID[at])))
+    fitted = mean_by_bin(o, d, o)
+    return best[1], float(min(fits)), float(max(fits)), fitted
+
+
+def _curve(o: Array, t: float, size: Array) -> Array:
+    """Return o - r where the rest of the mass lies evenly on `size` other tokens."""
+    rest = np.log(np.maximum(-np.expm1(np.minimum(o, -1e-9)), 1e-12))
+    total = np.logaddexp(o / t, rest / t + (1 - 1 / t) * np.log(size))
+    curve: Array = o - (o / t - total)
+    return curve

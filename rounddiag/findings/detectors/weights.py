@@ -1,0 +1,123 @@
+"""`stale_weights`, `sync_broken` and their like: other weights at every token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.level import Level
+from rounddiag.findings.registry import register
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+# Correlation of the diff with its mean over the same two ids in other groups, and its
+# standard errors. Healthy batches reach 0.24, of 8-bit weights.
+MIN_CORRELATION = 0.38
+RAISED_CORRELATION = 0.25  # where the level is above the usual
+MIN_Z = 2.5
+MIN_TOKENS = 250
+# Pearson r of probabilities below which weights did not arrive at all.
+BROKEN_PEARSON = 0.9
+LARGE = 3.0
+MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
+_SHRINK = 4
+
+_ALIKE = {
+    "stale_weights": "The weight version of each sample; step 0 beside a later step.",
+    "sync_broken": "A checksum by layer after the sync; step 0 beside a later step.",
+    "lora_mismatch": "Score with the adapter merged; step 0 beside a later step.",
+    "model_mismatch": "Step 0 of the same run: off there already, the model differs.",
+    "low_precision": "A second pass of the trainer in float32.",
+    "stale_cache": "Cached tokens a round; reset the caches and score again.",
+}
+
+
+@register("stale_weights", stage="level")
+def stale_weights(view: View) -> Evidence | None:
+    """Find a diff that the ids predict, or a level above the range without a pattern."""
+    if len(view) < MIN_TOKENS or (view.fitted is not None and view.entropy is None):
+        return None  # a temperature that was fitted without entropy leaves as much
+    level = Level.from_view(view)
+    correlation, z = id_correlation(view)
+    is_raised = level.low > view.usual.usual
+    least = RAISED_CORRELATION if is_raised else MIN_CORRELATION
+    is_known = correlation > least and z > MIN_Z
+    is_known = is_known and level.mean_abs_diff > MIN_LEVEL
+    if not is_known and not (is_raised and view.fitted is None):
+        return None
+    cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
+    meaning = (
+        "the same ids move the same way in different samples "
+        f"(correlation {correlation:.2f}): consistent with other weights"
+        if is_known
+        else "the level is above the range of its kind and follows no place: consistent "
+        "with other weights or a lower precision"
+    )
+    return Evidence(
+        cause=cause,
+        score=float(np.clip(0.45 + correlation, 0.3, 0.9)) if is_known else 0.4,
+        tokens=np.ones(len(view), dtype=bool),
+        measures=(
+            Measure(name="correlation with the ids' mean elsewhere", value=correlation),
+            Measure(name="its standard errors", value=z),
+            Measure(
+                name="mean |diff|",
+                value=level.mean_abs_diff,
+                unit="nat",
+                low=level.low,
+                high=level.high,
+            ),
+            Measure(name="Pearson r of probabilities", value=level.pearson),
+        ),
+        explanation=f"All tokens are off alike; {meaning}.",
+        alternatives=tuple(
+            Alternative(cause=name, would_tell=record)
+            for name, record in _ALIKE.items()
+            if name != cause
+        ),
+        next_step=(
+            "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
+            "with the checkpoint of the step before: the one that fits rollout is what "
+            "the sampler ran."
+        ),
+    )
+
+
+def id_correlation(view: View) -> tuple[float, float]:
+    """Return how well the same two ids in other groups predict the diff.
+
+    Returns
+    -------
+    correlation, z : float
+        Pearson r, and its standard errors, clustered by group (sample without groups).
+    """
+    if view.batch.is_redacted:
+        return 0.0, 0.0
+    chosen = view.uncertain
+    d = np.clip(view.d[chosen], -LARGE, LARGE)
+    group = view.facts.group
+    owner = view.sample[chosen] if group is None else group[view.sample[chosen]]
+    before = np.where(view.follows, np.r_[-1, view.id[:-1]], -1) + 1
+    both = before[chosen] * (int(view.id.max(initial=0)) + 1) + view.id[chosen]
+    keys, code = np.unique(both, return_inverse=True)
+    total = np.bincount(code, weights=d, minlength=len(keys))
+    num = np.bincount(code, minlength=len(keys))
+    pairs, at = np.unique(owner * max(len(keys), 1) + code, return_inverse=True)
+    own, own_num = np.bincount(at, weights=d), np.bincount(at)
+    rest = total[pairs % max(len(keys), 1)] - own
+    rest_num = num[pairs % max(len(keys), 1)] - own_num
+    use = (rest_num > 1)[at]
+    predicted = (rest / (rest_num + _SHRINK))[at][use]
+    return _correlation(predicted, d[use], owner[use])
+
+
+def _correlation(x: Array, y: Array, owner: Array) -> tuple[float, float]:
+    if len(x) < MIN_TOKENS // 4 or x.std() == 0 or y.std() == 0:
+        return 0.0, 0.0
+    product = (x - x.mean()) * (y - y.mean())
+    by_owner = np.bincount(owner, weights=product)
+    z = by_owner.sum() / max(float(np.sqrt((by_owner**2).sum())), 1e-300)
+    return float(product.mean() / (x.std() * y.std())), float(z)

@@ -1,0 +1,267 @@
+"""`diagnose`: noise or a bug, which cause, where, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+from rounddiag.findings.calibration import confidence
+from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
+from rounddiag.findings.finding import Finding
+from rounddiag.findings.level import Level
+from rounddiag.findings.places import not_followed, place_clause, places
+from rounddiag.findings.reference import Range, guess_kind, named_range
+from rounddiag.findings.sentence import sentence
+from rounddiag.findings.verdict import CONFIDENT, Verdict, judge
+from rounddiag.findings.view import View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Diagnosis(Sequence[Finding]):
+    """The verdict on a batch and its findings, best first.
+
+    Attributes
+    ----------
+    verdict : {"identical", "healthy", "noisy", "stale", "suspicious", "broken", \
+"not_measurable"}
+    level : Level
+        Mean |diff| with its interval, KL, mean exp|diff|, probability difference,
+        Pearson r.
+    kind : str
+        The kind of run whose range was used.
+    kind_is_assumed : bool
+        Whether neither the caller nor the batch's `meta` named the kind.
+    reference : Range
+    rest : Level
+        The level of what no finding explains.
+    findings : tuple of Finding
+    reason : str
+        Why the mismatch cannot be measured; empty otherwise.
+    """
+
+    verdict: Verdict
+    level: Level
+    kind: str
+    kind_is_assumed: bool
+    reference: Range
+    rest: Level
+    findings: tuple[Finding, ...]
+    reason: str = ""
+    is_thinned: bool = field(default=False)
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+        return self.findings[index]
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    @property
+    def text(self) -> str:
+        """The diagnosis as one or two sentences."""
+        return sentence(self)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row a finding: `cause, confidence, share, where, num_tokens, ...`."""
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = [
+            {
+                "cause": one.cause,
+                "confidence": one.confidence,
+                "share": one.share,
+                "where": one.place,
+                "num_tokens": one.num_tokens,
+                "explanation": one.explanation,
+                "alternatives": ", ".join(other.cause for other in one.alternatives),
+                "next_step": one.next_step,
+            }
+            for one in self
+        ]
+        names = ["cause", "confidence", "share", "where", "num_tokens"]
+        names += ["explanation", "alternatives", "next_step"]
+        return pd.DataFrame(rows, columns=names)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.verdict}: {self.text}"]
+        lines += [
+            f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.place}"
+            for one in self
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
+        head = "".join(f"<th>{name}</th>" for name in heads)
+        rows = "".join(
+            "<tr>"
+            f"<td>{escape(one.cause)}</td><td>{one.confidence:.2f}</td>"
+            f"<td>{one.share:.0%}</td><td>{escape(one.place)}</td>"
+            f"<td>{escape(one.next_step)}</td></tr>"
+            for one in self
+        )
+        table = f"<table><tr>{head}</tr>{rows}</table>" if self.findings else ""
+        return f"<p><b>{self.verdict}</b>: {escape(self.text)}</p>{table}"
+
+
+def diagnose(
+    batch: Batch,
+    *,
+    healthy: Batch | None = None,
+    kind: str | None = None,
+    a: str = "old",
+    b: str = "rollout",
+) -> Diagnosis:
+    """Say whether a mismatch is noise or a bug, which one, where, and what to do next.
+
+    Parameters
+    ----------
+    batch : Batch
+    healthy : Batch, optional
+        A batch of the same run that is known to be sound: it gives the level of the
+        noise, in place of the range of the kind.
+    kind : str, optional
+        A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`; guessed
+        from `batch.meta` where left out.
+    a, b : str
+        The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
+
+    Returns
+    -------
+    Diagnosis
+        Prints as a short table. `.verdict`, `.text`, `.frame`; its items are `Finding`s
+        with `cause`, `confidence`, `share`, `where`, `alternatives` and `next_step`,
+        best first.
+
+    Raises
+    ------
+    BatchError
+        If it is no Batch, or has no such score.
+    FrameError
+        If there is no such kind.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
+    'healthy'
+    """
+    _need_batch(batch)
+    says, known = (kind, True) if kind is not None else guess_kind(batch)
+    usual = named_range(says)
+    if healthy is not None:
+        _need_batch(healthy)
+        usual = _measured_range(healthy, usual, a, b)
+    view = View.from_batch(batch, a, b, usual)
+    level = Level.from_view(view)
+
+    def made(
+        verdict: Verdict,
+        findings: tuple[Finding, ...] = (),
+        rest: Level = level,
+        reason: str = "",
+    ) -> Diagnosis:
+        return Diagnosis(
+            verdict=verdict,
+            level=level,
+            kind=says,
+            kind_is_assumed=not known,
+            reference=usual,
+            rest=rest,
+            findings=findings,
+            reason=reason,
+            is_thinned=view.is_thinned,
+        )
+
+    reason = _not_measurable(view)
+    if reason:
+        return made("not_measurable", reason=reason)
+    explained, left = explain(view)
+    findings = tuple(sorted((_finding(one, view) for one in explained), key=_order))
+    if not view.abs.any():
+        return made("identical", findings)
+    return made(judge(level, usual, findings), findings, Level.from_view(left))
+
+
+def _finding(one: Explained, view: View) -> Finding:
+    where = {**places(view, one.indices), **one.evidence.where}
+    where["not_with"] = not_followed(view)
+    return Finding(
+        cause=one.evidence.cause,
+        confidence=confidence(one.evidence.cause, one.stage, one.evidence.score),
+        share=one.share,
+        evidence=one.evidence.measures,
+        where=where,
+        explanation=one.evidence.explanation,
+        alternatives=one.evidence.alternatives,
+        next_step=one.evidence.next_step,
+        place=place_clause(where, one.indices, view),
+        view=view,
+        indices=one.indices,
+    )
+
+
+def _order(finding: Finding) -> tuple[bool, bool]:
+    """Sure findings first, then those that hold a part of the mismatch."""
+    return finding.confidence < CONFIDENT, finding.share < MIN_SHARE
+
+
+def _not_measurable(view: View) -> str:
+    """Return why there is nothing to compare, or an empty text."""
+    if len(view) == 0:
+        if view.num_nonfinite:
+            return (
+                f"none of the {view.num_nonfinite} generated tokens has both log-probs"
+            )
+        return "the batch has no generated token"
+    known = view.batch.meta.get("not_measurable")
+    if known:
+        return str(known)
+    for values, name in ((view.o, view.a), (view.r, view.b)):
+        if len(view) > 1 and (values == values[0]).all() and view.abs.any():
+            return f"every `{name}` log-prob is {values[0]:g}"
+    return ""
+
+
+def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
+    """Return the range that a batch known to be sound gives."""
+    from dataclasses import replace
+
+    level = Level.from_view(View.from_batch(healthy, a, b))
+    if not np.isfinite(level.mean_abs_diff):
+        raise BatchError.build(
+            expected="a healthy batch with generated tokens",
+            found="one without any",
+            advice="Leave `healthy` out, or pass another batch.",
+        )
+    return replace(
+        usual,
+        usual=1.5 * level.high,
+        limit=max(3 * level.high, 1e-6),
+        source="the batch passed as `healthy`",
+    )
+
+
+def _need_batch(value: object) -> None:
+    from rounddiag.batch import Batch
+
+    if not isinstance(value, Batch):
+        raise BatchError.build(
+            expected="a Batch",
+            found=f"a {type(value).__name__}",
+            advice="Open a file with `rounddiag.load(path)` first.",
+        )

@@ -1,0 +1,234 @@
+"""By how much a token differs more than its like: the scale that patterns share.
+
+The size of honest noise depends on how likely a token is. `excess` is the logarithm of
+|diff| with the mean of tokens of the same rollout log-prob taken out, so that a round of
+rare tokens does not look like a fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+_BINS = 24
+_RARE = 10
+SMALLEST = 1e-5  # nats: what float32 rounds a log-prob to
+_LARGEST = 3.0  # nats: one token beyond it weighs no more
+_STEPS = 32
+# The variance inside of cells is at least this part of the whole.
+_MIN_PART = 0.5
+# Tokens at the start of a round that have cells of their own.
+START = 4
+# So do the last tokens of samples.
+ENDS = (3, 6, 12, 24)
+
+
+def excess(view: View) -> Array:
+    """Return log |diff| of each token less the mean of tokens as likely."""
+    floor = _floor(view)
+    size = np.minimum(view.abs, _LARGEST)
+    if view.fitted is not None:
+        # What a fit leaves grows with what it took out.
+        size = size / (1 + view.fitted / (5 * floor))
+    values = np.log(size + floor)
+    values = values - mean_by_bin(view.r, values, view.r)
+    if not view.batch.is_redacted:
+        values = values - _mean_by_id(view.id, values)
+    return values
+
+
+def _floor(view: View) -> float:
+    unsure = view.abs[view.uncertain]
+    return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, SMALLEST)
+
+
+def _mean_by_id(ids: Array, values: Array) -> Array:
+    """Return the mean of the values of each id, drawn to 0 where it is rare."""
+    known, code = np.unique(ids, return_inverse=True)
+    total = np.bincount(code, weights=values, minlength=len(known))
+    num = np.bincount(code, minlength=len(known))
+    mean: Array = (total / (num + _RARE))[code]
+    return mean
+
+
+def mean_by_bin(by: Array, values: Array, at: Array) -> Array:
+    """Return for each entry of `at` the mean of the values whose `by` is near it.
+
+    Examples
+    --------
+    >>> by = np.array([-2.0, -2.0, -1.0, -1.0])
+    >>> mean_by_bin(by, np.array([1.0, 3.0, 5.0, 7.0]), np.array([-2.0, -1.0]))
+    array([2., 6.])
+    """
+    edges = np.unique(np.quantile(by, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    code = np.searchsorted(edges, by)
+    count = np.bincount(code, minlength=len(edges) + 1)
+    total = np.bincount(code, weights=values, minlength=len(edges) + 1)
+    overall = values.mean() if len(values) else 0.0
+    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
+    result: Array = mean[np.searchsorted(edges, at)]
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Sums of the excess over small cells: stretches of one round of one sample.
+
+    Attributes
+    ----------
+    code : int64 array, one a token
+        The cell of each token.
+    first : int64 array, one a cell
+        The cell's first token in the view. Cells are in the order of the tokens.
+    num, total : arrays, one a cell
+        Number of tokens, and the sum of their excess.
+    step : int64 array, one a cell
+        Which of 32 stretches of the decoding steps.
+    variance : float
+        Of the excess inside of cells.
+    """
+
+    view: View
+    code: Array
+    first: Array
+    num: Array
+    total: Array
+    step: Array
+    edges: Array
+    variance: float
+
+    @classmethod
+    def from_view(cls, view: View) -> Cells:
+        """Cut a view into cells."""
+        values = excess(view)
+        written = decoding_step(view)
+        edges = np.unique(
+            np.quantile(written, np.linspace(0, 1, _STEPS + 1)[1:-1]).astype(int)
+        )
+        step = np.searchsorted(edges, written, side="right")
+        is_start = view.token < START
+        lengths = view.batch.lengths.cpu().numpy()
+        end = np.searchsorted(ENDS, lengths[view.sample] - view.position)
+        change = (
+            (np.diff(view.segment) != 0)
+            | (np.diff(power_of_two(view)) != 0)
+            | (np.diff(step) != 0)
+            | (np.diff(is_start) != 0)
+            | (np.diff(end) != 0)
+        )
+        begins = np.r_[True, change]
+        code = np.cumsum(begins) - 1
+        first = np.flatnonzero(begins)
+        num = np.bincount(code).astype(float)
+        total = np.bincount(code, weights=values)
+        spread = float(((values - (total / num)[code]) ** 2).sum())
+        free = len(values) - len(num)
+        inner = spread / free if free > len(num) else 0.0
+        variance = max(inner, _MIN_PART * float(values.var()), 1e-6)
+        return cls(view, code, first, num, total, step[first], edges, variance)
+
+    @cached_property
+    def sample(self) -> Array:
+        """Sample of each cell."""
+        return self.view.sample[self.first]
+
+    @cached_property
+    def round(self) -> Array:
+        """Round of each cell."""
+        return self.view.round[self.first]
+
+    @cached_property
+    def segment(self) -> Array:
+        """Index of each cell's round in the batch."""
+        return self.view.segment[self.first]
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean excess of all tokens."""
+        return float(self.total.sum() / self.num.sum())
+
+    def contrast(self, inside: Array) -> Contrast:
+        """Compare the cells inside of a set with the others."""
+        weight = np.where(inside, self.num, 0.0)
+        num_in, num = weight.sum(), self.num.sum()
+        num_out = num - num_in
+        if num_in == 0 or num_out == 0:
+            return Contrast(0.0, 0.0, 0.0)
+        mean_in = np.where(inside, self.total, 0.0).sum() / num_in
+        mean_out = np.where(inside, 0.0, self.total).sum() / num_out
+        gap = float(mean_in - mean_out)
+        gain = num_in * num_out / num * gap**2 / (2 * self.variance)
+        # Influence of each sample on the gap: a sample is one draw, not its tokens.
+        part = np.where(
+            inside,
+            (self.total - mean_in * self.num) / num_in,
+            -(self.total - mean_out * self.num) / num_out,
+        )
+        by_sample = np.bincount(self.sample, weights=part)
+        error = float(np.sqrt((by_sample**2).sum()))
+        return Contrast(gap, gap / max(error, 1e-9), float(gain))
+
+    def slope(self, covariate: Array) -> Contrast:
+        """Regress the excess on a value per cell; `gap` is over its 10 to 90 % range."""
+        num = self.num.sum()
+        centred = covariate - (self.num * covariate).sum() / num
+        square = float((self.num * centred**2).sum())
+        if square <= 0:
+            return Contrast(0.0, 0.0, 0.0)
+        rest = self.total - self.mean * self.num
+        slope = float((centred * rest).sum()) / square
+        gain = slope**2 * square / (2 * self.variance)
+        part = centred * (rest - slope * centred * self.num) / square
+        by_sample = np.bincount(self.sample, weights=part)
+        error = float(np.sqrt((by_sample**2).sum()))
+        low, high = np.quantile(covariate, [0.1, 0.9])
+        return Contrast(slope * float(high - low), slope / max(error, 1e-9), gain)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """How a set of tokens differs from the others.
+
+    Attributes
+    ----------
+    gap : float
+        Difference of the mean excess; exp(gap) is the ratio of |diff|.
+    t : float
+        The gap in standard errors, clustered by sample.
+    gain : float
+        What the split explains, in nats of log-likelihood of independent tokens.
+    """
+
+    gap: float
+    t: float
+    gain: float
+
+
+def power_of_two(view: View) -> Array:
+    """Return which power of two the context's length has reached, from 256 on.
+
+    A cast of position ids to bfloat16 rounds from 256 on, coarser at each power.
+    """
+    place = view.position
+    if view.facts.prompt_length is not None:
+        place = place + view.facts.prompt_length[view.sample]
+    power: Array = np.floor(np.log2(np.maximum(place, 128))).astype(int)
+    return power
+
+
+def decoding_step(view: View) -> Array:
+    """Return the number of tokens that were generated before each, in its sample."""
+    rounds = view.batch.rounds
+    num = rounds.num_tokens.cpu().numpy()
+    sample = rounds.sample.cpu().numpy()
+    before = np.cumsum(num) - num
+    begins = np.searchsorted(sample, np.arange(view.batch.num_samples))
+    begins = np.minimum(begins, max(len(num) - 1, 0))
+    written: Array = (before - before[begins][sample])[view.segment] + view.token
+    return written

@@ -1,0 +1,91 @@
+"""The level of the mismatch, in the units that trainers log, with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rounddiag.findings.view import Array, View
+
+_SAFE = 20.0  # nats: a larger |diff| is bounded before exp, as in verl's metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Means over the tokens of a view.
+
+    Attributes
+    ----------
+    mean_abs_diff : float
+        In nats, with its 95 % interval `low` to `high`, clustered by sample.
+    median_abs_diff : float
+        In nats.
+    kl : float
+        k3 estimate of KL(rollout | old): mean of exp(d) - 1 - d.
+    mult_prob_error : float
+        mean exp|d| (NeMo-RL's `token_mult_prob_error`).
+    prob_diff : float
+        mean |exp(o) - exp(r)|.
+    pearson : float
+        Correlation of the probabilities, NaN for fewer than two tokens.
+    num_tokens, num_samples : int
+    """
+
+    mean_abs_diff: float
+    low: float
+    high: float
+    median_abs_diff: float
+    kl: float
+    mult_prob_error: float
+    prob_diff: float
+    pearson: float
+    num_tokens: int
+    num_samples: int
+
+    @classmethod
+    def from_view(cls, view: View) -> Level:
+        """Measure the tokens of a view."""
+        nan = float("nan")
+        if len(view) == 0:
+            return cls(
+                mean_abs_diff=nan, low=nan, high=nan, median_abs_diff=nan, kl=nan,
+                mult_prob_error=nan, prob_diff=nan, pearson=nan, num_tokens=0,
+                num_samples=0,
+            )  # fmt: skip
+        mean, error = clustered_mean(view.abs, view.sample)
+        bounded = np.clip(view.d, -_SAFE, _SAFE)
+        p, q = np.exp(np.minimum(view.o, 0)), np.exp(np.minimum(view.r, 0))
+        varied = len(view) > 1 and p.std() > 0 and q.std() > 0
+        return cls(
+            mean_abs_diff=mean,
+            low=max(mean - 1.96 * error, 0.0),
+            high=mean + 1.96 * error,
+            median_abs_diff=float(np.median(view.abs)),
+            kl=float((np.expm1(bounded) - bounded).mean()),
+            mult_prob_error=float(np.exp(np.abs(bounded)).mean()),
+            prob_diff=float(np.abs(p - q).mean()),
+            pearson=float(np.corrcoef(p, q)[0, 1]) if varied else nan,
+            num_tokens=len(view),
+            num_samples=int((view.num_per_sample > 0).sum()),
+        )
+
+
+def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
+    """Return the mean of values and its standard error, clustered.
+
+    Examples
+    --------
+    >>> clustered_mean(np.array([1.0, 1.0, 3.0, 3.0]), np.array([0, 0, 1, 1]))
+    (2.0, 1.0)
+    """
+    mean = float(values.mean())
+    codes = np.unique(cluster, return_inverse=True)[1] if cluster.size else cluster
+    sums = np.bincount(codes, weights=values - mean)
+    num = len(sums)
+    if num == 1:
+        return mean, 0.0
+    error = np.sqrt((sums**2).sum() * num / (num - 1)) / len(values)
+    return mean, float(error)

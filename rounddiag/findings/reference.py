@@ -1,0 +1,161 @@
+"""Healthy ranges of the mismatch by kind of run, with their sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import FrameError, nearest
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What is usual for one kind of run.
+
+    Attributes
+    ----------
+    meaning : str
+    usual : float
+        Mean |diff| up to which a batch is healthy, in nats.
+    limit : float
+        Mean |diff| above which noise alone does not explain it, in nats.
+    kl : float
+        Upper end of the k3 estimate of KL(rollout | old), in nats.
+    mult_prob_error : float
+        Upper end of mean exp|diff| (NeMo-RL's `token_mult_prob_error`).
+    prob_diff : float
+        Upper end of mean |old - rollout| probability.
+    pearson : float
+        Lower end of the correlation of probabilities.
+    source : str
+        Where the numbers come from.
+    """
+
+    meaning: str
+    usual: float
+    limit: float
+    kl: float
+    mult_prob_error: float
+    prob_diff: float
+    pearson: float
+    source: str
+
+
+# Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
+REFERENCE: dict[str, Range] = {
+    "same_engine": Range(
+        meaning="one engine, another batch shape",
+        usual=0.001, limit=0.05, kl=1e-4, mult_prob_error=1.01, prob_diff=0.001,
+        pearson=0.9999,
+        source="miles docs/developer/debug.md; SkyRL packing parity test; prime-rl 3414",
+    ),
+    "fp32": Range(
+        meaning="float32 on both sides",
+        usual=0.001, limit=0.01, kl=1e-5, mult_prob_error=1.002, prob_diff=0.0005,
+        pearson=0.9999,
+        source="miles docs/developer/debug.md; slime reproducibility.md",
+    ),
+    "dense": Range(
+        meaning="dense model in bf16",
+        usual=0.02, limit=0.05, kl=0.002, mult_prob_error=1.05, prob_diff=0.005,
+        pearson=0.99,
+        source="SkyRL PR 2128, vime #64 and #274, trl #5312, NeMo-RL grpo.md, verl faq",
+    ),
+    "hybrid": Range(
+        meaning="hybrid model (Mamba, gated delta net) in bf16",
+        usual=0.03, limit=0.06, kl=0.02, mult_prob_error=1.05, prob_diff=0.01,
+        pearson=0.98,
+        source="SkyRL nemotron_3 README; NeMo-RL test suites",
+    ),
+    "moe": Range(
+        meaning="mixture of experts in bf16",
+        usual=0.06, limit=0.15, kl=0.01, mult_prob_error=1.1, prob_diff=0.015,
+        pearson=0.98,
+        source="verl PR 7242, verl-omni #637, miles #2722, NeMo-RL test suites",
+    ),
+    "moe_replay": Range(
+        meaning="mixture of experts with replayed routes",
+        usual=0.03, limit=0.06, kl=0.002, mult_prob_error=1.05, prob_diff=0.008,
+        pearson=0.99,
+        source="SkyRL PR 2182; prime-rl docs",
+    ),
+    "fp8": Range(
+        meaning="FP8 on the sampling side",
+        usual=0.05, limit=0.12, kl=0.004, mult_prob_error=1.1, prob_diff=0.015,
+        pearson=0.98,
+        source="NeMo-RL qwen3-5.md; miles #2722",
+    ),
+    "nvfp4": Range(
+        meaning="NVFP4 or MXFP8 on the sampling side",
+        usual=0.12, limit=0.25, kl=0.1, mult_prob_error=1.15, prob_diff=0.03,
+        pearson=0.95,
+        source="NeMo-RL functional tests",
+    ),
+    "vlm": Range(
+        meaning="dense vision-language model in bf16",
+        usual=0.03, limit=0.075, kl=0.02, mult_prob_error=1.05, prob_diff=0.008,
+        pearson=0.99,
+        source="Megatron-Bridge #1776, NeMo-RL PR 2360 and VLM suites, vllm #47425",
+    ),
+    "lora": Range(
+        meaning="dense model in bf16 with a LoRA adapter",
+        usual=0.025, limit=0.06, kl=0.002, mult_prob_error=1.05, prob_diff=0.006,
+        pearson=0.99,
+        source="SkyRL PR 2128 and 2182",
+    ),
+}  # fmt: skip
+
+_SIGNS = (
+    ("nvfp4", ("nvfp4", "fp4", "mxfp8")),
+    ("fp8", ("fp8", "float8", "e4m3")),
+    ("moe_replay", ("replay", "routed_experts")),
+    ("moe", ("moe", "expert", "-a3b", "-a22b", "deepseek")),
+    ("hybrid", ("mamba", "nemotron-h", "gdn", "qwen3.5", "qwen3-next")),
+    ("lora", ("lora",)),
+)
+
+
+def guess_kind(batch: Batch) -> tuple[str, bool]:
+    """Return the kind of a batch, and whether its `meta` says so.
+
+    Where `meta` says nothing, a batch with images counts as `vlm` and any other as
+    `dense`: these are assumptions.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> guess_kind(rd.load("sample_data/healthy.parquet"))
+    ('vlm', True)
+    """
+    meta = {k: v for k, v in batch.meta.items() if k not in ("checks", "source")}
+    text = str(meta).lower()
+    for kind, signs in _SIGNS:
+        if any(sign in text for sign in signs):
+            return kind, True
+    says = "bfloat16" in text or "bf16" in text
+    if batch.images is not None and any(batch.images):
+        return "vlm", says
+    if not says and text.count("float32") > 1:
+        return "fp32", True
+    return "dense", says
+
+
+def named_range(kind: str) -> Range:
+    """Return the range of a kind.
+
+    Raises
+    ------
+    FrameError
+        If there is no such kind.
+    """
+    if kind in REFERENCE:
+        return REFERENCE[kind]
+    raise FrameError.build(
+        key="kind",
+        expected=f"one of {sorted(REFERENCE)}",
+        found=repr(kind),
+        advice=nearest(kind, REFERENCE, "Name one of these, or add it to REFERENCE."),
+    )

@@ -1,0 +1,83 @@
+"""The detectors by name, and how to add one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rounddiag.findings.finding import Evidence
+from rounddiag.findings.view import View
+
+Found: TypeAlias = Evidence | Iterable[Evidence] | None
+Look: TypeAlias = Callable[[View], Found]
+# Exact evidence is taken first and all of it. Then one finding a time: fitted effects,
+# patterns of places, and last what only the level of the mismatch tells.
+Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
+STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A function from the view of a batch to evidence, with the cause that it names.
+
+    Attributes
+    ----------
+    name : str
+    stage : {"exact", "fit", "place", "level"}
+    look : callable
+        Takes a `View`; returns `Evidence`, several, or None.
+    """
+
+    name: str
+    stage: Stage
+    look: Look
+
+
+DETECTORS: dict[str, Detector] = {}
+
+
+def register(name: str, *, stage: Stage = "place") -> Callable[[Look], Look]:
+    """Add a detector; it takes part in every later `diagnose`.
+
+    Parameters
+    ----------
+    name : str
+        The cause that it names. A detector of the same name is replaced.
+    stage : {"exact", "fit", "place", "level"}
+        When it runs: exact evidence first, the level of the mismatch last.
+
+    Examples
+    --------
+    A detector of one's own: tokens after position 100 are off.
+
+    >>> import rounddiag as rd
+    >>> @rd.findings.register("late_tokens")
+    ... def late_tokens(view):
+    ...     late = view.position > 100
+    ...     if not late.any() or view.abs[late].mean() < 3 * view.abs[~late].mean():
+    ...         return None
+    ...     return rd.findings.Evidence(
+    ...         score=0.9,
+    ...         tokens=late,
+    ...         explanation="Tokens after position 100 differ three times as much.",
+    ...         next_step="Compare the position ids of both engines.",
+    ...     )
+    >>> "late_tokens" in rd.findings.DETECTORS
+    True
+    >>> del rd.findings.DETECTORS["late_tokens"]
+    """
+
+    def add(look: Look) -> Look:
+        DETECTORS[name] = Detector(name, stage, look)
+        return look
+
+    return add
+
+
+def look(detector: Detector, view: View) -> list[Evidence]:
+    """Run a detector and return what it finds as a list."""
+    found = detector.look(view)
+    if found is None:
+        return []
+    return [found] if isinstance(found, Evidence) else list(found)

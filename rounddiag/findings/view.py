@@ -1,0 +1,308 @@
+"""The tokens of a batch as plain numpy arrays, computed once for all detectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rounddiag.findings.reference import REFERENCE, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# Tokens that detectors read. A longer batch is thinned to evenly spaced blocks of
+# consecutive tokens: no statistic here needs more.
+MAX_TOKENS = 250_000
+_BLOCK = 256
+_SURE = -1e-3  # nats: 99.9 % likely
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """What detectors read of a batch: one array entry per finite generated token.
+
+    Attributes
+    ----------
+    batch : Batch
+    a, b : str
+        The scores that are compared.
+    o, r : float64 arrays
+        Log-probs by `a` (the training engine) and by `b` (the sampling engine), in nats.
+    sample, round, token, position, id : int64 arrays
+        Where the token is, and its id. `position` counts in the response.
+    segment : int64 array
+        Index of the token's round in `batch.rounds`.
+    flat : int64 array
+        Index in the batch's flat per-token tensors.
+    entropy : float64 array or None
+        Entropy of the training engine, in nats.
+    images : int64 array or None
+        Number of images in the context before the token.
+    fitted : float64 array or None
+        Size of what was taken out of `diff` so far: the fit is not exact there.
+    num_nonfinite : int
+        Generated tokens that were left out because a log-prob is NaN or infinite.
+    is_thinned : bool
+        Whether a long batch was reduced to `MAX_TOKENS`.
+    usual : Range
+        What is usual for the kind of run.
+    facts : Facts
+    memo : dict
+        What detectors share of this view, by name.
+    """
+
+    batch: Batch
+    a: str = "old"
+    b: str = "rollout"
+    o: Array
+    r: Array
+    sample: Array
+    round: Array
+    token: Array
+    position: Array
+    id: Array
+    segment: Array
+    flat: Array
+    entropy: Array | None = None
+    images: Array | None = None
+    fitted: Array | None = None
+    num_nonfinite: int = 0
+    is_thinned: bool = False
+    usual: Range = field(default_factory=lambda: REFERENCE["dense"])
+    facts: Facts = field(repr=False)
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_batch(
+        cls,
+        batch: Batch,
+        a: str = "old",
+        b: str = "rollout",
+        usual: Range | None = None,
+    ) -> View:
+        """Read the generated tokens of a batch."""
+        rounds = batch.rounds
+        start, num = _array(rounds.start), _array(rounds.num_tokens)
+        token, segment, is_thinned = _tokens(num)
+        flat = start[segment] + token
+        sample = _array(rounds.sample)[segment]
+        position = flat - _array(batch.offsets)[sample]
+        o, r = (_array(batch.log_probs(name)[flat]).astype(float) for name in (a, b))
+        facts = Facts.from_batch(batch)
+        entropy = None
+        if batch.entropy is not None:
+            entropy = _array(batch.entropy[flat]).astype(float)
+        view = cls(
+            batch=batch,
+            a=a,
+            b=b,
+            o=o,
+            r=r,
+            sample=sample,
+            round=_array(rounds.round)[segment],
+            token=token,
+            position=position,
+            id=_array(batch.response_ids[flat]).astype(np.int64),
+            segment=segment,
+            flat=flat,
+            entropy=entropy,
+            images=facts.images_before(sample, segment, position),
+            is_thinned=is_thinned,
+            usual=usual or REFERENCE["dense"],
+            facts=facts,
+        )
+        finite = np.isfinite(view.o) & np.isfinite(view.r)
+        num_nonfinite = int((~finite).sum())
+        return replace(view.keep(finite), num_nonfinite=num_nonfinite)
+
+    def __len__(self) -> int:
+        return len(self.o)
+
+    def keep(self, tokens: Array) -> View:
+        """Return the view of some tokens: a boolean array."""
+        if tokens.all():
+            return self
+        parts = {
+            one.name: value[tokens]
+            for one in fields(self)
+            if isinstance(value := getattr(self, one.name), np.ndarray)
+        }
+        return replace(self, **parts, memo={})
+
+    def without(self, effect: Array) -> View:
+        """Return the view with a fitted part of `diff` taken out of `o`."""
+        before = 0.0 if self.fitted is None else self.fitted
+        fitted = before + np.abs(effect)
+        return replace(self, o=self.o - effect, fitted=fitted, memo={})
+
+    @cached_property
+    def d(self) -> Array:
+        """`o - r`, in nats."""
+        return self.o - self.r
+
+    @cached_property
+    def abs(self) -> Array:
+        """`|o - r|`, in nats."""
+        return np.abs(self.d)
+
+    @cached_property
+    def follows(self) -> Array:
+        """Whether the token before in these arrays is the one before in its round."""
+        flags = np.zeros(len(self), dtype=bool)
+        flags[1:] = (np.diff(self.flat) == 1) & (np.diff(self.segment) == 0)
+        return flags
+
+    @cached_property
+    def uncertain(self) -> Array:
+        """Tokens that either engine finds less than 99.9 % likely."""
+        return np.minimum(self.o, self.r) < _SURE
+
+    def per_sample(self, values: Array) -> Array:
+        """Return the mean of per-token values for each sample, NaN without a token."""
+        return self._mean(values, self.sample, self.batch.num_samples)
+
+    def per_segment(self, values: Array) -> Array:
+        """Return the mean of per-token values for each round of the batch."""
+        return self._mean(values, self.segment, self.batch.num_rounds)
+
+    @cached_property
+    def num_per_sample(self) -> Array:
+        """Number of tokens of each sample."""
+        return np.bincount(self.sample, minlength=self.batch.num_samples)
+
+    def _mean(self, values: Array, codes: Array, num: int) -> Array:
+        count = np.bincount(codes, minlength=num)
+        total = np.bincount(codes, weights=values, minlength=num)
+        with np.errstate(invalid="ignore"):
+            return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What a batch records per sample and per round, as arrays.
+
+    Attributes
+    ----------
+    group : int64 array or None
+        Code of each sample's group.
+    prompt_length : int64 array or None
+    sample_columns, round_columns : mapping of str to array
+        Values per sample, and per entry of `batch.rounds` (None where left out). A
+        round column that is constant within each sample is in both.
+    image_positions : list of array or None
+        Of each sample, the positions of its images in the response; negative ones are
+        in the prompt.
+    memo : dict
+        What detectors share of the batch, by name.
+    """
+
+    group: Array | None
+    prompt_length: Array | None
+    sample_columns: Mapping[str, Array]
+    round_columns: Mapping[str, Array]
+    image_positions: list[Array] | None
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_batch(cls, batch: Batch) -> Facts:
+        """Read the columns of a batch."""
+        group = None
+        if batch.group_ids is not None:
+            group = np.unique(np.array(batch.group_ids), return_inverse=True)[1]
+        prompt_length = None
+        if batch.prompt_offsets is not None:
+            prompt_length = np.diff(_array(batch.prompt_offsets))
+        return cls(
+            group=group,
+            prompt_length=prompt_length,
+            sample_columns={k: np.asarray(v) for k, v in batch.sample_columns.items()},
+            round_columns=_round_columns(batch),
+            image_positions=_image_positions(batch),
+        )
+
+    def images_before(
+        self, sample: Array, segment: Array, position: Array
+    ) -> Array | None:
+        """Return the number of images before each token, or None if unknown."""
+        known = self.round_columns.get("num_images")
+        if known is not None and known.dtype.kind in "iu":
+            return known[segment]
+        if self.image_positions is None:
+            return None
+        counts = np.zeros(len(position), dtype=np.int64)
+        edges = np.searchsorted(sample, np.arange(len(self.image_positions) + 1))
+        for places, start, stop in zip(
+            self.image_positions, edges[:-1], edges[1:], strict=True
+        ):
+            counts[start:stop] = np.searchsorted(places, position[start:stop])
+        return counts
+
+
+def _array(tensor: Tensor) -> Array:
+    values: Array = (
+        tensor.detach().cpu().float().numpy()
+        if (tensor.is_floating_point())
+        else tensor.cpu().numpy()
+    )
+    return values
+
+
+def _tokens(num: Array) -> tuple[Array, Array, bool]:
+    """Return token-in-round and round of each token to read, and whether some are not."""
+    total = int(num.sum())
+    if total <= MAX_TOKENS:
+        segment = np.repeat(np.arange(len(num)), num)
+        token = np.arange(total) - np.repeat(np.cumsum(num) - num, num)
+        return token, segment, False
+    # One block of tokens in `every`, from another block on in each round.
+    every = -(-total // MAX_TOKENS)
+    blocks = -(-num // _BLOCK)
+    owner = np.repeat(np.arange(len(num)), blocks)
+    block = np.arange(len(owner)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+    chosen = (block + owner) % every == 0
+    owner, begin = owner[chosen], block[chosen] * _BLOCK
+    size = np.minimum(_BLOCK, num[owner] - begin)
+    segment = np.repeat(owner, size)
+    token = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+    return token + np.repeat(begin, size), segment, True
+
+
+def _round_columns(batch: Batch) -> dict[str, Array]:
+    """Return the values of each round column in the order of `batch.rounds`."""
+    columns = batch.round_columns
+    if "sample" not in columns or "round" not in columns:
+        return {}
+    rounds = batch.rounds
+    key = _array(rounds.sample) * (1 << 32) + _array(rounds.round)
+    sample, index = (np.asarray(columns[name]) for name in ("sample", "round"))
+    known = sample.astype(np.int64) * (1 << 32) + index.astype(np.int64)
+    order = np.argsort(known, kind="stable")
+    at = np.searchsorted(known[order], key)
+    at = np.minimum(at, max(len(known) - 1, 0))
+    if len(known) == 0 or not (known[order][at] == key).all():
+        return {}
+    return {
+        name: np.asarray(values)[order][at]
+        for name, values in columns.items()
+        if name not in ("sample", "round")
+    }
+
+
+def _image_positions(batch: Batch) -> list[Array] | None:
+    if batch.images is None:
+        return None
+    places = []
+    for shots in batch.images:
+        if any(shot.position is None for shot in shots):
+            return None
+        places.append(np.sort([int(shot.position or 0) for shot in shots]))
+    return places

@@ -1,0 +1,273 @@
+"""Verdicts, stacked causes, errors, and detectors of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import BatchError, FrameError
+from rounddiag.findings import (
+    CAUSES,
+    DETECTORS,
+    REFERENCE,
+    Evidence,
+    Level,
+    View,
+    detectors,
+    register,
+)
+from rounddiag.findings import view as view_module
+from rounddiag.findings.calibration import TABLE
+from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.reference import guess_kind
+from tests.findings.small import arrays, literal, made, rounds_of, shaken
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "causes"),
+    [
+        ("healthy", "healthy", []),
+        ("stale", "stale", ["stale_weights"]),
+        ("image_window", "broken", ["image_window"]),
+    ],
+)
+def test_the_sample_data_is_named_right(
+    name: str, verdict: str, causes: list[str]
+) -> None:
+    diagnosis = rd.diagnose(rd.load(f"sample_data/{name}.parquet"))
+    assert diagnosis.verdict == verdict
+    assert [one.cause for one in diagnosis][: len(causes) or None] == causes
+
+
+def test_the_level_is_that_of_a_plain_loop() -> None:
+    old, rollout = [[-0.5, -1.0], [-2.0, -0.25]], [[-1.0, -1.0], [-1.0, -0.25]]
+    level = Level.from_view(View.from_batch(literal(old, rollout)))
+    diffs = [0.5, 0.0, -1.0, 0.0]
+    assert level.mean_abs_diff == 0.375
+    assert level.median_abs_diff == 0.25
+    assert level.kl == pytest.approx(sum(np.exp(d) - 1 - d for d in diffs) / 4)
+    assert level.mult_prob_error == pytest.approx(
+        sum(np.exp(abs(d)) for d in diffs) / 4
+    )
+    p, q = np.exp(np.ravel(old)), np.exp(np.ravel(rollout))
+    assert level.prob_diff == pytest.approx(np.abs(p - q).mean())
+    assert level.pearson == pytest.approx(np.corrcoef(p, q)[0, 1])
+    assert (level.num_tokens, level.num_samples) == (4, 2)
+
+
+def test_a_clustered_error_is_that_of_the_sums_of_clusters() -> None:
+    values, cluster = np.array([1.0, 2.0, 6.0]), np.array([5, 5, 9])
+    # Mean 3; sums -3 and 3; sqrt(18 * 2) / 3.
+    assert clustered_mean(values, cluster) == (3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "rollout", "reason"),
+    [
+        ([[float("nan")] * 3], [[-1.0] * 3], "none of the 3 generated tokens"),
+        ([[0.0] * 3], [[-1.0, -2.0, -0.5]], "every `old` log-prob is 0"),
+        ([[-1.0, -2.0, -0.5]], [[0.0] * 3], "every `rollout` log-prob is 0"),
+    ],
+)
+def test_what_cannot_be_measured_says_why(
+    old: list[list[float]], rollout: list[list[float]], reason: str
+) -> None:
+    diagnosis = rd.diagnose(literal(old, rollout))
+    assert diagnosis.verdict == "not_measurable"
+    assert reason in diagnosis.text
+
+
+def test_a_batch_without_generated_tokens() -> None:
+    mask = torch.zeros((2, 3), dtype=torch.int64)
+    diagnosis = rd.diagnose(literal([[0.0] * 3] * 2, [[0.0] * 3] * 2, response_mask=mask))
+    assert diagnosis.verdict == "not_measurable"
+    assert "no generated token" in diagnosis.text
+
+
+@pytest.mark.parametrize("diff", [0.0, 0.001])
+def test_one_token(diff: float) -> None:
+    diagnosis = rd.diagnose(literal([[-1.0 - diff]], [[-1.0]]))
+    assert diagnosis.verdict == ("identical" if diff == 0 else "healthy")
+
+
+def test_nan_and_infinity_are_left_out_and_reported() -> None:
+    parts = arrays()
+    parts["old"][3, 5], parts["rollout"][4, 6] = np.nan, -np.inf
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis.level.num_tokens == 32 * 80 - 2
+    assert np.isfinite(diagnosis.level.mean_abs_diff)
+    assert "log-probs are finite" in diagnosis[0].explanation
+
+
+def test_noise_above_the_range_is_no_bug() -> None:
+    diagnosis = rd.diagnose(made(arrays(noise=0.08)))
+    assert diagnosis.verdict == "noisy"
+    assert all(one.confidence < 0.5 for one in diagnosis)
+    assert rd.diagnose(made(arrays(noise=0.08)), kind="moe").verdict == "healthy"
+
+
+def test_a_healthy_batch_gives_the_level_of_the_noise() -> None:
+    sound, noisy = made(arrays(noise=0.001)), made(arrays(noise=0.008))
+    assert rd.diagnose(noisy).verdict == "healthy"
+    diagnosis = rd.diagnose(noisy, healthy=sound)
+    assert diagnosis.verdict != "healthy"
+    assert diagnosis.reference.source == "the batch passed as `healthy`"
+
+
+def test_two_causes_are_found_one_after_the_other() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    parts["rollout"][:6, -1] = 0.0
+    parts["old"][:6, -1] = [-1.0, -1.5, -2.0, -2.5, -3.0, -3.5]
+    diagnosis = rd.diagnose(made(parts))
+    assert [one.cause for one in diagnosis] == ["filled_log_probs", "context_masked"]
+    assert diagnosis[0].num_tokens == 6
+    shares = [one.share for one in diagnosis]
+    total = sum(shares) + diagnosis.rest.mean_abs_diff * diagnosis.rest.num_tokens / (
+        diagnosis.level.mean_abs_diff * diagnosis.level.num_tokens
+    )
+    assert total == pytest.approx(1)
+
+
+def test_another_pair_of_scores() -> None:
+    parts = arrays()
+    scores = {"ref": torch.from_numpy(parts["rollout"]).float()}
+    batch = made(parts, scores=scores)
+    assert rd.diagnose(batch, a="ref", b="rollout").verdict == "identical"
+
+
+def test_errors_name_what_was_expected() -> None:
+    batch = made(arrays(4))
+    with pytest.raises(FrameError, match="Did you mean 'dense'"):
+        rd.diagnose(batch, kind="dence")
+    with pytest.raises(BatchError, match="expected a Batch; found a str"):
+        rd.diagnose("step_40.parquet")  # type: ignore[arg-type]
+    with pytest.raises(BatchError, match="expected one of the scores"):
+        rd.diagnose(batch, a="reference")
+    with pytest.raises(FrameError, match="expected a Finding"):
+        rd.plot_finding(batch)  # type: ignore[arg-type]
+    with pytest.raises(BatchError, match="a healthy batch with generated tokens"):
+        rd.diagnose(batch, healthy=batch[[]])
+
+
+def test_every_detector_names_a_known_cause() -> None:
+    known = {*CAUSES, "failed_contract", "repeated_position_ids"}
+    assert set(DETECTORS) <= known
+    assert detectors.__doc__
+
+
+def test_a_detector_of_ones_own_takes_part() -> None:
+    @register("odd_samples")
+    def odd_samples(view: View) -> Evidence:
+        return Evidence(
+            score=0.9,
+            gain=1e9,
+            tokens=view.sample % 2 == 1,
+            explanation="Odd samples.",
+            next_step="Look.",
+        )
+
+    try:
+        assert odd_samples is not None
+        first = rd.diagnose(made(arrays()))[0]
+        assert first.cause == "odd_samples"
+        assert set(first.tokens()["sample"] % 2) == {1}
+    finally:
+        del DETECTORS["odd_samples"]
+
+
+def test_what_it_prints() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 1.0)
+    diagnosis = rd.diagnose(made(parts))
+    frame = diagnosis.frame
+    assert frame["cause"].tolist() == ["context_masked"]
+    assert diagnosis.text.startswith("Not noise. ")
+    assert "none before round 2" in diagnosis.text
+    assert "context_masked" in repr(diagnosis)
+    assert diagnosis[0].next_step in diagnosis.text
+    sound = rd.diagnose(made(arrays()))
+    assert sound.frame.empty
+    assert sound.text.startswith("Noise. Mean |diff| is 0.00")
+
+
+def test_html_is_escaped() -> None:
+    parts = arrays()
+    rank = np.where(np.arange(32) % 4 == 3, "<b>3</b>", "0")
+    shaken(parts, (rank != "0")[:, None] & (parts["mask"] > 0), 0.3)
+    diagnosis = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    assert diagnosis[0].cause == "bad_worker"
+    assert "<b>3</b>" not in diagnosis._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("meta", "kind"),
+    [
+        ({"sampling": {"dtype": "bfloat16"}}, ("dense", True)),
+        ({"model": "Qwen3-30B-A3B"}, ("moe", True)),
+        ({"engine": "vLLM, fp8 weights"}, ("fp8", True)),
+        ({}, ("dense", False)),
+    ],
+)
+def test_the_kind_is_guessed_from_meta(
+    meta: dict[str, object], kind: tuple[str, bool]
+) -> None:
+    assert guess_kind(made(arrays(2), meta=meta)) == kind
+
+
+def test_ranges_are_in_order_and_have_sources() -> None:
+    for one in REFERENCE.values():
+        assert 0 < one.usual < one.limit
+        assert one.source
+        assert 0 < one.pearson <= 1 <= one.mult_prob_error
+
+
+def test_the_table_of_confidence_rises() -> None:
+    for steps in TABLE.values():
+        scores, shares = zip(*steps, strict=True)
+        assert list(scores) == sorted(scores)
+        assert list(shares) == sorted(shares)
+        assert 0 <= shares[0] <= shares[-1] <= 1
+
+
+def test_a_long_batch_is_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = View.from_batch(made(arrays(64)))
+    monkeypatch.setattr(view_module, "MAX_TOKENS", len(whole) // 4)
+    monkeypatch.setattr(view_module, "_BLOCK", 5)
+    part = View.from_batch(made(arrays(64)))
+    assert part.is_thinned
+    assert len(part) == len(whole) // 4
+    assert set(part.round) == {0, 1, 2, 3}
+    # Tokens of a block stand together; each is what it is in the whole batch.
+    at = np.searchsorted(whole.flat, part.flat)
+    assert (whole.flat[at] == part.flat).all()
+    assert (whole.o[at] == part.o).all()
+    assert part.follows.mean() == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_redacted_batch_is_diagnosed_without_its_ids() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    batch = replace(made({**parts, "ids": parts["ids"] * 0}), meta={"redacted": True})
+    assert rd.diagnose(batch)[0].cause == "context_masked"
+
+
+def test_a_million_positions() -> None:
+    rng = np.random.default_rng(0)
+    rollout = -rng.exponential(1, (16, 65_536)).astype(np.float32)
+    old = np.minimum(rollout + rng.normal(0, 0.01, rollout.shape), 0)
+    old[:, 40_000:] = rollout[:, 40_000:] - np.abs(rng.normal(0, 0.2, (16, 25_536)))
+    batch = rd.Batch.from_padded(
+        response_ids=torch.from_numpy(rng.integers(0, 999, rollout.shape)),
+        response_mask=torch.ones(rollout.shape, dtype=torch.int64),
+        rollout_log_probs=torch.from_numpy(rollout),
+        old_log_probs=torch.from_numpy(old).float(),
+    )
+    diagnosis = rd.diagnose(batch)
+    assert diagnosis.is_thinned
+    assert diagnosis[0].cause == "mixed_weights"
+    assert diagnosis[0].where["place"] == pytest.approx(40_000, rel=0.05)

@@ -1,0 +1,189 @@
+"""Causes that ids, masks and values show exactly, on batches worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.findings import View
+from rounddiag.findings.detectors.fills import filled_tokens
+from rounddiag.findings.detectors.masks import (
+    mask_punched,
+    mask_too_wide,
+    observation_runs,
+)
+from rounddiag.findings.detectors.positions import repeated_position_ids
+from rounddiag.findings.detectors.rows import copied_rows, swapped_rows
+from rounddiag.findings.detectors.shifts import shifted_log_probs
+from tests.findings.small import GAP, LENGTH, TOKENS, arrays, literal, made
+
+
+def test_a_recurring_value_far_from_the_other_engine_is_a_fill() -> None:
+    old = [[-0.5, -2.0, -3.0], [-0.4, -1.5, -0.3], [-0.2, -2.5, -0.1]]
+    rollout = [[-0.5, -9.0, -9.0], [-0.4, -9.0, -0.3], [-0.2, -2.5, -0.1]]
+    view = View.from_batch(literal(old, rollout))
+    tokens = filled_tokens(view, view.r)
+    assert tokens is not None
+    assert np.flatnonzero(tokens).tolist() == [1, 2, 4]
+
+
+def test_equal_pairs_of_values_are_siblings_and_no_fill() -> None:
+    # Three samples of one prompt begin alike: both columns recur together.
+    view = View.from_batch(literal([[-3.0, -0.5]] * 3, [[-0.25, -0.5]] * 3))
+    assert filled_tokens(view, view.r) is None
+
+
+def test_zeros_at_the_last_tokens_are_named_with_their_place() -> None:
+    parts = arrays(16)
+    parts["rollout"][:, -1] = 0.0
+    parts["old"][:, -1] = -np.linspace(1, 3, 16)
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "filled_log_probs"
+    assert first.num_tokens == 16
+    assert "the last token of 100% of the samples" in first.explanation
+    assert first.tokens()["round"].unique().tolist() == [3]
+
+
+def test_sure_tokens_are_no_fill() -> None:
+    parts = arrays(16)
+    parts["rollout"][:, :5] = 0.0
+    parts["old"][:, :5] = -1e-6
+    assert len(rd.diagnose(made(parts))) == 0
+
+
+def test_a_lag_of_one_in_a_row() -> None:
+    row = [-0.1, -2.0, -0.3, -3.0, -0.5, -1.5, -0.2, -4.0, -0.6]
+    late = [-9.0, *row[:-1]]
+    view = View.from_batch(literal([row, row], [late, row]))
+    (found,) = shifted_log_probs(view)
+    assert found.cause == "shifted_log_probs"
+    assert found.measures[0].value == 1  # o_i fits r_(i + 1)
+    assert set(view.sample[found.tokens]) == {0}
+
+
+def test_a_lag_that_begins_in_a_round_and_ends_with_it_comes_from_other_ids() -> None:
+    parts = arrays(8)
+    for sample in range(6):
+        stop = TOKENS
+        parts["rollout"][sample, 8 : stop - 1] = parts["rollout"][sample, 9:stop]
+    diagnosis = rd.diagnose(made(parts))
+    assert diagnosis[0].cause == "retokenised"
+    assert diagnosis[0].samples.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_lag_that_goes_on_to_the_end_of_the_row_is_a_shift() -> None:
+    parts = arrays(8)
+    keep = parts["mask"][0].astype(bool)
+    tokens = np.flatnonzero(keep)[30:]
+    parts["rollout"][2, tokens[1:]] = parts["rollout"][2, tokens[:-1]]
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "shifted_log_probs"
+    assert first.samples.tolist() == [2]
+
+
+def test_rows_that_have_the_log_probs_of_each_other() -> None:
+    parts = arrays(12)
+    parts["rollout"][[3, 8]] = parts["rollout"][[8, 3]]
+    found = swapped_rows(View.from_batch(made(parts)))
+    assert found is not None
+    assert found.where["partners"] == {3: 8, 8: 3}
+    assert rd.diagnose(made(parts))[0].cause == "swapped_rows"
+
+
+def test_rows_far_off_without_a_partner_are_not_swapped() -> None:
+    parts = arrays(12)
+    parts["rollout"][[3, 8]] = arrays(12, seed=5)["rollout"][[3, 8]]
+    assert swapped_rows(View.from_batch(made(parts))) is None
+
+
+def test_copies_are_found_and_weigh_nothing() -> None:
+    batch = made(arrays(12))[[*range(12), 4, 4]]
+    diagnosis = rd.diagnose(batch)
+    assert diagnosis[0].cause == "padding_rows"
+    assert diagnosis[0].samples.tolist() == [12, 13]
+    assert diagnosis[0].share == 0
+
+
+def test_sure_answers_that_come_twice_are_no_copies() -> None:
+    row = [-0.01, -0.02, -0.01]
+    assert copied_rows(View.from_batch(literal([row] * 4, [row] * 4))) is None
+
+
+def test_rows_without_a_generated_token_are_padding() -> None:
+    parts = arrays(12)
+    parts["mask"][10:] = 0
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "padding_rows"
+    assert "every row has a generated token" in first.explanation
+
+
+def test_observations_under_the_mask() -> None:
+    parts = arrays(8)
+    wide = parts["mask"] == 0
+    parts["ids"][:, TOKENS :: TOKENS + GAP] = 5  # how observations begin
+    parts["mask"][:] = 1
+    parts["old"][wide] = -4.0
+    view = View.from_batch(made(parts))
+    assert observation_runs(view).sum() == 8 * 3 * GAP
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "mask_too_wide"
+    assert first.num_tokens == 8 * 3 * GAP
+
+
+def test_a_header_under_the_mask_has_no_mismatch_and_is_found_by_its_ids() -> None:
+    parts = arrays(8)
+    for k in (1, 2, 3):
+        start = k * (TOKENS + GAP)
+        parts["mask"][:, start - 2 : start] = 1
+        parts["ids"][:, start - 2 : start] = [7, 8]
+        parts["rollout"][:, start - 2 : start] = -0.001
+        parts["old"][:, start - 2 : start] = -0.001
+    found = mask_too_wide(View.from_batch(made(parts)))
+    assert found is not None
+    assert found.tokens.sum() == 8 * 3 * 2
+
+
+def test_holes_where_the_sampler_has_log_probs() -> None:
+    parts = arrays(8)
+    parts["mask"][:, [5, 30]] = 0
+    found = mask_punched(View.from_batch(made(parts)))
+    assert found is not None
+    assert found.measures[0].value == 16
+    assert rd.diagnose(made(parts))[0].cause == "mask_punched"
+
+
+def test_equal_columns() -> None:
+    parts = arrays(6)
+    diagnosis = rd.diagnose(made({**parts, "old": parts["rollout"]}))
+    assert diagnosis.verdict == "identical"
+    assert diagnosis[0].cause == "identical_log_probs"
+    assert "bypass" in diagnosis.text
+
+
+def test_some_equal_rows_between_two_passes_of_one_engine_are_the_batch_shape() -> None:
+    parts = arrays(12)
+    current = parts["old"].copy()
+    current[4:8] += 0.002 * np.sin(np.arange(LENGTH)) * parts["mask"][4:8]
+    scores = {"current": torch.from_numpy(current).float()}
+    found = rd.diagnose(made(parts, scores=scores), a="current", b="old")[0]
+    assert found.cause == "batch_shape"
+    assert found.num_tokens == 4 * 4 * TOKENS
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, None), (2, 7)])
+def test_position_ids_that_repeat(step: int, expected: int | None) -> None:
+    places = torch.arange(20)
+    places[12:] = 12 + (torch.arange(8) // step) * step
+    batch = literal(
+        [[-1.0] * 16], [[-1.0] * 16], position_ids=[places], prompt_ids=torch.ones(1, 4)
+    )
+    found = repeated_position_ids(View.from_batch(batch))
+    if expected is None:
+        assert found is None
+    else:
+        # Positions 12, 12, 14, 14, ...: four repeat, from response position 9 on.
+        assert found is not None
+        assert found.measures[0].value == 4
+        assert found.tokens.sum() == expected

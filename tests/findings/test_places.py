@@ -1,0 +1,158 @@
+"""Patterns of places: rounds, steps, samples, columns; and what is said of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.findings import View
+from rounddiag.findings.excess import Cells, decoding_step, excess
+from rounddiag.findings.pattern import strong_patterns
+from tests.findings.small import LENGTH, TOKENS, arrays, made, rounds_of, shaken
+
+FAULT = 0.3
+
+
+def test_sound_samples_have_no_pattern() -> None:
+    for seed in range(6):
+        diagnosis = rd.diagnose(made(arrays(seed=seed)))
+        assert diagnosis.verdict == "healthy"
+        assert len(diagnosis) == 0
+
+
+def test_rare_tokens_that_differ_more_are_no_pattern() -> None:
+    # Later rounds have lower log-probs, and noise grows with them in all rounds alike.
+    parts = arrays(noise=0)
+    scale = 1 + 2 * rounds_of(parts)
+    rng = np.random.default_rng(3)
+    parts["rollout"] = parts["rollout"] * scale
+    noise = rng.normal(0, 0.003, scale.shape)
+    parts["old"] = np.minimum(parts["rollout"] * (1 + noise), 0)
+    assert len(rd.diagnose(made(parts))) == 0
+
+
+@pytest.mark.parametrize("onset", [1, 2, 3])
+def test_a_step_at_a_round_is_found_at_that_round(onset: int) -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= onset, FAULT)
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "context_masked"
+    assert first.where["rounds_from"] == onset
+    assert first.tokens()["round"].min() == onset
+    assert first.share > 0.8
+
+
+def test_with_images_a_later_onset_is_a_window() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, FAULT)
+    columns = {
+        "sample": np.repeat(np.arange(32), 4),
+        "round": np.tile(np.arange(4), 32),
+        "num_images": np.tile(np.arange(1, 5), 32),
+    }
+    first = rd.diagnose(made(parts, round_columns=columns))[0]
+    assert first.cause == "image_window"
+    assert "window of 2 images" in first.explanation
+
+
+def test_a_rank_is_named_with_its_samples() -> None:
+    parts = arrays()
+    rank = np.arange(32) % 4
+    shaken(parts, (rank == 3)[:, None] & (parts["mask"] > 0), 3 * FAULT)
+    diagnosis = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    first = diagnosis[0]
+    assert first.cause == "bad_worker"
+    assert (first.where["column"], first.where["value"]) == ("rank", 3)
+    assert first.samples.tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
+    assert "in 8 of 32 samples (`rank` = 3)" in diagnosis.text
+
+
+def test_a_block_of_neighbours_without_a_column() -> None:
+    parts = arrays()
+    block = np.isin(np.arange(32), np.arange(8, 16))
+    shaken(parts, block[:, None] & (parts["mask"] > 0), FAULT)
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "bad_worker"
+    assert first.samples.tolist() == list(range(8, 16))
+
+
+def test_all_but_every_fourth_sample_is_a_pack() -> None:
+    parts = arrays()
+    late = np.arange(32) % 4 != 0
+    shaken(parts, late[:, None] & (parts["mask"] > 0), FAULT)
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "packing_leak"
+    assert first.where["period"] == 4
+
+
+def test_samples_that_turn_at_one_decoding_step() -> None:
+    parts = arrays()
+    place = np.broadcast_to(np.arange(LENGTH), parts["mask"].shape)
+    shaken(parts, place >= 33, FAULT)
+    first = rd.diagnose(made(parts))[0]
+    assert first.cause == "mixed_weights"
+    # Position 33 is the 30th generated token: three of the first gap are not.
+    assert first.where["place"] == pytest.approx(30, abs=3)
+
+
+def test_whole_groups_that_turn_at_places_of_their_own() -> None:
+    parts = arrays(48)
+    turn = np.full(48, LENGTH)
+    turn[8:12], turn[30:32], turn[28:30] = 25, 50, 50
+    place = np.broadcast_to(np.arange(LENGTH), parts["mask"].shape)
+    shaken(parts, place >= turn[:, None], FAULT)
+    groups = tuple(str(i // 4) for i in range(48))
+    first = rd.diagnose(made(parts, group_ids=groups))[0]
+    assert first.cause == "decode_path"
+    assert first.samples.tolist() == [8, 9, 10, 11, 28, 29, 30, 31]
+
+
+def test_growth_with_the_position_and_decay() -> None:
+    for power, cause in ((1.5, "model_mismatch"), (-1.5, "prompt_mismatch")):
+        parts = arrays()
+        place = np.arange(1, LENGTH + 1)
+        size = np.minimum(FAULT * (place / place.mean()) ** power, 3 * FAULT)
+        shaken(parts, np.broadcast_to(size, parts["mask"].shape), 1.0)
+        assert rd.diagnose(made(parts))[0].cause == cause
+
+
+def test_decoding_steps_count_generated_tokens_of_the_sample() -> None:
+    view = View.from_batch(made(arrays(2)))
+    assert decoding_step(view).tolist() == [*range(4 * TOKENS)] * 2
+
+
+def test_cells_hold_every_token_once() -> None:
+    view = View.from_batch(made(arrays(4)))
+    cells = Cells.from_view(view)
+    assert cells.num.sum() == len(view)
+    assert cells.total.sum() == pytest.approx(excess(view).sum())
+    assert (view.segment[cells.first] == cells.segment).all()
+
+
+def test_the_contrast_of_a_set_is_that_of_its_tokens() -> None:
+    parts = arrays(12)
+    shaken(parts, rounds_of(parts) >= 2, FAULT)
+    view = View.from_batch(made(parts))
+    cells = Cells.from_view(view)
+    found = cells.contrast(cells.round >= 2)
+    values, inside = excess(view), view.round >= 2
+    expected = values[inside].mean() - values[~inside].mean()
+    assert found.gap == pytest.approx(expected)
+    rows = [
+        (values[inside & (view.sample == i)] - values[inside].mean()).sum()
+        / inside.sum()
+        - (values[~inside & (view.sample == i)] - values[~inside].mean()).sum()
+        / (~inside).sum()
+        for i in range(12)
+    ]
+    assert found.t == pytest.approx(expected / np.sqrt(np.square(rows).sum()))
+
+
+def test_patterns_are_found_once_for_a_view() -> None:
+    view = View.from_batch(made(arrays()))
+    strong_patterns(view, "round")
+    kept = view.memo["patterns"]
+    strong_patterns(view, "rows")
+    assert view.memo["patterns"] is kept
+    assert "patterns" not in view.keep(view.round > 0).memo

@@ -1,0 +1,47 @@
+"""The figure of a finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.findings.exhibit import exhibit
+from tests.findings.small import arrays, made, rounds_of, shaken
+
+
+def test_rounds_show_their_means_and_the_onset() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    finding = rd.diagnose(made(parts))[0]
+    shown = exhibit(finding)
+    diff = np.abs(parts["old"] - parts["rollout"])[parts["mask"] > 0].reshape(32, 4, 20)
+    assert shown.frame["x"].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(shown.frame["y"], diff.mean((0, 2)), rtol=1e-4)
+    assert shown.frame["inside"].tolist() == [False, False, True, True]
+    figure = rd.plot_finding(finding)
+    assert figure.layout.shapes[0].x0 == 1.5
+    assert [trace.name for trace in figure.data] == ["others", "finding"]
+    assert figure.data[1].x.tolist() == [2, 3]
+
+
+def test_samples_of_a_worker_are_marked() -> None:
+    parts = arrays()
+    rank = np.arange(32) % 4
+    shaken(parts, (rank == 1)[:, None] & (parts["mask"] > 0), 0.3)
+    finding = rd.diagnose(made(parts, sample_columns={"rank": rank}))[0]
+    shown = exhibit(finding)
+    assert shown.axis == "sample"
+    assert np.flatnonzero(shown.frame["inside"]).tolist() == list(range(1, 32, 4))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_other_causes_show_the_diff_over_the_log_prob(theme: str) -> None:
+    parts = arrays()
+    parts["rollout"][:, -1], parts["old"][:, -1] = 0.0, -np.linspace(1, 3, 32)
+    finding = rd.diagnose(made(parts))[0]
+    figure = rd.plot_finding(finding, theme=theme)  # type: ignore[arg-type]
+    assert figure.layout.xaxis.title.text == "rollout log-prob [nat]"
+    assert set(figure.data[1].x) == {0.0}
+    assert len(figure.data[0].x) + len(figure.data[1].x) == 32 * 80
+    assert "filled_log_probs" in figure.layout.title.text
