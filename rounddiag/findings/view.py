@@ -13,8 +13,6 @@ from rounddiag.findings.reference import REFERENCE, Range
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
-
     from rounddiag.batch import Batch
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -247,7 +245,7 @@ class Facts:
         return counts
 
 
-def _array(tensor: Tensor) -> Array:
+def _array(tensor: Any) -> Array:  # noqa: ANN401 torch stops below `stats`
     values: Array = (
         tensor.detach().cpu().float().numpy()
         if (tensor.is_floating_point())
