@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from rounddiag.cli import _parser
+from rounddiag.findings import CAUSES
+from rounddiag.findings.verdict import Verdict
 from rounddiag.loaders.registry import FORMATS
 
 if TYPE_CHECKING:
@@ -27,6 +30,32 @@ def test_python_runs_in_the_order_of_the_page(
     namespace: dict[str, object] = {}
     for number, code in enumerate(blocks("python")):
         exec(compile(code, f"README.md, python block {number}", "exec"), namespace)  # noqa: S102
+
+
+def test_the_diagnosis_on_the_first_screen_is_the_real_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(compile(blocks("python")[0], "README.md", "exec"), {})  # noqa: S102
+    # The page breaks its long lines.
+    assert blocks("text")[0].split() == capsys.readouterr().out.split()
+
+
+def test_causes_and_verdicts_in_the_tables_exist() -> None:
+    table = README.partition("| what you see |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[2] for line in table.splitlines()[2:]]
+    causes = re.findall("`([a-z_]+)`", " ".join(cells))
+    assert len(causes) > 20
+    assert {*causes} - {*CAUSES} == set()
+    table = README.partition("| verdict |")[2].partition("\n\n")[0]
+    verdicts = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert verdicts == [*get_args(Verdict)]
+
+
+def test_the_commands_of_the_table_are_those_of_the_parser() -> None:
+    listed = re.findall(r"^\| `rounddiag (\w+)", README, re.MULTILINE)
+    (commands,) = _parser()._subparsers._group_actions  # type: ignore[union-attr]
+    assert listed == [*commands.choices]  # type: ignore[call-overload]
 
 
 def test_commands_of_the_checkout_exist() -> None:

@@ -1,4 +1,4 @@
-"""The text of `rounddiag summary FILE`: failed checks, rounds, and sources."""
+"""The text of `rounddiag summary FILE`: the diagnosis, rounds, and sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 
 from rounddiag.batch.html import describe_sources
 from rounddiag.checks import check
+from rounddiag.cli.diagnosis import describe_diagnosis, describe_failed_checks
 from rounddiag.core import token_frame
+from rounddiag.findings import diagnose
+from rounddiag.findings.verdict import CONFIDENT
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.perplexity import overall
 from rounddiag.wording import pluralize, printable
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.checks import Checks
+    from rounddiag.findings import Diagnosis
 
 _COLUMNS = [
     *("round", "num_samples", "num_tokens", "mean_abs_diff"),
@@ -37,17 +41,20 @@ def describe(batch: Batch) -> str:
     Returns
     -------
     str
-        Paragraphs: failed checks, counts, a table with one row per round, the worst
-        round and the overall mismatch, sources, and the number of checks.
+        Paragraphs: the verdict, the findings, failed checks, counts, a table with one
+        row per round, the onset or the worst round and the overall mismatch, sources,
+        and the number of checks.
     """
+    diagnosis = diagnose(batch)
     checks = check(batch)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
-    failed = [f"failed check: {one.name}: {one.detail}" for one in checks.failed]
+    place = _onset(diagnosis) or _worst(summary)
     paragraphs = [
-        "\n".join(failed),
+        describe_diagnosis(diagnosis),
+        describe_failed_checks(checks),
         *(_counts(batch), _table(summary, _unit(batch))),
-        "\n".join(filter(None, [_worst(summary), _overall(batch)])),
+        "\n".join(filter(None, [place, _overall(batch)])),
         *(_sources(batch, num_nonfinite), _check_counts(checks)),
     ]
     return "\n\n".join(filter(None, paragraphs))
@@ -78,6 +85,21 @@ def _table(summary: pd.DataFrame, unit: str) -> str:
         return lines
     note = "; samples of one group are not independent" if unit == "group" else ""
     return f"{lines}\n* reached by fewer than {FEW_SAMPLES} {unit}s{note}"
+
+
+def _onset(diagnosis: Diagnosis) -> str:
+    """Name the round from which on the batch differs, if a sure finding has one."""
+    for finding in diagnosis:
+        onset = finding.where.get("rounds_from", 0)
+        if onset and finding.confidence >= CONFIDENT:
+            view = finding.view
+            is_late = view.round >= onset
+            before, after = view.abs[~is_late].mean(), view.abs[is_late].mean()
+            return (
+                f"onset: round {onset}, mean |diff| {before:.4g} nat before and "
+                f"{after:.4g} nat from there on ({finding.cause})"
+            )
+    return ""
 
 
 def _worst(summary: pd.DataFrame) -> str:

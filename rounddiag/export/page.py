@@ -1,4 +1,4 @@
-"""`report`: the sections of the page, from the checks to the worst samples."""
+"""`report`: the sections of the page, from the verdict to the worst samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from rounddiag.checks import Checks, check
 from rounddiag.core import round_frame, sample_frame
 from rounddiag.errors import RounddiagError
 from rounddiag.export.html import Section, document, embed_figure
-from rounddiag.figures import plot_heatmap, plot_rounds, plot_trajectory, token_text
+from rounddiag.figures import (
+    plot_finding,
+    plot_heatmap,
+    plot_rounds,
+    plot_trajectory,
+    token_text,
+)
+from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.schema import SAMPLES, SUMMARY
 from rounddiag.stats import round_summary, worst_round
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.findings import Diagnosis
     from rounddiag.schema import Table
     from rounddiag.vision import Screenshot
 
@@ -45,10 +53,11 @@ _MAX_TOKENS = 2_000  # of each sample's text, so that the page stays small
 def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> None:
     """Write a report on a batch: one HTML page that needs only a browser.
 
-    The page has, in this order: failed checks, sources, all rounds, the heatmap, the
-    worst samples token by token, and the screenshots of the worst round. It makes no
-    network requests, follows the reader's light or dark theme, and can be printed. An
-    existing file is replaced atomically.
+    The page has, in this order: the verdict, the findings, a figure of the first one,
+    failed checks, sources, all rounds, the heatmap, the worst samples token by token,
+    and the screenshots of the worst round. It makes no network requests, follows the
+    reader's light or dark theme, and can be printed. An existing file is replaced
+    atomically.
 
     Parameters
     ----------
@@ -99,6 +108,11 @@ def _title(batch: Batch) -> str:
 def _sections(batch: Batch, num_worst: int) -> list[Section]:
     summary = round_summary(batch)
     sections = [
+        Section(
+            key="diagnosis",
+            title="Noise or a bug",
+            body=_diagnosis_html(diagnose(batch)),
+        ),
         Section(key="checks", title="Checks", body=_checks_html(check(batch))),
         Section(key="sources", title="Sources", body=_sources_html(batch, summary)),
         Section(
@@ -117,6 +131,34 @@ def _sections(batch: Batch, num_worst: int) -> list[Section]:
     if row is not None and batch.images is not None:
         sections.append(_screenshots_section(batch, int(row["round"]), num_worst))
     return sections
+
+
+def _diagnosis_html(diagnosis: Diagnosis) -> str:
+    """Return the verdict in a sentence, the findings, and the figure of the first."""
+    html = (
+        f"<p><strong>{diagnosis.verdict}</strong>: "
+        f"{escape(printable(diagnosis.text))}</p>"
+    )
+    if not len(diagnosis):
+        return html
+    findings = diagnosis.frame.assign(
+        where=diagnosis.frame["where"].map(printable),
+        next_step=diagnosis.frame["next_step"].map(printable),
+        share=diagnosis.frame["share"].map("{:.0%}".format),
+    )
+    columns = ["cause", "confidence", "share", "where", "num_tokens", "next_step"]
+    table_of_findings = findings[columns].rename(
+        columns={
+            "share": "share of the sum of |diff|",
+            "num_tokens": "tokens",
+            "next_step": "next step",
+        }
+    )
+    return (
+        html
+        + _table_html(table_of_findings, "Findings", "{:.2f}")
+        + embed_figure(plot_finding, diagnosis[0])
+    )
 
 
 def _checks_html(checks: Checks) -> str:
@@ -161,11 +203,14 @@ def _summary_html(summary: pd.DataFrame) -> str:
 def _frame_html(frame: pd.DataFrame, schema: Table, name: str, note: str = "") -> str:
     """Return a frame as a table, with the labels of its schema and escaped text."""
     labelled = frame.rename(columns=lambda column: schema[column].label)
-    html = labelled.to_html(
-        index=False, border=0, na_rep="-", float_format="{:.4g}".format
-    )
-    html = html.replace("<th>", '<th scope="col">')
-    return _scrollable(html, name) + (f"<p>{escape(note)}</p>" if note else "")
+    html = _table_html(labelled, name, "{:.4g}")
+    return html + (f"<p>{escape(note)}</p>" if note else "")
+
+
+def _table_html(frame: pd.DataFrame, name: str, number: str) -> str:
+    """Return a frame as a table with escaped text that can scroll."""
+    html = frame.to_html(index=False, border=0, na_rep="-", float_format=number.format)
+    return _scrollable(html.replace("<th>", '<th scope="col">'), name)
 
 
 def _scrollable(html: str, name: str) -> str:

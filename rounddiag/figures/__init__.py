@@ -1,8 +1,8 @@
 """Figures: frames to plotly figures, which compute nothing and show nothing.
 
 One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
-`tail`, `positions`, `conditional`, `roles` and `compare`; `colored_text` has the text
-of samples, and `_parts` what figures share.
+`tail`, `positions`, `conditional`, `roles` and `compare`; `finding` shows the evidence
+of a finding, `colored_text` the text of samples; `_parts` has what figures share.
 """
 
 from rounddiag.figures._parts.canvas import png, use_theme

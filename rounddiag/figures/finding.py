@@ -1,4 +1,4 @@
-"""The one figure that shows the evidence of a finding."""
+"""The figure of a finding: the evidence that it rests on."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from rounddiag.errors import FrameError
-from rounddiag.figures.canvas import new_figure
-from rounddiag.figures.theme import theme_of
+from rounddiag.figures._parts.canvas import new_figure, theme_of
+from rounddiag.figures._parts.labels import hover_text, wrap
+from rounddiag.figures._parts.means import axis_title
 from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.exhibit import Axis, Exhibit, exhibit
 from rounddiag.findings.finding import Finding
+from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, TOKENS, Pair
 
 if TYPE_CHECKING:
-    from rounddiag.figures.theme import Theme, ThemeName
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
 
 _HEIGHT = 360
-_X_TITLES: dict[Axis, str] = {
-    "round": "round",
-    "sample": "sample",
-    "step": "position in the response",
-    "log_prob": "rollout log-prob [nat]",
-}
-_WIDTH = 60  # characters of a line of explanation
+# Width of a line of the caption, in small letters.
+_LINE = 60
+_KEY = "orange diamonds: the finding; grey circles: all other tokens"
 
 
 def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figure:
-    """Plot what a finding rests on.
+    """Plot the evidence of a finding.
 
     Parameters
     ----------
@@ -43,23 +41,25 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
     Raises
     ------
     FrameError
-        If it is no Finding.
+        If it is no Finding, or there is no such theme.
 
     Notes
     -----
-    How to read it: orange is what the finding goes with, grey all else. Findings about
-    rounds show mean |diff| per round, with a dotted line at the onset; about samples,
-    mean |diff| per sample; about positions, mean |diff| along the response, in the
-    finding's samples and elsewhere. All others show each token's diff over its rollout
-    log-prob: a healthy batch is a narrow band around 0 that widens to the left, a
-    temperature a tilted or bent one, a truncated distribution lies below 0, a filled
-    value is a vertical line. Of more than 4,000 tokens, evenly spaced ones are drawn.
+    How to read it: orange diamonds belong to the finding, grey circles do not. The axis
+    depends on the cause. Over rounds, samples or positions, the points are mean |diff|,
+    and a dotted line marks the round from which on the batch differs; in a healthy
+    batch orange would be as low as grey. Otherwise each point is a token: its diff over
+    the log-prob of the sampling engine. A healthy batch is a narrow band around 0 that
+    widens to the left. A different temperature tilts or bends the band, a truncated
+    distribution shifts it below 0, and a filled value is a vertical line.
+
+    Of more than 4,000 tokens, evenly spaced ones are drawn.
 
     Examples
     --------
     >>> import rounddiag as rd
     >>> diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
-    >>> rd.plot_finding(diagnosis[0]).layout.xaxis.title.text
+    >>> plot_finding(diagnosis[0]).layout.xaxis.title.text
     'round'
     """
     if not isinstance(finding, Finding):
@@ -69,68 +69,75 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
             advice="Pass an item of `rounddiag.diagnose(batch)`, such as its first.",
         )
     look = theme_of(theme)
-    shown = exhibit(finding)
-    meaning = CAUSES.get(finding.cause, "")
-    title = f"{finding.cause}: {meaning}" if meaning else finding.cause
-    lines = _wrapped(finding.explanation)
-    figure = new_figure(title, lines, look, height=_HEIGHT)
-    figure.add_traces(_traces(shown, look))
-    is_cloud = shown.axis == "log_prob"
-    figure.update_xaxes(title_text=_X_TITLES[shown.axis])
-    figure.update_yaxes(
-        title_text="old - rollout [nat]" if is_cloud else "mean |diff| [nat]"
-    )
-    if not is_cloud:
-        figure.update_yaxes(rangemode="tozero")
-    if shown.onset is not None:
-        figure.add_vline(
-            x=shown.onset - 0.5, line={"dash": "dot", "color": look.muted, "width": 1}
-        )
+    pair = Pair(finding.view.a, finding.view.b)
+    evidence = exhibit(finding)
+    figure = new_figure(_safe(finding.cause), _caption(finding), look, height=_HEIGHT)
+    figure.add_traces(_traces(evidence, look, pair))
+    figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
+    if evidence.axis == "log_prob":
+        figure.update_yaxes(title_text=pair.label(DIFF))
+    else:
+        title = axis_title("abs_diff", pair)
+        figure.update_yaxes(title_text=title, rangemode="tozero")
+    if evidence.onset is not None:
+        line = {"dash": "dot", "color": look.muted, "width": 1}
+        figure.add_vline(x=evidence.onset - 0.5, line=line)
     return figure
 
 
-def _traces(shown: Exhibit, theme: Theme) -> list[Any]:
-    traces = []
-    for inside, color, name in (
-        (False, theme.quiet, "others"),
-        (True, theme.less, "finding"),
-    ):
-        part = shown.frame[shown.frame["inside"] == inside]
-        if len(part) == 0:
-            continue
-        mode = "lines+markers" if shown.axis == "step" else "markers"
-        is_cloud = shown.axis == "log_prob"
-        kind = go.Scattergl if is_cloud else go.Scatter
-        traces.append(
-            kind(
-                x=part["x"],
-                y=part["y"],
-                mode=mode,
-                name=name,
-                marker={
-                    "color": color,
-                    "size": 4 if is_cloud else 8,
-                    "symbol": "diamond" if inside else "circle",
-                },
-                line={"color": color, "width": 1.5},
-                customdata=part[["num_tokens"]],
-                hovertemplate=_hover(shown.axis, name),
-            )
-        )
-    return traces
+def _caption(finding: Finding) -> list[str]:
+    """Return the cause, the explanation, which may quote the file, and the key."""
+    texts = filter(None, (CAUSES.get(finding.cause), finding.explanation))
+    lines = [line for text in texts for line in wrap(_safe(text), _LINE).split("<br>")]
+    return [*lines, _KEY]
 
 
-def _hover(axis: Axis, name: str) -> str:
-    if axis == "log_prob":
-        return f"{name}<br>rollout %{{x:.4g}}<br>diff %{{y:.4g}} nat<extra></extra>"
-    return (
-        f"{name}<br>{_X_TITLES[axis]} %{{x}}<br>mean |diff| %{{y:.4g}} nat"
-        "<br>%{customdata[0]:,} tokens<extra></extra>"
+def _safe(text: str) -> str:
+    return " ".join(map(hover_text, text.split()))
+
+
+def _x_title(axis: Axis, pair: Pair) -> str:
+    columns = {
+        "round": ROUND,
+        "sample": SAMPLE,
+        "step": POSITION,
+        "log_prob": TOKENS["rollout_log_prob"],
+    }
+    return pair.label(columns[axis])
+
+
+def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
+    """Return the points of all other tokens, and over them those of the finding."""
+    is_cloud = evidence.axis == "log_prob"
+    number = "float32" if is_cloud else "float64"  # half the size of a notebook
+    styles = (
+        (False, "others", theme.quiet, "circle"),
+        (True, "finding", theme.less, "diamond"),
     )
+    return [
+        go.Scatter(
+            x=points["x"].astype(number),
+            y=points["y"].astype(number),
+            mode="lines+markers" if evidence.axis == "step" else "markers",
+            name=name,
+            marker={"color": color, "size": 4 if is_cloud else 8, "symbol": symbol},
+            line={"color": color, "width": 1.5},
+            cliponaxis=is_cloud,  # a mean of 0 is drawn whole
+            customdata=None if is_cloud else points[["num_tokens"]],
+            hovertemplate=_hover(evidence.axis, name, pair),
+        )
+        for inside, name, color, symbol in styles
+        if len(points := evidence.frame[evidence.frame["inside"] == inside])
+    ]
 
 
-def _wrapped(text: str) -> list[str]:
-    from html import escape
-    from textwrap import wrap
-
-    return [escape(line, quote=False) for line in wrap(text, _WIDTH)]
+def _hover(axis: Axis, name: str, pair: Pair) -> str:
+    if axis == "log_prob":
+        rows = f"{pair.b} log-prob %{{x:.4g}} nat<br>diff %{{y:.4g}} nat"
+    else:
+        place = "position" if axis == "step" else axis
+        rows = (
+            f"{place} %{{x}}<br>mean |diff| %{{y:.4g}} nat"
+            "<br>%{customdata[0]:,} tokens"
+        )
+    return f"<b>{name}</b><br>{rows}<extra></extra>"

@@ -15,7 +15,7 @@ the range of the batch's kind:
 - `registry`: `register` and the table of detectors; `detectors`: one cause a module.
 - `excess` and `pattern`: places that are off, of tokens as likely.
 - `causes`: the fixed names; `explanation`: largest cause first, then what is left.
-- `places`: onset, samples, roles, column values.
+- `places`: onset, samples, roles, column values; `exhibit`: numbers of the figure.
 - `reference`: healthy ranges by kind; `verdict`; `calibration`.
 """
 

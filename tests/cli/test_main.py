@@ -37,7 +37,8 @@ def test_summary_prints_the_rounds(
 ) -> None:
     assert main(["summary", str(saved)]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("failed check: the mismatch can be measured: ")
+    assert out.startswith("identical: All 2 tokens have bitwise equal log-probs: ")
+    assert "\nfailed check: the mismatch can be measured: " in out
     assert "\n1 sample, 1 round, 2 generated tokens\n" in out
     assert err == ""
 
@@ -91,7 +92,14 @@ def test_an_interrupt_ends_it_silently(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["summary"], ["draw", "x"], ["lab", "a", "b"]]
+    "arguments",
+    [
+        [],
+        ["summary"],
+        ["draw", "x"],
+        ["lab", "a", "b"],
+        ["check", "--fail-on", "x", "y"],
+    ],
 )
 def test_a_wrong_call_shows_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

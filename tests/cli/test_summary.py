@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.cli.summary import describe
+from tests.findings.small import arrays, made, shaken
 
 NAN, INF = float("nan"), float("inf")
+
+
+def paragraphs(batch: Batch) -> list[str]:
+    """Return the paragraphs after the diagnosis and the failed checks."""
+    parts = describe(batch).split("\n\n")
+    counts = next(i for i, one in enumerate(parts) if "generated token" in one[:60])
+    return parts[counts:]
 
 
 def two_rounds(old: list[float], **meta: Any) -> Batch:
@@ -32,7 +42,7 @@ def test_counts_rounds_the_worst_round_and_sources() -> None:
         sampling={"temperature": 1.0, "top_p": 0.9},
         num_dropped_rows=3,
     )
-    counts, table, worst, sources, _ = describe(batch).split("\n\n")
+    counts, table, worst, sources, _ = paragraphs(batch)
     assert counts == (
         "1 sample, 2 rounds, 3 generated tokens\n"
         "diff = old_log_prob - rollout_log_prob, in nat; 95 % intervals by sample"
@@ -72,7 +82,7 @@ def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
 
 
 def test_missing_sources_are_not_recorded() -> None:
-    parts = describe(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown")).split("\n\n")
+    parts = paragraphs(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown"))
     assert parts[3].splitlines() == [
         "mask: not recorded",
         "old log-probs: not recorded",
@@ -96,7 +106,7 @@ def rounds_reached(num_first: int, num_second: int, **others: Any) -> Batch:
 
 
 def test_rounds_of_few_samples_are_marked_and_cannot_be_the_worst() -> None:
-    _, table, worst, *_ = describe(rounds_reached(10, 9)).split("\n\n")
+    _, table, worst, *_ = paragraphs(rounds_reached(10, 9))
     _, first, second, mark = table.splitlines()
     assert first.split()[:3] == ["0", "10", "10"]
     assert second.split()[:3] == ["1*", "9", "9"]
@@ -107,7 +117,7 @@ def test_rounds_of_few_samples_are_marked_and_cannot_be_the_worst() -> None:
 def test_samples_of_one_group_count_as_one() -> None:
     groups = [str(min(i, 9)) for i in range(12)]  # samples 9 to 11 are of one
     batch = rounds_reached(12, 9, group_ids=groups)
-    _, table, worst, *_ = describe(batch).split("\n\n")
+    _, table, worst, *_ = paragraphs(batch)
     assert table.splitlines()[-1] == (
         "* reached by fewer than 10 groups; samples of one group are not independent"
     )
@@ -115,7 +125,7 @@ def test_samples_of_one_group_count_as_one() -> None:
 
 
 def test_no_round_is_marked_where_many_samples_reach_all() -> None:
-    _, table, worst, *_ = describe(rounds_reached(10, 10)).split("\n\n")
+    _, table, worst, *_ = paragraphs(rounds_reached(10, 10))
     assert "*" not in table
     assert worst.startswith("worst round: 1, mean |diff| 1.5 nat (")
 
@@ -143,9 +153,11 @@ def test_text_of_a_file_cannot_command_the_terminal(hostile: str) -> None:
     assert f"\nmask: {repr(hostile)[1:-1]}\n" in text
 
 
-def test_failed_checks_come_first_and_how_many_were_not_testable_last() -> None:
-    first, *_, last = describe(two_rounds([0.5, -2.0, 0.0, -3.0])).split("\n\n")
-    assert first == (
+def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> None:
+    parts = describe(two_rounds([0.5, -2.0, 0.0, -3.0])).split("\n\n")
+    failed, last = parts[1], parts[-1]
+    assert parts[2].startswith("1 sample, 2 rounds, 3 generated tokens\n")
+    assert failed == (
         "failed check: log-probs are not above 0: 1 token whose old log-prob is above"
         " 0, in 1 sample: sample 0 round 0 position 0"
     )
@@ -154,3 +166,52 @@ def test_failed_checks_come_first_and_how_many_were_not_testable_last() -> None:
         "Data checks: 8 passed, 1 failed (integrity only, independent of the mismatch)."
     )
     assert lines[1:] == ["Not testable: 13; `rd.check(batch)` lists them."]
+
+
+def test_the_verdict_and_the_findings_come_first() -> None:
+    parts = describe(rd.load("sample_data/image_window.parquet")).split("\n\n")
+    verdict, level, usual = parts[0].splitlines()
+    assert verdict.startswith("broken: Not noise. ")
+    assert level == (
+        "level: mean |diff| 0.07595 nat (95 % interval 0.05067 to 0.1012; 4,230 tokens"
+        " of 64 samples)"
+    )
+    assert usual.startswith("range: up to ")
+    heading, first, *_ = parts[1].splitlines()
+    assert heading.split() == ["confidence", "share", "cause", "where"]
+    assert first.split()[2] == "image_window"
+
+
+def test_the_onset_is_named_in_place_of_the_worst_round() -> None:
+    text = describe(rd.load("sample_data/image_window.parquet"))
+    # Token-weighted means of the rounds: 2.738e-3 over 0 and 1, 0.1463 over 2 to 7.
+    assert (
+        "\n\nonset: round 2, mean |diff| 0.002738 nat before and 0.1463 nat from there"
+        " on (image_window)\n"
+    ) in text
+    assert "worst round" not in text
+
+
+def test_a_value_of_a_column_cannot_command_the_terminal() -> None:
+    parts = arrays()
+    rank = np.array(["\x1b[1m", "b", "c", "d"])[np.arange(32) % 4]
+    shaken(parts, (rank == "\x1b[1m")[:, None] & (parts["mask"] > 0), 0.3)
+    text = describe(made(parts, sample_columns={"rank": rank}))
+    assert "bad_worker" in text
+    assert "`rank` = \\x1b[1m" in text
+    assert "\x1b" not in text
+
+
+def test_a_batch_without_tokens_says_that_nothing_can_be_measured() -> None:
+    zeros = torch.zeros(1, 2)
+    batch = Batch.from_padded(
+        response_ids=torch.ones(1, 2, dtype=torch.int64),
+        response_mask=zeros,
+        rollout_log_probs=zeros,
+        old_log_probs=zeros,
+    )
+    first = describe(batch).split("\n\n")[0]
+    assert first == (
+        "not_measurable: The mismatch cannot be measured: the batch has no generated"
+        " token.\nlevel: none; 0 tokens of 0 samples with a finite diff"
+    )

@@ -8,12 +8,14 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 
 import rounddiag as rd
 from tests.batches import hand_batch, padded
 from tests.export.pages import Page, page_of
+from tests.findings.small import arrays, made, shaken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +50,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_sections_are_in_order_and_linked(page: Page) -> None:
     assert page.headings == [
         (1, "step_40.pt, step 40"),
+        (2, "Noise or a bug"),
         (2, "Checks"),
         (2, "Sources"),
         (2, "Rounds"),
@@ -147,7 +150,7 @@ def test_a_batch_without_numbers_makes_a_page_that_says_so(
     page = page_of(batch, tmp_path)
     assert text in page.text
     assert page.titles == [
-        *("A batch", "Checks", "Sources", "Rounds"),
+        *("A batch", "Noise or a bug", "Checks", "Sources", "Rounds"),
         *("Samples and rounds", "Worst samples"),
     ]
     assert len(page.figures) == 2
@@ -168,3 +171,42 @@ def test_an_existing_file_is_replaced_atomically(
         rd.report(hand_batch(), file, worst=0)
     assert file.read_bytes() == whole
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_verdict_and_the_findings_come_first(tmp_path: Path) -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    page = page_of(batch, tmp_path, worst=0)
+    first, _, rest = page.html.partition('<section id="checks">')
+    assert "<p><strong>broken</strong>: Not noise. " in first
+    headings = re.findall('<th scope="col">(.*?)</th>', first)
+    assert headings == [
+        *("cause", "confidence", "share of the sum of |diff|", "where", "tokens"),
+        "next step",
+    ]
+    assert re.findall("<td>(.*?)</td>", first)[0] == "image_window"
+    assert page.plots[0].startswith("image_window. older images ")
+    assert "orange diamonds belong to the finding" in first
+    assert "orange diamonds belong to the finding" not in rest
+
+
+def test_a_healthy_batch_has_a_sentence_and_no_table(tmp_path: Path) -> None:
+    page = page_of(made(arrays()), tmp_path, worst=0)
+    first, _, _ = page.html.partition('<section id="checks">')
+    assert "<strong>healthy</strong>: Noise. " in first
+    assert "<th" not in first
+    assert page.plots[0].startswith("Mismatch per round")
+
+
+def test_hostile_values_in_findings_are_escaped(tmp_path: Path) -> None:
+    parts = arrays()
+    hostile = "</script><script>alert(1)</script>\x1b<img src=x>"
+    rank = np.array([hostile, "b", "c", "d"])[np.arange(32) % 4]
+    shaken(parts, (rank == hostile)[:, None] & (parts["mask"] > 0), 0.3)
+    page = page_of(made(parts, sample_columns={"rank": rank}), tmp_path, worst=0)
+    first, _, _ = page.html.partition('<section id="checks">')
+    shown = "`rank` = &lt;/script&gt;&lt;script&gt;alert(1)"
+    assert first.count(shown) == 2  # the sentence and the table
+    assert "<script>alert" not in page.html
+    assert "\x1b" not in page.html
+    assert page.tags.count("img") == 0
+    assert page.plots[0].startswith("bad_worker. ")

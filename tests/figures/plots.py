@@ -11,7 +11,12 @@ from rounddiag import Batch, figures
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-PLOTS = [name for name in figures.__all__ if name.startswith("plot_")]
+# Those of a batch; `plot_finding` takes a finding.
+PLOTS = [
+    name
+    for name in figures.__all__
+    if name.startswith("plot_") and name != "plot_finding"
+]
 
 
 def plot(name: str, data: Any, **options: Any) -> go.Figure:

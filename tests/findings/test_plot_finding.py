@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rounddiag as rd
+from rounddiag.errors import FrameError
 from rounddiag.findings.exhibit import exhibit
 from tests.findings.small import arrays, made, rounds_of, shaken
 
@@ -41,7 +45,29 @@ def test_other_causes_show_the_diff_over_the_log_prob(theme: str) -> None:
     parts["rollout"][:, -1], parts["old"][:, -1] = 0.0, -np.linspace(1, 3, 32)
     finding = rd.diagnose(made(parts))[0]
     figure = rd.plot_finding(finding, theme=theme)  # type: ignore[arg-type]
-    assert figure.layout.xaxis.title.text == "rollout log-prob [nat]"
+    assert figure.layout.xaxis.title.text == "log-prob by the sampling engine [nat]"
+    assert figure.layout.yaxis.title.text == "old - rollout log-prob [nat]"
     assert set(figure.data[1].x) == {0.0}
     assert len(figure.data[0].x) + len(figure.data[1].x) == 32 * 80
     assert "filled_log_probs" in figure.layout.title.text
+
+
+def test_a_value_of_the_file_cannot_put_tags_into_the_caption() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    finding = rd.diagnose(made(parts))[0]
+    named = replace(finding, explanation='all in `rank` = <a href="x">3</a>\x1b[1m\n')
+    lines = rd.plot_finding(named).layout.title.text
+    assert 'all in `rank` = &lt;a href="x"&gt;3&lt;/a&gt;' in lines.replace("<br>", " ")
+    assert "<a" not in lines
+    assert "\x1b" not in lines
+
+
+def test_something_else_than_a_finding_is_an_error() -> None:
+    diagnosis = rd.diagnose(made(arrays()))
+    message = (
+        "expected a Finding; found a Diagnosis. Pass an item of"
+        " `rounddiag.diagnose(batch)`, such as its first."
+    )
+    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
+        rd.plot_finding(diagnosis)  # type: ignore[arg-type]

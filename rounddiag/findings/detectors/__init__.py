@@ -1,4 +1,13 @@
-"""The detectors: one cause a module, or one family that shares its evidence."""
+"""The detectors: one cause a module, or one family of causes that share evidence.
+
+- Ids, masks and values: `contracts` (failed checks), `fills`, `shifts`, `rows`,
+  `masks`, `identical`, `precision`.
+- Sampling: `temperature`, `truncation`, `penalty`.
+- Context: `context`, `positions`.
+- Engines and weights: `changes` (from one token on), `slopes` (growing), `weights`,
+  `workers` (whole samples).
+- A place whose cause is not known: `limits` (ends of samples), `tails` (single tokens).
+"""
 
 from rounddiag.findings.detectors import changes as changes
 from rounddiag.findings.detectors import context as context

@@ -1,0 +1,120 @@
+"""`rounddiag check FILE`: the diagnosis of a batch, for CI.
+
+With `--json` it prints one JSON object on one line. Numbers that are not finite are
+null. Its keys:
+
+- `file`: the path as it was passed. `verdict`, `text`: the diagnosis in one word and in
+  a sentence. `fail_on`, `failed`: the level, and whether the verdict reaches it.
+- `level`: `mean_abs_diff` with its 95 % interval `low` to `high`, `median_abs_diff` and
+  `kl` in nats; `mult_prob_error`, `prob_diff`, `pearson`, `num_tokens`, `num_samples`.
+- `reference`: `kind`, `kind_is_assumed`, and the range of that kind, among others
+  `usual` and `limit` of mean |diff| in nats.
+- `findings`, best first: `cause`, `confidence`, `share`, `place`, `num_tokens`,
+  `samples`, `explanation`, `evidence` (`name`, `value`, `unit`, `low`, `high`),
+  `alternatives` (`cause`, `would_tell`), `next_step`.
+- `failed_checks`: `name`, `detail`, `samples`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.checks import check
+from rounddiag.cli.diagnosis import describe_diagnosis, describe_failed_checks
+from rounddiag.findings import diagnose
+from rounddiag.findings.verdict import is_at_least
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+    from rounddiag.checks import Checks
+    from rounddiag.findings import Diagnosis, Finding
+    from rounddiag.findings.verdict import Verdict
+
+
+def run_check(
+    batch: Batch, file: str, *, fail_on: Verdict, as_json: bool
+) -> tuple[str, bool]:
+    """Diagnose a batch and compare the verdict with a level.
+
+    Parameters
+    ----------
+    batch : Batch
+    file : str
+        The name of the file in the JSON object.
+    fail_on : {"noisy", "stale", "suspicious", "broken"}
+        The least verdict that fails. `not_measurable` fails at every level.
+    as_json : bool
+
+    Returns
+    -------
+    text : str
+        What to print.
+    failed : bool
+    """
+    diagnosis, checks = diagnose(batch), check(batch)
+    failed = is_at_least(diagnosis.verdict, fail_on)
+    if as_json:
+        facts = {
+            "file": file,
+            "verdict": diagnosis.verdict,
+            "text": diagnosis.text,
+            "fail_on": fail_on,
+            "failed": failed,
+            **_facts(diagnosis, checks),
+        }
+        return json.dumps(_finite(facts), allow_nan=False), failed
+    result = (
+        f"{'failed' if failed else 'passed'}: the verdict is {diagnosis.verdict}; "
+        f"{fail_on} or worse fails"
+    )
+    paragraphs = [
+        describe_diagnosis(diagnosis),
+        describe_failed_checks(checks),
+        result,
+    ]
+    return "\n\n".join(filter(None, paragraphs)), failed
+
+
+def _facts(diagnosis: Diagnosis, checks: Checks) -> dict[str, Any]:
+    return {
+        "level": asdict(diagnosis.level),
+        "reference": {
+            "kind": diagnosis.kind,
+            "kind_is_assumed": diagnosis.kind_is_assumed,
+            **asdict(diagnosis.reference),
+        },
+        "findings": [_finding(one) for one in diagnosis],
+        "failed_checks": [
+            {"name": one.name, "detail": one.detail, "samples": list(one.samples)}
+            for one in checks.failed
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "cause": finding.cause,
+        "confidence": finding.confidence,
+        "share": finding.share,
+        "place": finding.place,
+        "num_tokens": finding.num_tokens,
+        "samples": finding.samples.tolist(),
+        "explanation": finding.explanation,
+        "evidence": [asdict(one) for one in finding.evidence],
+        "alternatives": [asdict(one) for one in finding.alternatives],
+        "next_step": finding.next_step,
+    }
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 any JSON
+    """Replace NaN and infinities, which JSON lacks, and unwrap numpy's scalars."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,186 @@
+"""`rounddiag check FILE`: exit codes, the levels that fail, and the JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag import Batch
+from rounddiag.cli import main
+from rounddiag.findings.verdict import Verdict, is_at_least
+from tests.findings.small import arrays, made, shaken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEALTHY, STALE, BROKEN = (
+    f"sample_data/{name}.parquet" for name in ("healthy", "stale", "image_window")
+)
+LEVELS = ["noisy", "stale", "suspicious", "broken"]
+
+
+def saved(batch: Batch, folder: Path) -> str:
+    file = folder / "batch.parquet"
+    rd.save(batch, file)
+    return str(file)
+
+
+def without_tokens() -> Batch:
+    zeros = torch.zeros(2, 2)
+    return Batch.from_padded(
+        response_ids=torch.ones(2, 2, dtype=torch.int64),
+        response_mask=zeros,
+        rollout_log_probs=zeros,
+        old_log_probs=zeros,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "failing"),
+    [
+        ("identical", []),
+        ("healthy", []),
+        ("noisy", LEVELS[:1]),
+        ("stale", LEVELS[:2]),
+        ("suspicious", LEVELS[:3]),
+        ("broken", LEVELS),
+        ("not_measurable", LEVELS),
+    ],
+)
+def test_the_order_of_the_verdicts(verdict: Any, failing: list[str]) -> None:
+    assert verdict in get_args(Verdict)
+    levels: list[Any] = [*LEVELS]
+    assert [level for level in levels if is_at_least(verdict, level)] == failing
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "code"),
+    [
+        (HEALTHY, ["--fail-on", "noisy"], 0),
+        (STALE, [], 0),
+        (STALE, ["--fail-on", "stale"], 1),
+        (BROKEN, [], 1),
+        (BROKEN, ["--fail-on", "broken"], 1),
+    ],
+)
+def test_it_fails_at_the_level_or_above(
+    file: str, options: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", file, *options]) == code
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith("failed: " if code else "passed: ")
+    assert err == ""
+
+
+def test_it_prints_verdict_level_findings_and_the_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", BROKEN]) == 1
+    head, findings, result = capsys.readouterr().out.split("\n\n")
+    assert head.startswith("broken: Not noise. ")
+    assert "\nlevel: mean |diff| 0.07595 nat (95 % interval 0.05067 to 0.1012; " in head
+    assert findings.splitlines()[1].split()[2] == "image_window"
+    assert result == "failed: the verdict is broken; suspicious or worse fails\n"
+
+
+def test_failed_checks_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = arrays()
+    parts["old"][3, 5] = 0.5
+    main(["check", saved(made(parts), tmp_path)])
+    assert (
+        "\nfailed check: log-probs are not above 0: 1 token whose old log-prob is above"
+        " 0, in 1 sample: sample 3 round 0 position 5\n"
+    ) in capsys.readouterr().out
+
+
+def test_what_cannot_be_measured_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = saved(without_tokens(), tmp_path)
+    assert main(["check", file, "--fail-on", "broken"]) == 1
+    assert capsys.readouterr().out.startswith("not_measurable: ")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_file_that_cannot_be_read_is_2(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not a batch\n")
+    for file in (notes, tmp_path / "missing.pkl"):
+        assert main(["check", str(file), *options]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"rounddiag: {file}: ")
+        assert err.count("\n") == 1
+
+
+def json_of(
+    file: str, capsys: pytest.CaptureFixture[str], *options: str
+) -> dict[str, Any]:
+    main(["check", file, "--json", *options])
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    plain: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return plain
+
+
+def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = json_of(BROKEN, capsys, "--fail-on", "broken")
+    assert [*plain] == [
+        *("file", "verdict", "text", "fail_on", "failed"),
+        *("level", "reference", "findings", "failed_checks"),
+    ]
+    assert plain["file"] == BROKEN
+    assert (plain["verdict"], plain["fail_on"], plain["failed"]) == (
+        "broken",
+        "broken",
+        True,
+    )
+    assert plain["level"]["num_tokens"] == 4230
+    assert plain["level"]["mean_abs_diff"] == pytest.approx(0.0759548, rel=1e-5)
+    assert plain["reference"]["kind"] == "vlm"
+    assert plain["failed_checks"] == []
+    first = plain["findings"][0]
+    assert [*first] == [
+        *("cause", "confidence", "share", "place", "num_tokens", "samples"),
+        *("explanation", "evidence", "alternatives", "next_step"),
+    ]
+    assert first["cause"] == "image_window"
+    assert {*first["evidence"][0]} == {"name", "value", "unit", "low", "high"}
+    assert {*first["alternatives"][0]} == {"cause", "would_tell"}
+
+
+def test_json_has_null_where_a_number_is_not_finite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = json_of(saved(without_tokens(), tmp_path), capsys)
+    assert plain["verdict"] == "not_measurable"
+    assert plain["failed"] is True
+    assert plain["level"]["mean_abs_diff"] is None
+    assert plain["level"]["num_tokens"] == 0
+
+
+def test_json_keeps_hostile_text_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = arrays()
+    hostile = '"}\n</script>\x1b[1m'
+    rank = np.array([hostile, "b", "c", "d"])[np.arange(32) % 4]
+    shaken(parts, (rank == hostile)[:, None] & (parts["mask"] > 0), 0.3)
+    batch = made(parts, sample_columns={"rank": rank})
+    plain = json_of(saved(batch, tmp_path), capsys)
+    first = plain["findings"][0]
+    assert first["samples"] == list(range(0, 32, 4))
+    assert hostile in first["place"]
