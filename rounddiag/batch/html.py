@@ -19,6 +19,7 @@ _CODE = re.compile("`([^`]+)`")
 # Entries of `meta` that `describe_sources` lists first, or that are shown elsewhere.
 _HANDLED_ENTRIES = {
     *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
+    "facts",
 }
 
 
@@ -71,13 +72,15 @@ def describe_sources(meta: Mapping[str, Any]) -> dict[str, str]:
         "old log-probs": meta.get("old_log_probs_source"),
         "sampling": format_meta_value(meta.get("sampling") or {}),
     }
+    facts = meta.get("facts")
     known = {name: str(fact or "not recorded") for name, fact in main.items()}
     others = {
         name.replace("num_", "number of ").replace("_", " "): format_meta_value(fact)
         for name, fact in meta.items()
         if name not in _HANDLED_ENTRIES and isinstance(fact, str | int | list)
     }
-    return {**known, **others}
+    run = {"facts of the run": format_meta_value(facts)} if facts else {}
+    return {**known, **run, **others}
 
 
 def format_meta_value(fact: object) -> str:
@@ -99,4 +102,6 @@ def _format_nested(value: object) -> object:
     match value:
         case [Mapping(), *_]:
             return f"[{len(value)} entries]"
+        case Mapping():
+            return f"({format_meta_value(value)})"
     return value

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from operator import index
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rounddiag.capture.facts import plain_facts
 from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 _MINIMUM = {"every": 1, "images": 0, "max_samples": 1, "seed": 0}
 _STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
@@ -23,7 +29,8 @@ class Options:
     Raises
     ------
     BatchError
-        If an option is out of range, or `folder` is a URL and `fsspec` is missing.
+        If an option is out of range, `folder` is a URL and `fsspec` is missing, JSON
+        cannot represent the facts, or the path of the tokenizer does not exist.
 
     Examples
     --------
@@ -40,8 +47,11 @@ class Options:
     max_samples: int | None = None
     seed: int = 0
     rank: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", plain_facts(self.facts))
         if is_url(self.folder) and find_spec("fsspec") is None:
             raise BatchError.build(
                 key="folder",
@@ -100,3 +110,43 @@ def remove_stale_files(folder: str) -> None:
         for file in Path(folder).glob(".step_*.parquet.*.partial"):
             if file.stat().st_mtime < time.time() - _STALE_AFTER:
                 file.unlink()
+
+
+def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
+    """Return the path or name of a tokenizer.
+
+    Parameters
+    ----------
+    tokenizer : path-like, str, tokenizer of transformers, or None
+
+    Raises
+    ------
+    BatchError
+        If a path does not exist, or an object has no `name_or_path`.
+
+    Examples
+    --------
+    >>> tokenizer_name("Qwen/Qwen2.5-VL-7B-Instruct")
+    'Qwen/Qwen2.5-VL-7B-Instruct'
+    """
+    if tokenizer is None:
+        return None
+    is_path = isinstance(tokenizer, str | os.PathLike)
+    name = os.fspath(tokenizer) if is_path else getattr(tokenizer, "name_or_path", "")
+    if not isinstance(name, str) or not name:
+        raise BatchError.build(
+            key="tokenizer",
+            expected="a path, a model name, or a tokenizer with `name_or_path`",
+            found=f"a {type(tokenizer).__name__} without a name",
+            advice="Pass the path or the name.",
+        )
+    if Path(name).exists():
+        return str(Path(name).absolute())
+    if isinstance(tokenizer, os.PathLike) or Path(name).is_absolute():
+        raise BatchError.build(
+            key="tokenizer",
+            expected="a path that exists, or the name of a model",
+            found=repr(name),
+            advice="Correct the path.",
+        )
+    return name

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
-from rounddiag.capture.options import Options, absolute_folder, remove_stale_files
+from rounddiag.capture.options import (
+    Options,
+    absolute_folder,
+    remove_stale_files,
+    tokenizer_name,
+)
+from rounddiag.capture.outcome import Outcome
+from rounddiag.capture.parts import same_samples
 from rounddiag.capture.snapshot import Snapshot, merge_late_fields, take_snapshot
 from rounddiag.capture.step_file import save_step
 from rounddiag.capture.trainer_batch import (
@@ -20,7 +28,7 @@ from rounddiag.capture.writer import Writer
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
     from typing_extensions import Self
@@ -35,10 +43,13 @@ class Recorder:
     responses of 8192 positions) and keeps no reference to the batch. A background
     thread writes the file, 10 bytes per position or 13 with entropy. The file gets its
     name, such as `step_40.parquet`, only when it is complete; `finish` replaces it by
-    one with more columns. The copies are freed by the next call of `step`.
+    one with more columns. Several batches of one step become parts of one file, with
+    the number of the batch in the sample column `step_part`. The copies are freed by
+    the next step.
 
     Errors are never raised into the trainer: the first of each type is logged to
-    `rounddiag.capture`, and all are counted.
+    `rounddiag.capture`, and all are counted. If no step was recorded, a last line says
+    why when the Recorder or the process ends.
 
     Screenshots, and texts of more than 100 characters, are kept for a few samples only:
     half of them drawn at random, half those with the largest mean |diff|. The sample
@@ -70,11 +81,19 @@ class Recorder:
         Seed of the random samples, together with the step.
     rank : int, optional
         Rank of this process: files are named `step_40_rank_3.parquet`.
+    facts : mapping of str to value, optional
+        Facts of the run that JSON can represent: engines and their versions, dtypes,
+        quantization, parallel layout. Every file has them as `batch.meta["facts"]`.
+        Sampling parameters under "sampling" count where the batch does not have them.
+        `facts_from_verl` reads them from verl's configuration.
+    tokenizer : path-like, str or tokenizer, optional
+        Every file has its path or name as `batch.meta["tokenizer"]`.
 
     Raises
     ------
     BatchError
-        If an option is out of range, or `fsspec` is missing for a URL. Later calls
+        If an option is out of range, `fsspec` is missing for a URL, JSON cannot
+        represent the facts, or the path of the tokenizer does not exist. Later calls
         raise nothing.
 
     Examples
@@ -105,6 +124,8 @@ class Recorder:
         max_samples: int | None = None,
         seed: int = 0,
         rank: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+        tokenizer: Any = None,  # noqa: ANN401 transformers need not be installed
     ) -> None:
         self.__setstate__(
             Options(
@@ -114,17 +135,23 @@ class Recorder:
                 max_samples=max_samples,
                 seed=seed,
                 rank=rank,
+                facts={} if facts is None else facts,
+                tokenizer=tokenizer_name(tokenizer),
             )
         )
 
     def __getstate__(self) -> Options:
+        self._outcome.is_sent = True
         return self._options
 
     def __setstate__(self, options: Options) -> None:
         self._options = options
         remove_stale_files(options.folder)
         self._writer = Writer()
-        self._last: Snapshot | None = None
+        self._parts: list[Snapshot] = []
+        self._outcome = Outcome(options=options, writer=self._writer)
+        self._outcome.warn_early()
+        finalize(self, self._outcome.report)
 
     @property
     def dropped(self) -> int:
@@ -139,7 +166,8 @@ class Recorder:
     def step(self, step: int, batch: Any, *, entropy: Tensor | None = None) -> None:  # noqa: ANN401 verl's classes, which need not be installed
         """Record a step: after the old log-probabilities, before any rejection.
 
-        A second call for a step replaces the first.
+        Another call for the same step adds a part, or replaces the part with the same
+        responses.
 
         Parameters
         ----------
@@ -150,9 +178,8 @@ class Recorder:
         entropy : Tensor, optional
             Per position, in nats, where the batch does not have it.
         """
-        self._last = None
         with self._writer.guard(f"step {step}"):
-            if self._options.is_due(step):
+            if self._begin(step):
                 more = {} if entropy is None else {"entropy": entropy}
                 fields = read_trainer_batch(batch, **more)
                 inputs = fields.image_inputs
@@ -174,9 +201,8 @@ class Recorder:
         tq : module
             `transfer_queue`, as the trainer imported it.
         """
-        self._last = None
         with self._writer.guard(f"step {step}"):
-            if self._options.is_due(step):
+            if self._begin(step):
                 rows = fetch_queued_batch(batch, tq, QUEUE_FIELDS)
                 read = partial(fetch_queued_image_inputs, batch, tq)
                 self._put(take_snapshot(step, rows, self._options, read))
@@ -198,8 +224,8 @@ class Recorder:
             The same samples in the same order.
         """
         with self._writer.guard(f"step {step} (finish)"):
-            if (last := self._last_if(step)) is not None:
-                self._finish(last, read_trainer_batch(batch))
+            if self._holds(step):
+                self._finish(read_trainer_batch(batch))
 
     def finish_keys(self, step: int, batch: Any, tq: Any) -> None:  # noqa: ANN401 as above
         """Do the same as `finish`, for rows in a TransferQueue.
@@ -214,28 +240,54 @@ class Recorder:
             `transfer_queue`.
         """
         with self._writer.guard(f"step {step} (finish)"):
-            if (last := self._last_if(step)) is not None:
-                self._finish(last, fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
+            if self._holds(step):
+                self._finish(fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 
     def close(self) -> None:
         """Wait until all files are written, 30 s at most.
 
         It also runs when the process ends. The recorder can be used again afterwards.
         """
-        self._last = None
+        self._parts = []
         self._writer.close()
 
-    def _last_if(self, step: int) -> Snapshot | None:
-        is_last = self._last is not None and self._last.step == step
-        return self._last if is_last else None
+    def _begin(self, step: int) -> bool:
+        """Free the copies of another step; return whether this one is recorded."""
+        self._outcome.num_calls += 1
+        if not self._holds(step):
+            self._parts = []
+        is_due = self._options.is_due(step)
+        self._outcome.num_due += is_due
+        return is_due
 
-    def _finish(self, last: Snapshot, late: TrainerBatch) -> None:
-        self._put(replace(last, batch=merge_late_fields(last.batch, late)))
+    def _holds(self, step: int) -> bool:
+        return bool(self._parts) and self._parts[0].step == step
 
-    def _put(self, snapshot: Snapshot) -> None:
-        self._last = snapshot
-        job = partial(save_step, snapshot, self._options)
-        self._writer.put(f"step {snapshot.step}", job)
+    def _put(self, part: Snapshot) -> None:
+        """Add a part, or replace the one with the same samples."""
+        number = self._part_like(part.batch)
+        if number is None:
+            self._write([*self._parts, part])
+        else:
+            self._replace(number, part)
+
+    def _finish(self, late: TrainerBatch) -> None:
+        number = (self._part_like(late) or 0) if len(self._parts) > 1 else 0
+        part = self._parts[number]
+        merged = merge_late_fields(part.batch, late)
+        self._replace(number, replace(part, batch=merged))
+
+    def _part_like(self, batch: TrainerBatch) -> int | None:
+        pairs = enumerate(self._parts)
+        return next((i for i, p in pairs if same_samples(p.batch, batch)), None)
+
+    def _replace(self, number: int, part: Snapshot) -> None:
+        self._write([*self._parts[:number], part, *self._parts[number + 1 :]])
+
+    def _write(self, parts: list[Snapshot]) -> None:
+        self._parts = parts
+        job = partial(save_step, tuple(parts), self._options)
+        self._writer.put(f"step {parts[0].step}", job)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Snapshot: the copy of a step in host memory, which outlives the trainer's batch."""
+"""Snapshot: the copy of a batch in host memory, which outlives the trainer's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MAX_PIXEL_BYTES = 1 << 30  # per step
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The copy of a step.
+    """The copy of a batch, which is a whole step or a part of one.
 
     Attributes
     ----------

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.capture.facts import sampling_settings
 from rounddiag.capture.options import is_url
+from rounddiag.capture.parts import join_parts
 from rounddiag.capture.rounds import with_round_records
 from rounddiag.capture.sampling import (
     encode_screenshots,
@@ -27,7 +29,7 @@ from rounddiag.loaders.parquet import save
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
@@ -124,14 +126,21 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     return with_round_records(batch, trainer_batch.round_records)
 
 
-def save_step(snapshot: Snapshot, options: Options) -> None:
+def save_step(parts: Sequence[Snapshot], options: Options) -> None:
     """Write the file of a step; it gets its final name only when it is complete.
+
+    Parameters
+    ----------
+    parts : sequence of Snapshot
+        The batches of the step, at least one.
+    options : Options
 
     Raises
     ------
     BatchError
         If a field is missing or does not fit.
     """
+    snapshot = join_parts(parts)
     batch, name = build_step(snapshot, options), options.file_name(snapshot.step)
     if is_url(options.folder):
         _upload(batch, options.folder, name)
@@ -141,7 +150,7 @@ def save_step(snapshot: Snapshot, options: Options) -> None:
 
 def build_step(snapshot: Snapshot, options: Options) -> Batch:
     """Build the batch of a step's file; `meta["capture"]` says what it leaves out."""
-    batch = build_batch(snapshot.batch, snapshot.step)
+    batch = build_batch(_with_settings(snapshot.batch, options), snapshot.step)
     order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
     with_images = order.pick(options.images)
     picked = with_images
@@ -149,6 +158,7 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
         picked = order.pick(options.max_samples)
     why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
     texts = _long_texts(batch.sample_columns, with_images)
+    screenshots = {i: v for i, v in snapshot.screenshots.items() if i in with_images}
     facts: dict[str, Any] = {"num_samples": batch.num_samples}
     if texts:
         facts["texts_of_shown_samples_only"] = [*texts]
@@ -162,11 +172,25 @@ def build_step(snapshot: Snapshot, options: Options) -> Batch:
         facts.update(num_saved=len(picked), note=_PARTIAL_NOTE, rounds=rounds)
     batch = replace(
         batch,
-        images=encode_screenshots(batch, snapshot.screenshots),
+        images=encode_screenshots(batch, screenshots),
         sample_columns={**batch.sample_columns, **texts, "picked": why},
-        meta={**batch.meta, "capture": facts},
+        meta={**batch.meta, **_run_entries(options), "capture": facts},
     )
     return batch.where(why != "") if is_partial else batch
+
+
+def _with_settings(batch: TrainerBatch, options: Options) -> TrainerBatch:
+    """Take sampling parameters from the facts where the batch does not have them.
+
+    The batches of verl's V1 trainer do not have any.
+    """
+    return replace(batch, info={**sampling_settings(options.facts), **batch.info})
+
+
+def _run_entries(options: Options) -> dict[str, Any]:
+    """Return the entries of `meta` that are equal in all files of a Recorder."""
+    tokenizer = {"tokenizer": options.tokenizer} if options.tokenizer else {}
+    return {**({"facts": options.facts} if options.facts else {}), **tokenizer}
 
 
 def _long_texts(

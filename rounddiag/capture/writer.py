@@ -33,10 +33,16 @@ class Writer:
     ----------
     errors : int
         Number of errors so far, of jobs and inside `guard`.
+    first_error : str
+        What the first of them said; "" without one.
+    num_done : int
+        Number of jobs that ran without an error.
     """
 
     def __init__(self) -> None:
         self.errors = 0
+        self.first_error = ""
+        self.num_done = 0
         self._skipped: set[str] = set()
         self._logged: set[type[Exception] | str] = set()
         self._process: int | None = None
@@ -76,8 +82,8 @@ class Writer:
             yield
         except Exception as error:  # noqa: BLE001 a diagnosis must not end a training
             self.errors += 1
-            is_ours = isinstance(error, RounddiagError)
-            text = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            text = _describe(error)
+            self.first_error = self.first_error or text
             # Log the text alone: a traceback keeps the trainer's tensors alive.
             self._warn_once(
                 type(error),
@@ -97,12 +103,12 @@ class Writer:
             logger.warning("gave up on the pending steps after %g s", timeout)
 
     def _start(self) -> None:
-        self._process = os.getpid()
-        self._queue = _JobQueue()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._queue,), name="rounddiag", daemon=True
+        queue = _JobQueue()
+        thread = threading.Thread(
+            target=self._run, args=(queue,), name="rounddiag", daemon=True
         )
-        self._thread.start()
+        thread.start()  # raises where the system has no room for another thread
+        self._process, self._queue, self._thread = os.getpid(), queue, thread
         atexit.register(self.close)
 
     def _run(self, queue: _JobQueue) -> None:
@@ -110,12 +116,22 @@ class Writer:
             name, job = item
             with self.guard(name):
                 job()
+                self.num_done += 1
             del item, job  # free the data of this job before the next one arrives
 
     def _warn_once(self, kind: type[Exception] | str, message: str) -> None:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning(message)
+
+
+def _describe(error: Exception) -> str:
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 the text is made by code of others
+        return f"{name}, whose message cannot be read"
+    return text if isinstance(error, RounddiagError) else f"{name}: {text}"
 
 
 class _JobQueue:

@@ -279,16 +279,19 @@ def test_a_folder_that_nobody_may_write_to(proto: DataProto, tmp_path: Path) -> 
         (
             "rollout_log_probs",
             "the log-probabilities of the sampling engine",
-            "Let the sampler return them, and pass them with the others.",
+            "Let the sampler return them"
+            " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl), and pass"
+            " them with the others.",
         ),
         (
             "old_log_probs",
             "the log-probabilities of the training engine",
-            "Pass them with the others, after the training engine computed them.",
+            "Pass them with the others, after the training engine computed them. verl"
+            " skips that with `algorithm.rollout_correction.bypass_mode=True`.",
         ),
     ],
 )
-def test_a_mapping_without_log_probs_is_told_nothing_of_verl(
+def test_a_mapping_without_log_probs_is_told_verl_s_switches(
     name: str, meaning: str, advice: str, tmp_path: Path, caplog: Any
 ) -> None:
     fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")

@@ -148,3 +148,43 @@ def test_a_name_is_left_out_once_and_no_more_when_it_is_taken(gate: Gate) -> Non
     writer.put("step 3", lambda: None)
     writer.close()
     assert writer.dropped == 1
+
+
+def test_where_no_thread_starts_closing_is_quiet_and_later_jobs_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    writer, done = Writer(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with writer.guard("step 0"):
+            writer.put("step 0", lambda: done.append(0))
+        writer.close()
+    with writer.guard("step 10"):
+        writer.put("step 10", lambda: done.append(10))
+    writer.close()
+    assert done == [10]
+    assert (writer.errors, writer.num_done) == (1, 1)
+    assert caplog.messages == [
+        f"step 0 was not saved: RuntimeError: can't start new thread {SUPPRESSED}"
+    ]
+
+
+def test_an_error_whose_text_cannot_be_made_is_not_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            msg = "no text"
+            raise ValueError(msg)
+
+    writer = Writer()
+    with writer.guard("step 0"):
+        raise MuteError
+    assert writer.errors == 1
+    assert caplog.messages == [
+        f"step 0 was not saved: MuteError, whose message cannot be read {SUPPRESSED}"
+    ]

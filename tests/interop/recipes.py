@@ -82,10 +82,11 @@ class Page:
 
     def __init__(self, page: Path, folder: Path) -> None:
         found = blocks(page, "Save a batch in verl")
-        names = ("setup", "step", "finish", "keys", "finish_keys", "agent", "without")
+        names = ("setup", "keys", "finish_keys", "step", "finish", "agent", "without")
         self.recipes = dict(zip(names, found, strict=True))
         self.folder = folder
-        self.trainer = SimpleNamespace(global_steps=40)
+        config = OmegaConf.create({})
+        self.trainer = SimpleNamespace(global_steps=40, config=config, tokenizer=None)
 
     def run(self, recipe: str, **names: object) -> None:
         """Execute a recipe as if it stood in the trainer."""

@@ -94,7 +94,7 @@ def train(folder: Path) -> list[dict[str, list[list[Any]]]]:
 
     recipe = blocks(README, "Save a batch in TRL and others")[0]
     names: dict[str, Any] = {}
-    code = recipe.replace("/data/diag", str(folder))
+    code = recipe.replace("/data/diag", str(folder)).replace("% 10", "% 1")
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102 our own page
     rollouts: list[dict[str, list[list[Any]]]] = []
 

@@ -40,10 +40,13 @@ _ADVICE = {
     " be told apart from observations.",
 }
 # Columns that were passed in memory need not be verl's.
+_IN_MEMORY = {"dict", "DataProto", "TensorDict"}
 _ADVICE_IN_MEMORY = {
-    "rollout_log_probs": "Let the sampler return them, and pass them with the others.",
+    "rollout_log_probs": "Let the sampler return them"
+    " (`actor_rollout_ref.rollout.calculate_log_probs=True` in verl), and pass them"
+    " with the others.",
     "old_log_probs": "Pass them with the others, after the training engine computed"
-    " them.",
+    " them. verl skips that with `algorithm.rollout_correction.bypass_mode=True`.",
 }
 
 
@@ -94,7 +97,7 @@ class FieldReader:
         rows = self.rows(name)
         if rows is not None:
             return rows
-        in_memory = _ADVICE_IN_MEMORY if self.source == dict.__name__ else {}
+        in_memory = _ADVICE_IN_MEMORY if str(self.source) in _IN_MEMORY else {}
         raise self.misfit(
             key=name,
             expected=_EXPECTED.get(name, "this field"),

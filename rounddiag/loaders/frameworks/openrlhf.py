@@ -25,7 +25,7 @@ _NAMES = {
 }
 _ADVICE = {
     "rollout_log_probs": "OpenRLHF asks vLLM for them with"
-    " `--algo.advantage.is_correction_enable`.",
+    " `--algo.advantage.is_correction_level token` (or `seq`).",
     "action_log_probs": "Save it where OpenRLHF has computed them: in"
     " `PPOTrainer.train_step`, after `make_experience_batch`.",
 }

@@ -209,7 +209,7 @@ DATA_PROTO = Format(
 )
 DATA_PROTO_OF_OTHERS = Format(
     name="DataProto, with columns or fields of their own",
-    framework="skyrl-agent, verl-agent, rLLM, ARPO, ROLL",
+    framework="verl-agent, rLLM, ROLL",
     files=("current_batch_after_step.pkl", "*.pkl"),
     keys=DATA_PROTO.keys,
     read=read_data_proto,

@@ -181,7 +181,8 @@ def test_trl_s_fields_have_the_width_of_the_completions() -> None:
             openrlhf,
             "rollout_log_probs",
             "sampling",
-            "OpenRLHF asks vLLM for them with `--algo.advantage.is_correction_enable`.",
+            "OpenRLHF asks vLLM for them with"
+            " `--algo.advantage.is_correction_level token` (or `seq`).",
         ),
         (
             openrlhf,
