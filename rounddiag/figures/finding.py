@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from rounddiag.errors import FrameError
@@ -109,15 +110,15 @@ def _x_title(axis: Axis, pair: Pair) -> str:
 def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
     """Return the points of all other tokens, and over them those of the finding."""
     is_cloud = evidence.axis == "log_prob"
-    number = "float32" if is_cloud else "float64"  # half the size of a notebook
+    number = np.float32 if is_cloud else np.float64  # half the size of a notebook
     styles = (
         (False, "others", theme.quiet, "circle"),
         (True, "finding", theme.less, "diamond"),
     )
     return [
         go.Scatter(
-            x=points["x"].astype(number),
-            y=points["y"].astype(number),
+            x=points["x"].to_numpy(number),
+            y=points["y"].to_numpy(number),
             mode="lines+markers" if evidence.axis == "step" else "markers",
             name=name,
             marker={"color": color, "size": 4 if is_cloud else 8, "symbol": symbol},
