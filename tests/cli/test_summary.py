@@ -69,6 +69,15 @@ def test_counts_rounds_the_worst_round_and_sources() -> None:
     )
 
 
+def test_facts_of_the_run_are_among_the_sources() -> None:
+    facts = {"rollout_engine": "vllm", "parallel": {"rollout_tensor": 2, "nodes": 1}}
+    text = describe(two_rounds([0.0, 0.0, 0.0, 0.0], facts=facts))
+    assert (
+        "\nfacts of the run: rollout_engine vllm,"
+        " parallel (rollout_tensor 2, nodes 1)\n" in text
+    )
+
+
 def test_tokens_that_are_not_finite_are_counted() -> None:
     text = describe(two_rounds([NAN, -2.0, 0.0, INF]))
     assert "worst round: 0, mean |diff| 1 nat (" in text
