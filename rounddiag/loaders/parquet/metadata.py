@@ -158,7 +158,7 @@ _WORDS = {
 }
 
 
-def redact(batch: Batch) -> Batch:
+def redact_batch(batch: Batch) -> Batch:
     """Return the batch as `save(..., redact=True)` writes it; see `save`."""
     return replace(
         batch,

@@ -25,7 +25,12 @@ from rounddiag.loaders.parquet.columns import (
     text_array,
     to_numpy,
 )
-from rounddiag.loaders.parquet.metadata import KEY, Footer, tokenizer_name
+from rounddiag.loaders.parquet.metadata import (
+    KEY,
+    Footer,
+    redact_batch,
+    tokenizer_name,
+)
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 
 if TYPE_CHECKING:
@@ -212,7 +217,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ('0', '0')
     """
     require_batch(batch)
-    batch = redact(batch) if redact else batch
+    batch = redact_batch(batch) if redact else batch
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(
