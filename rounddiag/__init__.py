@@ -17,6 +17,7 @@ later ones:
 `wording`         counts and names in messages
 `schema`          columns, tables and metrics: labels, units, meaning
 `segmentation`    the rounds of a mask
+`action_grammar`  the calls in an agent's action, with their places in the text
 `text`            token ids -> text; roles of tokens
 `vision`          screenshots, image tokens, actions
 `batch`           `Batch`: what one training step saved

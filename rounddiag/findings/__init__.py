@@ -13,7 +13,8 @@ the range of the batch's kind:
 - `finding`: `Finding`, and the `Evidence` that a detector returns.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one cause a module.
-- `excess` and `pattern`: places that are off, of tokens as likely.
+- `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
+  may lie; `pattern`: which of these places are strong.
 - `causes`: the fixed names; `explanation`: largest cause first, then what is left.
 - `places`: onset, samples, roles, column values; `exhibit`: numbers of the figure.
 - `reference`: healthy ranges by kind; `verdict`; `calibration`.

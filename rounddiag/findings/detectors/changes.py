@@ -14,7 +14,7 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.pattern import Pattern
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 _CACHE = Alternative(
@@ -138,9 +138,8 @@ def _change(
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
-            f"|diff| is {pattern.ratio:.3g} times as large {place} ({inside:.3g} "
-            "against "
-            f"{outside:.3g} nat)."
+            f"The mean |diff| is {inside:.3g} nat {place} and {outside:.3g} nat before:"
+            f" {pattern.ratio:.3g} times as large for tokens that are equally likely."
         ),
         alternatives=alternatives,
         next_step=steps[cause],

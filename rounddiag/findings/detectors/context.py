@@ -8,13 +8,14 @@ import numpy as np
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.level import clustered_mean
-from rounddiag.findings.pattern import onset, strong_patterns
+from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.pattern_candidates import onset
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.pattern import Pattern
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 _WINDOW = Alternative(
@@ -92,8 +93,9 @@ def _step(view: View, pattern: Pattern) -> Evidence:
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
-            f"From round {first} on |diff| is {pattern.ratio:.3g} times as large "
-            f"({inside:.3g} against {outside:.3g} nat), in all samples: {meaning}."
+            f"From round {first} on the mean |diff| is {inside:.3g} nat, before"
+            f" {outside:.3g}: {pattern.ratio:.3g} times as large for tokens that are"
+            f" equally likely, in all samples: {meaning}."
         ),
         alternatives=others,
         next_step=step,

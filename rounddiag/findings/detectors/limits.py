@@ -13,7 +13,7 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.pattern import Pattern
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 

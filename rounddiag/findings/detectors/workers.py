@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
-from rounddiag.findings.pattern import CACHES, VERSIONS, strong_patterns
+from rounddiag.findings.pattern import strong_patterns
+from rounddiag.findings.pattern_candidates import CACHES, VERSIONS
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.pattern import Pattern
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 # Columns that name who computed a sample.
