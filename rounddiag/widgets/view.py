@@ -40,8 +40,8 @@ _SCRIPTS = (
 _STYLES = ("base", "controls", "sample", "worst")
 
 
-# Comments are removed: the script is saved in every notebook that saves its widgets.
-_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
+# Without comments and indents: the script is in every notebook that saves its widgets.
+_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n|^ +", re.MULTILINE)
 
 
 @cache
