@@ -1,9 +1,9 @@
-"""Run the notebooks and put a picture beside every figure, for pages without a kernel.
+"""Execute the notebooks and add a PNG to every figure, for viewers without a kernel.
 
     python notebooks/execute.py
 
-A plotly figure keeps its interactive form and gets a PNG; coloured text, whose styles
-a page like GitHub removes, becomes a PNG. Needs Chromium or Chrome.
+Plotly figures keep their interactive form and get a PNG; coloured text, whose styles
+GitHub removes, is replaced by a PNG. Needs Chromium or Chrome.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def execute(notebook: Path) -> nbformat.NotebookNode:
-    """Run a notebook in its folder."""
+    """Execute a notebook in its folder."""
     nb = nbformat.read(notebook, as_version=4)
     nbclient.NotebookClient(
         nb, resources={"metadata": {"path": notebook.parent}}
@@ -39,44 +39,44 @@ def execute(notebook: Path) -> nbformat.NotebookNode:
     for cell in nb.cells:
         cell.metadata.pop("execution", None)
         outputs = cell.get("outputs", [])
-        # A widget without its kernel is an error line: the table before it stays.
+        # Without a kernel a widget is an error message; its static table is kept.
         outputs[:] = [one for one in outputs if WIDGET not in one.get("data", {})]
     return nb
 
 
-def picture_of_figure(figure: dict[str, Any]) -> bytes:
+def figure_png(figure: dict[str, Any]) -> bytes:
     """Draw a plotly figure."""
     return pio.to_image(figure, "png", WIDTH, figure["layout"].get("height", 450))
 
 
-def picture_of_text(html: str, page: Page) -> bytes:
-    """Photograph a piece of HTML."""
+def text_png(html: str, page: Page) -> bytes:
+    """Take a screenshot of a piece of HTML."""
     page.set_content(f"<body style='margin:0;background:#fff'>{html}</body>")
     return page.locator("body > *").first.screenshot()
 
 
-def small(png: bytes) -> bytes:
-    """Keep 128 colours, which is all that these drawings have."""
+def quantize(png: bytes) -> bytes:
+    """Reduce a PNG to 128 colours."""
     buffer = io.BytesIO()
     Image.open(io.BytesIO(png)).convert("RGB").quantize(128).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
-    """Give every figure and coloured text of a notebook its picture."""
+    """Add a PNG to every figure and coloured text of a notebook."""
     for output in (o for cell in nb.cells for o in cell.get("outputs", [])):
         data = output.get("data", {})
         if PLOTLY in data:
-            png = picture_of_figure(data[PLOTLY])
+            png = figure_png(data[PLOTLY])
         elif "rd-text" in data.get("text/html", ""):
-            png = picture_of_text(data.pop("text/html"), page)
+            png = text_png(data.pop("text/html"), page)
         else:
             continue
-        data["image/png"] = base64.b64encode(small(png)).decode()
+        data["image/png"] = base64.b64encode(quantize(png)).decode()
 
 
 def main() -> None:
-    """Run all notebooks of this folder, and draw the picture of the README."""
+    """Execute all notebooks of this folder, and draw the README's picture."""
     browser_path = next(filter(None, map(shutil.which, BROWSERS)))
     notebooks = {path: execute(path) for path in sorted(FOLDER.glob("*.ipynb"))}
     with sync_playwright() as playwright:
@@ -89,8 +89,8 @@ def main() -> None:
             nbformat.write(nb, path)
         browser.close()
     batch = rd.load(FOLDER.parent / "sample_data" / "image_window.parquet")
-    picture = picture_of_figure(rd.plot_rounds(batch).to_plotly_json())
-    (FOLDER / "image_window.png").write_bytes(small(picture))
+    picture = figure_png(rd.plot_rounds(batch).to_plotly_json())
+    (FOLDER / "image_window.png").write_bytes(quantize(picture))
 
 
 if __name__ == "__main__":

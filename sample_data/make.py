@@ -1,7 +1,7 @@
-"""Make the sample batches: train a small agent, let it act, score what it wrote.
+"""Make the sample batches: train a small agent, sample trajectories, score them.
 
 Run `python sample_data/make.py`, with the extra `sample-data` installed. Everything
-is seeded and runs on one thread; how, and what came out, is in the README beside.
+is seeded and runs on one thread; README.md describes the method and the results.
 """
 
 import copy
@@ -28,14 +28,14 @@ HERE = Path(__file__).parent
 SEED = 0
 TASKS = 16
 TEXTS = 1500
-DRILLS = ((2400, 1), (2400, 2), (1200, 3))  # how many, widgets
-TASKS_TAUGHT = ((1500, 1, 2), (1000, 2, 2))  # how many, goals in each, times
-LAGS = (5, 10, 20, 40)  # training steps that the sampler of `stale` is behind
+DRILLS = ((2400, 1), (2400, 2), (1200, 3))  # number, widgets
+TASKS_TAUGHT = ((1500, 1, 2), (1000, 2, 2))  # number, goals per task, repeats
+LAGS = (5, 10, 20, 40)  # training steps by which the sampler of `stale` lags
 VERL_SCREENSHOTS = 16  # 113 kB each
 
 
 def curriculum(teacher: Teacher) -> list[list[Lesson]]:
-    """Return the batches to train on: where things are, then what to do."""
+    """Return the training batches: first locating widgets, then whole tasks."""
     plan: list[list[Lesson]] = []
     for count, crowd in DRILLS:
         plan += batches(teacher.drills(count, crowd), 8, teacher.rng)
@@ -52,8 +52,8 @@ def sample(
     weights: dict[int, State],
     versions: Sequence[int],
 ) -> list[Trajectory]:
-    """Let the model do every task; the versions of its weights take turns."""
-    found = []
+    """Sample a trajectory of every task, with alternating versions of the weights."""
+    trajectories = []
     copies = {version: copy.deepcopy(model) for version in versions}
     for version, sampler in copies.items():
         sampler.load_state_dict(weights[version])
@@ -62,15 +62,16 @@ def sample(
         task = index // GROUP
         app = APPS[task % len(APPS)](np.random.default_rng([SEED, task]))
         version = versions[task % len(versions)]
-        found.append(roll_out(copies[version], tokenizer, app, index, version))
-    return found
+        rolled = roll_out(copies[version], tokenizer, app, index, version)
+        trajectories.append(rolled)
+    return trajectories
 
 
-def few(found: Sequence[Trajectory]) -> list[int]:
-    """Choose solved samples, two of a task at most, while there is room."""
+def choose_solved(trajectories: Sequence[Trajectory]) -> list[int]:
+    """Choose solved samples, at most two per task, within the screenshot limit."""
     chosen: list[int] = []
     room = VERL_SCREENSHOTS
-    for index, one in enumerate(found):
+    for index, one in enumerate(trajectories):
         size = len(one.screenshots)
         if index % GROUP < GROUP // 2 and one.reward and 1 < size <= room:
             chosen.append(index)
@@ -80,7 +81,7 @@ def few(found: Sequence[Trajectory]) -> list[int]:
 
 def save_verl(
     model: Qwen2_5_VLForConditionalGeneration,
-    found: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     old: Sequence[torch.Tensor],
     step: int,
 ) -> None:
@@ -88,10 +89,10 @@ def save_verl(
     try:
         from synthetic.verl_file import to_data_proto
     except ModuleNotFoundError as error:
-        print(f"No {error.name}: image_window_verl.pkl stays as it is (see README).")
+        print(f"No {error.name}: image_window_verl.pkl is not rewritten (see README).")
         return
-    chosen = few(found)
-    rows = [found[index] for index in chosen]
+    chosen = choose_solved(trajectories)
+    rows = [trajectories[index] for index in chosen]
     scores = [old[index] for index in chosen]
     uids = [group_id(index) for index in chosen]
     data = to_data_proto(model, rows, scores, uids, step)
@@ -99,7 +100,7 @@ def save_verl(
 
 
 def main() -> int:
-    """Make every file; return 1 if the agent is too poor to be a sample."""
+    """Make every file; return 1 if the agent solves too few tasks."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     texts = teacher_texts(np.random.default_rng(SEED), TEXTS)

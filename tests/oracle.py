@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Row = dict[str, Any]
 
@@ -26,6 +26,26 @@ def k3(difference: float) -> float:
     if abs(difference) < 1e-2:
         return sum(difference**n / math.factorial(n) for n in range(2, 9))
     return math.exp(difference) - 1 - difference
+
+
+# A token's value by its diff: every metric of `schema.METRICS` except `prob_diff`.
+OF_DIFF: dict[str, Callable[[float], float]] = {
+    "abs_diff": abs,
+    "diff": float,
+    "k1": lambda d: -d,
+    "k2": lambda d: d * d / 2,
+    "k3": k3,
+    "chi2": lambda d: math.exp(2 * min(max(d, -20), 20)) - 1,
+    "beyond": lambda d: float(math.exp(d) > 2 or math.exp(d) < 0.5),
+    "train_rollout_logprob_abs_diff": abs,
+    "mismatch_kl": k3,
+    "token_mult_prob_error": lambda d: math.exp(abs(d)),
+}
+OWN_WEIGHT = {
+    "train_rollout_logprob_abs_diff": "sample",
+    "mismatch_kl": "token",
+    "token_mult_prob_error": "token",
+}
 
 
 def mean(values: Sequence[float]) -> float:

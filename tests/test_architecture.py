@@ -1,10 +1,14 @@
-"""The boundaries of DESIGN: imports run one way, and trainers stay light."""
+"""The rules of DESIGN section 3: layers, light imports, and the layout of packages."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import types
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -35,15 +39,20 @@ TRAINER_MODULES = [
 ]
 
 
-def imports_of(source: Path) -> set[str]:
-    """Return the root of everything that a file imports, wherever it does."""
-    found = set()
+PACKAGES = sorted(file.parent for file in PACKAGE.rglob("__init__.py"))
+MAX_LINES = 500
+
+
+@cache
+def imported_roots(source: Path) -> set[str]:
+    """Return the root package of every import in a file, also inside functions."""
+    roots = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            roots |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0])
-    return found
+            roots.add((node.module or "").partition(".")[0])
+    return roots
 
 
 def run_python(code: str) -> None:
@@ -64,10 +73,28 @@ def test_a_library_stays_in_its_layers(library: str, layers: set[str]) -> None:
     strays = [
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        if library in imports_of(path)
+        if library in imported_roots(path)
         and path.relative_to(PACKAGE).parts[0].removesuffix(".py") not in layers
     ]
     assert strays == []
+
+
+def name_of(package: Path) -> str:
+    return ".".join(package.relative_to(PACKAGE.parent).parts)
+
+
+def modules_in(package: Path) -> set[str]:
+    """Return the modules and packages directly in a folder, without `__init__`."""
+    files = {path.stem for path in package.glob("*.py")}
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    return (files | folders) - {"__init__", "__main__"}
+
+
+def exported_functions(package: Path) -> set[str]:
+    """Return the functions that a package exports."""
+    module = import_module(name_of(package))
+    exported = {name: getattr(module, name) for name in getattr(module, "__all__", [])}
+    return {n for n, it in exported.items() if isinstance(it, types.FunctionType)}
 
 
 def test_a_trainer_imports_with_torch_numpy_and_pyarrow_alone() -> None:
@@ -79,3 +106,36 @@ def test_a_trainer_imports_with_torch_numpy_and_pyarrow_alone() -> None:
 def test_importing_rounddiag_imports_nothing_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pandas', 'plotly', 'pyarrow', 'ipywidgets'}"
     run_python(f"import sys, rounddiag; assert not {heavy} & set(sys.modules)")
+
+
+def test_no_module_has_the_name_of_a_function_of_its_package() -> None:
+    hidden = {
+        f"{name_of(package)}.{module}"
+        for package in PACKAGES
+        for module in modules_in(package) & exported_functions(package)
+    }
+    assert sorted(hidden) == []
+
+
+def test_no_folder_holds_a_single_module() -> None:
+    counts = {name_of(package): len(modules_in(package)) for package in PACKAGES}
+    assert {name: count for name, count in counts.items() if count < 2} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=name_of)
+def test_the_docstring_of_a_package_names_its_modules(package: Path) -> None:
+    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
+    named = set(re.findall(r"\w+", ast.get_docstring(tree) or ""))
+    public = {name for name in modules_in(package) if not name.startswith("_")}
+    assert sorted(public - named) == []
+
+
+def test_no_source_file_is_long() -> None:
+    files = [
+        path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".js", ".css"}
+    ]
+    lines = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8").count("\n")
+        for path in files
+    }
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}

@@ -1,4 +1,4 @@
-"""`notebooks/open`: what it prints, and what it leaves alone."""
+"""`notebooks/open`: its messages, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -50,13 +50,12 @@ def test_help_is_printed_and_nothing_is_made(
 ) -> None:
     assert opened(checkout, *arguments) == (
         0,
-        "Opens JupyterLab, at the first notebook or at one that loads FILE:\n"
+        "Opens JupyterLab at the first notebook, or at a notebook that loads FILE:\n"
         "\n"
         "  ./notebooks/open [FILE] [--remote] [-- JUPYTER ARGUMENTS]\n"
         "\n"
-        "The first start makes .venv; later ones install nothing. --remote opens no\n"
-        "browser and prints how to reach this machine. PYTHON=... chooses the"
-        " Python.\n",
+        "The first start creates .venv; later ones install nothing. --remote opens no\n"
+        "browser and prints how to connect. PYTHON=... selects the interpreter.\n",
         "",
     )
     assert not (checkout / ".venv").exists()

@@ -1,4 +1,4 @@
-"""The README's code runs as it stands, and the commands it names exist."""
+"""The README's code runs verbatim, and its commands, links and formats exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_links_into_the_checkout_lead_somewhere() -> None:
 
 def test_the_table_has_every_format_and_says_which_are_unverified() -> None:
     rows = re.findall(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", README, re.MULTILINE)
-    told = {
+    listed = {
         (framework, checked == "*unverified*")
         for frameworks, checked in rows
         for framework in frameworks.split(", ")
@@ -52,4 +52,4 @@ def test_the_table_has_every_format_and_says_which_are_unverified() -> None:
         for form in FORMATS
         for framework in form.framework.split(", ")
     }
-    assert formats - told == set()
+    assert formats - listed == set()

@@ -1,4 +1,4 @@
-"""Batch: one flat tensor a field, and offsets that say where each sample starts."""
+"""Batch: one flat tensor per field, and the offsets at which samples start."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.batch.html import as_html, failed_checks
 from rounddiag.batch.layout import (
     PER_TOKEN,
-    chosen,
     from_padded,
     from_rows,
-    marked,
-    moved,
+    marked_rows,
+    move,
     select,
+    selected_rows,
 )
 from rounddiag.batch.validation import check_fields, check_rounds
 from rounddiag.errors import BatchError
@@ -36,54 +36,54 @@ if TYPE_CHECKING:
 class Batch:
     """The samples of one training step, with both engines' log-probabilities.
 
-    Every per-token field is one flat tensor of `num_positions` values; sample `i`
-    stands at `offsets[i]`, its first `lengths[i]` positions are real and the rest is
-    padding. Build it with `from_padded` or `from_rows`, or let `rounddiag.load` do so.
+    Every per-token field is one flat tensor of `num_positions` values. Sample `i`
+    starts at `offsets[i]`; its first `lengths[i]` positions are real, the rest is
+    padding. Build a Batch with `from_padded` or `from_rows`, or read one with
+    `rounddiag.load`.
 
     Parameters
     ----------
     response_ids : Tensor of int
-        Token ids of the responses: what the model wrote, and observations between.
+        Token ids of the responses: generated tokens and the observations in between.
     response_mask : Tensor of 0 and 1, any dtype
-        1 where the model wrote the token. Its runs of 1s are the rounds.
+        1 where the model generated the token. Runs of 1s are the rounds.
     rollout_log_probs, old_log_probs : Tensor of float
-        Log-probability, in nats, by the engine that sampled and by the engine that
-        trains.
+        Log-probability, in nats, by the sampling engine and by the training engine.
     offsets : Tensor of int64, shape (num_samples + 1,)
         Where each sample starts in the fields above.
     lengths : Tensor of int64, shape (num_samples,)
         How many positions of each sample are real.
     prompt_ids, prompt_offsets : Tensor of int, optional
-        Token ids of the prompts, end to end, and where each starts.
+        Concatenated token ids of the prompts, and where each prompt starts.
     entropy, advantages : Tensor of float, optional
         Per position; entropy in nats.
     loss_mask : Tensor, optional
         The mask after rejection, per position. Never used to find rounds.
     round_ids : Tensor of int, optional
-        Per position; a run of 1s is also divided where this changes.
+        Per position; a run of 1s is also split where this changes.
     rewards : Tensor of float, shape (num_samples,), optional
     group_ids, sample_ids : tuple of str, optional
-        Which prompt a sample belongs to, and its own name.
+        The prompt a sample belongs to, and the sample's own name.
     step : int, optional
         The trainer's global step.
     images : tuple of tuple of Screenshot, optional
-        What each sample was shown, in order.
+        The screenshots of each sample, in order.
     tokenizer : object, optional
-        Path of a `tokenizer.json` or of its folder, a model's name, a tokenizer or a
+        A path of a `tokenizer.json` or its folder, a model name, a tokenizer or
         processor of transformers, a tokenizer of tokenizers, or a function from a list
-        of ids to text: whatever `rounddiag.text.pieces` takes.
+        of ids to text; see `rounddiag.text.pieces`.
     position_ids : tuple of Tensor, optional
-        One per sample, in the shape that the file had.
+        One per sample, in the shape of the file.
     rollout_ids : tuple of Tensor, optional
-        One per sample: the response's token ids as the sampling engine gave them, where
-        the file has them beside the trainer's; they can differ in number.
+        One per sample: the response's token ids as returned by the sampling engine,
+        where the file has them in addition to the trainer's. Their number can differ.
     scores : mapping of str to Tensor
-        More log-probabilities of the same tokens, by name.
-    sample_columns : mapping of str to array, each of num_samples values
-    round_columns : mapping of str to array, with `sample` and `round` among them
-        Whatever else the file knows of samples and rounds, verbatim.
+        Further log-probabilities of the same tokens, by name.
+    sample_columns : mapping of str to array of num_samples values
+    round_columns : mapping of str to array, including `sample` and `round`
+        Further columns of the file, per sample and per round, unchanged.
     meta : mapping
-        Where things came from: `mask_source`, `old_log_probs_source`, `sampling`, ...
+        Provenance: `mask_source`, `old_log_probs_source`, `sampling` and others.
 
     Raises
     ------
@@ -134,15 +134,15 @@ class Batch:
 
     @classmethod
     def from_padded(cls, *, response_ids: Tensor, **others: Any) -> Self:  # noqa: ANN401 the fields have many types
-        """Build a batch from padded tensors, without a copy where they are contiguous.
+        """Build a batch from padded tensors, without copying contiguous ones.
 
         Parameters
         ----------
         response_ids : Tensor, shape (num_samples, num_positions)
         **others
-            The other fields. Those per token have the shape of `response_ids`;
-            `lengths` says how much of each row is real (all of it when left out);
-            `prompt_ids` is padded too, with a `prompt_mask` that marks its real part.
+            The other fields. Per-token fields have the shape of `response_ids`.
+            `lengths` is the number of real positions per row, by default all.
+            `prompt_ids` is padded too; `prompt_mask` marks its real part.
 
         Returns
         -------
@@ -161,9 +161,9 @@ class Batch:
 
         Parameters
         ----------
-        response_ids : sequence of Tensor, one a sample
+        response_ids : sequence of Tensor, one per sample
         **others
-            The other fields. Those per token, and `prompt_ids`, are sequences too.
+            The other fields. Per-token fields and `prompt_ids` are sequences too.
 
         Returns
         -------
@@ -198,17 +198,17 @@ class Batch:
 
     @property
     def per_token(self) -> dict[str, Tensor]:
-        """The per-token fields that are there, the required ones first."""
-        found = {name: getattr(self, name) for name in PER_TOKEN}
-        return {name: value for name, value in found.items() if value is not None}
+        """The per-token fields of this batch, the required ones first."""
+        fields = {name: getattr(self, name) for name in PER_TOKEN}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def is_redacted(self) -> bool:
-        """Whether it was saved with `redact=True`: every token id is 0 then."""
+        """Whether the batch was saved with `redact=True`, which sets token ids to 0."""
         return bool(self.meta.get("redacted"))
 
     def log_probs(self, score: str) -> Tensor:
-        """Return the log-probabilities called `old`, `rollout`, or as in `scores`.
+        """Return the log-probabilities `old`, `rollout`, or one of `scores` by name.
 
         Raises
         ------
@@ -232,10 +232,10 @@ class Batch:
         return self.num_samples
 
     def __getitem__(self, index: Index) -> Self:
-        return select(self, chosen(index, self.num_samples))
+        return select(self, selected_rows(index, self.num_samples))
 
     def where(self, keep: Sequence[bool] | np.ndarray[Any, Any] | Tensor) -> Self:
-        """Return the samples that `keep` marks, renumbered from 0.
+        """Return the samples where `keep` is true, renumbered from 0.
 
         Parameters
         ----------
@@ -246,11 +246,11 @@ class Batch:
         BatchError
             If `keep` does not have one value per sample.
         """
-        return select(self, marked(keep, self.num_samples))
+        return select(self, marked_rows(keep, self.num_samples))
 
     def to(self, device: str | torch.device) -> Self:
         """Return the same batch with its tensors on another device."""
-        return moved(self, device)
+        return move(self, device)
 
     def __repr__(self) -> str:
         num_failed = len(failed_checks(self.meta))
@@ -265,8 +265,8 @@ class Batch:
         return as_html(self)
 
 
-def require_batch(given: object) -> None:
-    """Raise a BatchError for what is no Batch: the path of one, say.
+def require_batch(value: object) -> None:
+    """Raise a BatchError if a value, such as a path, is not a Batch.
 
     Examples
     --------
@@ -276,9 +276,9 @@ def require_batch(given: object) -> None:
     rounddiag.errors.BatchError: expected a Batch; found a str. Open a file with \
 `rounddiag.load(path)` first.
     """
-    if not isinstance(given, Batch):
+    if not isinstance(value, Batch):
         raise BatchError.build(
             expected="a Batch",
-            found=f"a {type(given).__name__}",
+            found=f"a {type(value).__name__}",
             advice="Open a file with `rounddiag.load(path)` first.",
         )

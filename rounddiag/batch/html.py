@@ -1,4 +1,4 @@
-"""The small tables that a notebook shows of a batch and of its checks."""
+"""The tables that a notebook shows for a batch and for its checks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rounddiag.batch.batch import Batch
 
 
-# JupyterLab sets tables to the right and cells to the middle of their row.
+# JupyterLab aligns cells to the right and to the middle of their row.
 _STYLE = "text-align: left; vertical-align: top; white-space:"
 _CODE = re.compile("`([^`]+)`")
-# Entries of `meta` that `describe_sources` tells first, or that are told elsewhere.
-_NOT_OTHERS = {
+# Entries of `meta` that `describe_sources` lists first, or that are shown elsewhere.
+_HANDLED_ENTRIES = {
     *("source", "checks", "mask_source", "old_log_probs_source", "not_measurable"),
 }
 
@@ -41,17 +41,17 @@ def as_html(batch: Batch) -> str:
 
 def failed_checks(meta: Mapping[str, Any]) -> list[str]:
     """Return one line for each check that failed when the batch was loaded."""
-    found = (one for one in meta.get("checks", []) if one["status"] == "failed")
-    return [f"{one['name']}: {one['detail']}" for one in found]
+    failed = (one for one in meta.get("checks", []) if one["status"] == "failed")
+    return [f"{one['name']}: {one['detail']}" for one in failed]
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as a table, the first cell a heading; what a file says is escaped."""
+    """Return rows as a table with escaped text; the first cell is a heading."""
     return f"<table>{''.join(map(_row, rows))}</table>"
 
 
 def _row(texts: tuple[str, ...]) -> str:
-    name, *others, last = map(_escaped, texts)
+    name, *others, last = map(_escape, texts)
     cells = [
         f'<th style="{_STYLE} nowrap">{name}</th>',
         *(f'<td style="{_STYLE} normal">{text}</td>' for text in others),
@@ -60,40 +60,42 @@ def _row(texts: tuple[str, ...]) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def describe_sources(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Say in words where the numbers come from, and what was left out of them."""
-    always = {
+    """Describe where the numbers come from, and what was left out."""
+    main = {
         "mask": meta.get("mask_source"),
         "old log-probs": meta.get("old_log_probs_source"),
         "sampling": format_meta_value(meta.get("sampling") or {}),
     }
-    known = {name: str(fact or "not recorded") for name, fact in always.items()}
+    known = {name: str(fact or "not recorded") for name, fact in main.items()}
     others = {
         name.replace("num_", "number of ").replace("_", " "): format_meta_value(fact)
         for name, fact in meta.items()
-        if name not in _NOT_OTHERS and isinstance(fact, str | int | list)
+        if name not in _HANDLED_ENTRIES and isinstance(fact, str | int | list)
     }
     return {**known, **others}
 
 
 def format_meta_value(fact: object) -> str:
-    """Say a value of `meta` in words."""
+    """Format a value of `meta` as text."""
     match fact:
         case None:
             return ""
         case Mapping():
-            return ", ".join(f"{name} {_inner(value)}" for name, value in fact.items())
+            return ", ".join(
+                f"{name} {_format_nested(value)}" for name, value in fact.items()
+            )
         case list() | tuple():
             return "; ".join(map(str, fact))
     return str(fact)
 
 
-def _inner(value: object) -> object:
-    """Return what is said of a value in a mapping; of a list of mappings its length."""
+def _format_nested(value: object) -> object:
+    """Format a value inside a mapping; a list of mappings is reduced to its length."""
     match value:
         case [Mapping(), *_]:
             return f"[{len(value)} entries]"

@@ -1,4 +1,4 @@
-"""The jagged layout: padded tensors and rows become flat tensors with offsets."""
+"""The jagged layout: padded tensors or rows to flat tensors with offsets."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
 _INTEGERS = ("response_ids", "response_mask", "loss_mask", "round_ids", "prompt_ids")
-# Fields that are a tuple with one entry a sample.
+# Fields that are a tuple with one entry per sample.
 PER_SAMPLE = ("group_ids", "sample_ids", "images", "position_ids", "rollout_ids")
 PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
 
 
 def offsets_of(lengths: Tensor) -> Tensor:
-    """Return where each row starts when rows of these lengths stand end to end.
+    """Return where each row starts when rows of these lengths are concatenated.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def offsets_of(lengths: Tensor) -> Tensor:
 
 def from_padded(response_ids: Tensor, others: Mapping[str, Any]) -> dict[str, Any]:
     """Turn padded fields into the fields of a Batch."""
-    check_present(others)
+    require_fields(others)
     if response_ids.dim() != 2:  # noqa: PLR2004 rows and positions
         raise BatchError.build(
             key="response_ids",
@@ -54,38 +54,38 @@ def from_padded(response_ids: Tensor, others: Mapping[str, Any]) -> dict[str, An
         )
     num_samples, width = response_ids.shape
     ends = torch.full((num_samples,), width, device=response_ids.device)
-    done = _per_token(
+    fields = _flatten_per_token(
         {"response_ids": response_ids, **others},
-        lambda name, value: _flat(name, value, (num_samples, width)),
+        lambda name, value: _flatten(name, value, (num_samples, width)),
     )
-    if done.get("lengths") is None:
-        done["lengths"] = ends
-    if done.get("prompt_ids") is not None:
-        mask = done.pop("prompt_mask", None)
-        done.update(_unpadded_prompts(done["prompt_ids"], mask))
-    return {**done, "offsets": offsets_of(ends)}
+    if fields.get("lengths") is None:
+        fields["lengths"] = ends
+    if fields.get("prompt_ids") is not None:
+        mask = fields.pop("prompt_mask", None)
+        fields.update(_unpad_prompts(fields["prompt_ids"], mask))
+    return {**fields, "offsets": offsets_of(ends)}
 
 
 def from_rows(
     response_ids: Sequence[Tensor], others: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Turn rows of different lengths into the fields of a Batch."""
-    check_present(others)
+    require_fields(others)
     lengths = torch.tensor([len(row) for row in response_ids], dtype=torch.int64)
-    done = _per_token(
+    fields = _flatten_per_token(
         {"response_ids": response_ids, **others},
-        lambda name, rows: _joined(name, rows, lengths.tolist()),
+        lambda name, rows: _concatenate(name, rows, lengths.tolist()),
     )
-    if done.get("prompt_ids") is not None:
-        rows = done["prompt_ids"]
+    if fields.get("prompt_ids") is not None:
+        rows = fields["prompt_ids"]
         sizes = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        done["prompt_ids"] = _joined("prompt_ids", rows, sizes.tolist())
-        done["prompt_offsets"] = offsets_of(sizes)
-    return {**done, "lengths": lengths, "offsets": offsets_of(lengths)}
+        fields["prompt_ids"] = _concatenate("prompt_ids", rows, sizes.tolist())
+        fields["prompt_offsets"] = offsets_of(sizes)
+    return {**fields, "lengths": lengths, "offsets": offsets_of(lengths)}
 
 
-def check_present(others: Mapping[str, Any]) -> None:
-    """Raise a BatchError when a required field is missing."""
+def require_fields(others: Mapping[str, Any]) -> None:
+    """Raise a BatchError if a required field is missing."""
     for name in REQUIRED[1:]:
         if others.get(name) is None:
             raise BatchError.build(
@@ -96,68 +96,68 @@ def check_present(others: Mapping[str, Any]) -> None:
             )
 
 
-def _per_token(
+def _flatten_per_token(
     fields: Mapping[str, Any], flatten: Callable[[str, Any], Tensor]
 ) -> dict[str, Any]:
-    done = {
+    result = {
         name: flatten(name, value) if name in PER_TOKEN and value is not None else value
         for name, value in fields.items()
     }
     scores = fields.get("scores") or {}
-    done["scores"] = {name: flatten(name, value) for name, value in scores.items()}
-    return done
+    result["scores"] = {name: flatten(name, value) for name, value in scores.items()}
+    return result
 
 
-def _flat(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
+def _flatten(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:
     if tuple(tensor.shape) != shape:
         raise BatchError.build(
             key=name,
             expected=f"shape {shape}, as `response_ids`",
             found=f"shape {tuple(tensor.shape)}",
-            advice="Slice every field to the response before building the batch.",
+            advice="Cut every field to the response before building the batch.",
         )
     return tensor.reshape(-1)
 
 
-def _joined(name: str, rows: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
-    found = [tuple(row.shape) for row in rows]
-    if found != [(length,) for length in lengths]:
+def _concatenate(name: str, rows: Sequence[Tensor], lengths: Sequence[int]) -> Tensor:
+    shapes = [tuple(row.shape) for row in rows]
+    if shapes != [(length,) for length in lengths]:
         raise BatchError.build(
             key=name,
             expected=f"{len(lengths)} rows as long as those of `response_ids`",
-            found=_first_misfit(found, lengths),
-            advice="Slice every field to the response before building the batch.",
+            found=_first_mismatch(shapes, lengths),
+            advice="Cut every field to the response before building the batch.",
         )
     if rows:
         return torch.cat(list(rows))
     return torch.empty(0, dtype=torch.int64 if name in _INTEGERS else torch.float32)
 
 
-def _first_misfit(found: list[tuple[int, ...]], lengths: Sequence[int]) -> str:
-    if len(found) != len(lengths):
-        return f"{len(found)} rows"
-    pairs = enumerate(zip(found, lengths, strict=True))
+def _first_mismatch(shapes: list[tuple[int, ...]], lengths: Sequence[int]) -> str:
+    if len(shapes) != len(lengths):
+        return f"{len(shapes)} rows"
+    pairs = enumerate(zip(shapes, lengths, strict=True))
     index, (shape, length) = next(p for p in pairs if p[1][0] != (p[1][1],))
     return f"shape {shape} in row {index}, where `response_ids` has {length} tokens"
 
 
-def _unpadded_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+def _unpad_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     keep = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
     return {"prompt_ids": ids[keep], "prompt_offsets": offsets_of(keep.sum(1))}
 
 
-def chosen(index: Index, num_samples: int) -> Tensor:
-    """Return which samples a number, a slice or a list of numbers names.
+def selected_rows(index: Index, num_samples: int) -> Tensor:
+    """Return the sample numbers that an integer, a slice or a list selects.
 
     Raises
     ------
     BatchError
-        If a list holds anything else.
+        If a list holds anything but sample numbers.
     IndexError
-        If one number is of no sample.
+        If a single integer is out of range.
     """
     rows = torch.arange(num_samples)
-    if isinstance(index, np.integer):  # as a frame has it
+    if isinstance(index, np.integer):  # such as a value of a frame
         index = int(index)
     if isinstance(index, int | slice):
         return rows[index].reshape(-1)
@@ -166,14 +166,14 @@ def chosen(index: Index, num_samples: int) -> Tensor:
         return rows[wanted if len(wanted) else wanted.long()]
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise BatchError.build(
-            expected=f"numbers of samples below {num_samples}",
+            expected=f"sample numbers below {num_samples}",
             found=f"{index!r:.80}",
-            advice="Pass a number, a slice or a list of numbers.",
+            advice="Pass an integer, a slice or a list of integers.",
         ) from error
 
 
-def marked(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
-    """Return which samples one flag per sample marks.
+def marked_rows(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
+    """Return the numbers of the samples whose flag is true.
 
     Raises
     ------
@@ -191,10 +191,10 @@ def marked(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
 
 
 def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
-    """Return the samples of these rows, renumbered from 0.
+    """Return some samples as a batch, renumbered from 0.
 
-    The column `original_sample` keeps which sample of the first batch each one was.
-    What checks found in that batch is left out: it names samples by their old numbers.
+    The column `original_sample` keeps their numbers in the first batch. Results of
+    checks are dropped, because they refer to the old numbers.
     """
     index = rows.tolist()
     flat: dict[str, Any] = {
@@ -226,7 +226,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
 
 
 def take_rows(flat: Tensor, offsets: Tensor, rows: Tensor) -> Tensor:
-    """Take some rows of a flat tensor; a view where they are neighbours.
+    """Take some rows of a flat tensor; consecutive rows are a view.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def take_rows(flat: Tensor, offsets: Tensor, rows: Tensor) -> Tensor:
     return torch.cat([flat[limits[i] : limits[i + 1]] for i in index])
 
 
-def moved(batch: AnyBatch, device: str | torch.device) -> AnyBatch:
+def move(batch: AnyBatch, device: str | torch.device) -> AnyBatch:
     """Return the batch with every tensor on `device`."""
     tensors: dict[str, Any] = {
         entry.name: value.to(device)

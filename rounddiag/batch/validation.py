@@ -1,4 +1,4 @@
-"""What must hold for the fields of a Batch, checked when it is built."""
+"""Validation of the fields of a Batch, on construction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG_PROBS = ("rollout_log_probs", "old_log_probs")
 
 
 def check_fields(batch: Batch) -> None:
-    """Raise a BatchError where shapes, lengths or dtypes do not fit."""
+    """Raise a BatchError if shapes, lengths or dtypes do not fit."""
     _check_offsets(batch)
     _check_per_token(batch)
     _check_dtypes(batch)
@@ -27,11 +27,11 @@ def check_fields(batch: Batch) -> None:
 
 
 def check_rounds(batch: Batch) -> None:
-    """Raise a BatchError where the mask marks padding, or is no mask."""
+    """Raise a BatchError if the mask marks padding or has values besides 0 and 1."""
     rounds, offsets = batch.rounds, batch.offsets
     if len(rounds) == 0:
         return
-    # The last round of a sample reaches furthest.
+    # It is enough to check the last round of each sample.
     last = torch.searchsorted(rounds.start, offsets[1:]) - 1
     stop = rounds.start[last] + rounds.num_tokens[last]
     end = offsets[:-1] + batch.lengths
@@ -63,17 +63,17 @@ def _check_offsets(batch: Batch) -> None:
     if not fits:
         raise BatchError.build(
             key="offsets",
-            expected=f"int64 values that rise from 0 to {num_positions}, one more than"
-            " `lengths`",
+            expected=f"non-decreasing int64 values from 0 to {num_positions}, one more"
+            " than `lengths`",
             found=f"{offsets.dtype} of shape {tuple(offsets.shape)}",
             advice="Build the batch with `Batch.from_padded` or `Batch.from_rows`.",
         )
     if bool(((lengths < 0) | (lengths > offsets.diff())).any()):
         raise BatchError.build(
             key="lengths",
-            expected="0 up to the stored length of each sample",
+            expected="values from 0 to the stored length of each sample",
             found=f"values from {int(lengths.min())} to {int(lengths.max())}",
-            advice="Count the real positions of each row.",
+            advice="Pass the number of real positions of each row.",
         )
 
 
@@ -85,7 +85,7 @@ def _check_per_token(batch: Batch) -> None:
                 key=name,
                 expected=f"shape {tuple(shape)} on {device}, as `response_ids`",
                 found=f"shape {tuple(value.shape)} on {value.device}",
-                advice="Slice every field to the response before building the batch.",
+                advice="Cut every field to the response before building the batch.",
             )
 
 
@@ -137,7 +137,7 @@ def _check_prompts(batch: Batch) -> None:
     ):
         raise BatchError.build(
             key="prompt_offsets",
-            expected=f"{batch.num_samples + 1} values, the last the number of"
+            expected=f"{batch.num_samples + 1} values, the last equal to the number of"
             " `prompt_ids`",
             found="none" if offsets is None else f"shape {tuple(offsets.shape)}",
             advice="Build the batch with `Batch.from_padded` or `Batch.from_rows`.",
@@ -154,14 +154,14 @@ def _check_round_columns(batch: Batch) -> None:
             key="round_columns",
             expected="`sample`, `round` and columns of the same length",
             found=f"lengths {sizes}",
-            advice="Say for each row which sample and round it is of.",
+            advice="Give the sample and round of each row.",
         )
-    numbers = [columns[name] for name in ("sample", "round") if columns]
-    kinds = [str(values.dtype) for values in numbers if len(values)]
-    if not all(kind.startswith(("int", "uint")) for kind in kinds):
+    keys = [columns[name] for name in ("sample", "round") if columns]
+    dtypes = [str(values.dtype) for values in keys if len(values)]
+    if not all(dtype.startswith(("int", "uint")) for dtype in dtypes):
         raise BatchError.build(
             key="round_columns",
-            expected="whole numbers as `sample` and `round`",
-            found=f"{kinds}",
-            advice="Say for each row which sample and round it is of.",
+            expected="integer columns `sample` and `round`",
+            found=f"{dtypes}",
+            advice="Give the sample and round of each row.",
         )

@@ -1,4 +1,16 @@
-"""Save batches from inside a training loop: torch, numpy and pyarrow are enough."""
+"""Save batches from inside a training loop, with torch, numpy and pyarrow alone.
+
+==================  ================================================================
+`recorder`          `Recorder`: saves every n-th step in the background
+`options`           the validated options of a `Recorder`, and stale partial files
+`trainer_batch`     the fields of a DataProto, TensorDict, mapping or TransferQueue
+`snapshot`          the copy of a step in host memory
+`sampling`          which samples keep their screenshots, and copies of those
+`rounds`            `round_record`: what the sampling engine knows of each round
+`step_file`         `save_batch`; builds the batch of a step and writes its file
+`writer`            the background thread, which never raises into the trainer
+==================  ================================================================
+"""
 
 from rounddiag.capture.recorder import Recorder
 from rounddiag.capture.rounds import round_record

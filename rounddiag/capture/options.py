@@ -1,4 +1,4 @@
-"""What a Recorder was asked for."""
+"""The options of a Recorder, and the folder it writes to."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from pathlib import Path
 
 from rounddiag.errors import BatchError
 
+_MINIMUM = {"every": 1, "images": 0, "max_samples": 1, "seed": 0}
+_STALE_AFTER = 3600.0  # seconds; another process may still write a younger file
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of a Recorder, checked; see there.
+    """The validated options of a `Recorder`, which documents them.
 
     Raises
     ------
     BatchError
-        If one has no meaning.
+        If an option is out of range, or `folder` is a URL and `fsspec` is missing.
 
     Examples
     --------
@@ -44,26 +47,21 @@ class Options:
                 key="folder",
                 expected="a folder, or the package fsspec for a URL",
                 found=f"{self.folder!r} without fsspec",
-                advice="Install it with what the storage needs: `pip install fsspec"
-                " s3fs` for S3, gcsfs or adlfs for others.",
+                advice="Install fsspec and the backend of your storage: `pip install"
+                " fsspec s3fs` for S3, gcsfs for Google Cloud, adlfs for Azure.",
             )
-        for name, lowest in (
-            ("every", 1),
-            ("images", 0),
-            ("max_samples", 1),
-            ("seed", 0),
-        ):
+        for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= lowest):
+            if value is not None and not (isinstance(value, int) and value >= minimum):
                 raise BatchError.build(
                     key=name,
-                    expected=f"an integer of at least {lowest}",
+                    expected=f"an integer of at least {minimum}",
                     found=repr(value),
                     advice="Pass another number to `Recorder`.",
                 )
 
     def is_due(self, step: int) -> bool:
-        """Whether a step is one of those to record."""
+        """Whether a step is recorded."""
         try:
             return index(step) % self.every == 0
         except TypeError:
@@ -71,7 +69,7 @@ class Options:
                 key="step",
                 expected="the trainer's global step, an integer",
                 found=f"{step!r:.80}",
-                advice="Pass the number first, then the batch.",
+                advice="Pass the step first, then the batch.",
             ) from None
 
     def file_name(self, step: int) -> str:
@@ -81,30 +79,24 @@ class Options:
 
 
 def is_url(folder: str) -> bool:
-    """Whether it names object storage, such as `s3://bucket/run`."""
+    """Whether a folder is in object storage, such as `s3://bucket/run`."""
     return "://" in folder
 
 
-def absolute(folder: str | os.PathLike[str]) -> str:
-    """Return a path that holds in another working directory too; a URL as it is."""
+def absolute_folder(folder: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a folder, or a URL unchanged."""
     name = os.fspath(folder)
     return name if is_url(name) else str(Path(name).absolute())
 
 
-_AGE = 3600.0  # seconds: what is younger may still be written by another process
+def remove_stale_files(folder: str) -> None:
+    """Remove partial files that a killed training left behind over an hour ago.
 
-
-def remove_leftovers(folder: str) -> None:
-    """Remove the partial files of steps that nobody writes any more.
-
-    Parameters
-    ----------
-    folder : str
-        As in `Options`; in object storage nothing is removed.
+    Object storage is left alone.
     """
     if is_url(folder):
         return
     with suppress(OSError):
         for file in Path(folder).glob(".step_*.parquet.*.partial"):
-            if file.stat().st_mtime < time.time() - _AGE:
+            if file.stat().st_mtime < time.time() - _STALE_AFTER:
                 file.unlink()

@@ -1,4 +1,4 @@
-"""Recorder: some steps of a training, each a file, written in the background."""
+"""Recorder: saves some steps of a training in the background, one file each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.capture.options import Options, absolute, remove_leftovers
+from rounddiag.capture.options import Options, absolute_folder, remove_stale_files
+from rounddiag.capture.snapshot import Snapshot, merge_late_fields, take_snapshot
 from rounddiag.capture.step_file import save_step
 from rounddiag.capture.trainer_batch import (
-    FIELDS,
-    LATER,
-    Snapshot,
-    finished,
-    parts_of,
-    queued_inputs,
-    queued_parts,
-    take,
+    LATE_QUEUE_FIELDS,
+    QUEUE_FIELDS,
+    fetch_queued_batch,
+    fetch_queued_image_inputs,
+    read_trainer_batch,
 )
 from rounddiag.capture.writer import Writer
 
@@ -27,54 +25,57 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-    from rounddiag.capture.trainer_batch import Parts
+    from rounddiag.capture.trainer_batch import TrainerBatch
 
 
 class Recorder:
     """Saves every n-th step of a training for `rounddiag.load`, without delaying it.
 
-    A call copies the columns of tokens of all samples to host memory (a few ms for 128
-    responses of 8192 positions) and keeps nothing of the batch. A thread writes the
-    file, 10 bytes a position or 13 with entropy; it has its name, `step_40.parquet`,
-    only when it is whole. Errors never reach the trainer: the first of each kind is
-    logged to `rounddiag.capture`, and all are counted. The copies stay until the next
-    call, for `finish`; a file is whole without it.
+    `step` copies the per-token columns of all samples to host memory (a few ms for 128
+    responses of 8192 positions) and keeps no reference to the batch. A background
+    thread writes the file, 10 bytes per position or 13 with entropy. The file gets its
+    name, such as `step_40.parquet`, only when it is complete; `finish` replaces it by
+    one with more columns. The copies are freed by the next call of `step`.
 
-    Screenshots are copied of a few samples only, half of them drawn and half those with
-    the largest mean |diff|; so are texts longer than 100 characters. The column
-    `picked` of the samples says "random", "worst" or "".
+    Errors are never raised into the trainer: the first of each type is logged to
+    `rounddiag.capture`, and all are counted.
 
-    What a killed training left half written, more than an hour ago, is removed from the
-    folder at the start.
+    Screenshots, and texts of more than 100 characters, are kept for a few samples only:
+    half of them drawn at random, half those with the largest mean |diff|. The sample
+    column `picked` is "random", "worst" or "".
 
-    One process records. Several can where each gives its `rank`. A recorder that is
-    pickled, as into a Ray actor, arrives as a new one with the same options; a forked
-    child writes with a thread of its own.
+    Partial files older than an hour, which a killed training left in the folder, are
+    removed at the start.
+
+    Use one Recorder per folder, or give each process its `rank`. A pickled Recorder, as
+    sent to a Ray actor, arrives as a new one with the same options; a forked child
+    starts a thread of its own.
 
     Parameters
     ----------
     folder : path-like or str
-        Where the files go: a folder, or a URL such as `s3://bucket/run` with `fsspec`.
+        Where to write: a folder, or a URL such as `s3://bucket/run`, which needs
+        `fsspec`.
     every : int
         Steps that are multiples of it are recorded: 0, 10, 20 and so on.
     images : int
-        How many samples are shown with screenshots, made small. Their pixels are
-        copied too, up to 1 GB (about half a second); Pillow is needed.
+        Number of samples whose screenshots are kept, as small JPEGs. Their pixels are
+        copied too, up to 1 GB (about half a second); needs Pillow.
     max_samples : int, optional
-        How many samples a file may have, half of them drawn and half the worst. Of a
-        larger batch the file keeps what each round of all samples came to, which
-        `rounddiag.round_summary` then gives; `rounddiag.metrics` and
-        `rounddiag.reconcile` see the saved samples only, the worst among them.
+        Largest number of samples in a file, half of them random and half the worst. The
+        file of a larger batch also stores the per-round summary of all samples, which
+        `rounddiag.round_summary` returns; `rounddiag.metrics` and
+        `rounddiag.reconcile` see the saved samples only.
     seed : int
-        With the step, what the random part is drawn from.
+        Seed of the random samples, together with the step.
     rank : int, optional
-        Which of several processes this is: the files are `step_40_rank_3.parquet`.
+        Rank of this process: files are named `step_40_rank_3.parquet`.
 
     Raises
     ------
     BatchError
-        If an option has no meaning, or `fsspec` is missing for a URL. Nothing raises
-        later.
+        If an option is out of range, or `fsspec` is missing for a URL. Later calls
+        raise nothing.
 
     Examples
     --------
@@ -107,7 +108,7 @@ class Recorder:
     ) -> None:
         self.__setstate__(
             Options(
-                folder=absolute(folder),
+                folder=absolute_folder(folder),
                 every=every,
                 images=images,
                 max_samples=max_samples,
@@ -121,13 +122,13 @@ class Recorder:
 
     def __setstate__(self, options: Options) -> None:
         self._options = options
-        remove_leftovers(options.folder)
+        remove_stale_files(options.folder)
         self._writer = Writer()
         self._last: Snapshot | None = None
 
     @property
     def dropped(self) -> int:
-        """Number of steps not saved, or not finished, as two others were waiting."""
+        """Number of steps not saved, or not finished, because the queue was full."""
         return self._writer.dropped
 
     @property
@@ -138,30 +139,31 @@ class Recorder:
     def step(self, step: int, batch: Any, *, entropy: Tensor | None = None) -> None:  # noqa: ANN401 verl's classes, which need not be installed
         """Record a step: after the old log-probabilities, before any rejection.
 
-        A step that was recorded before is replaced.
+        A second call for a step replaces the first.
 
         Parameters
         ----------
         step : int
             The trainer's global step.
         batch : DataProto, TensorDict or mapping of str to Tensor
-            As for `save_batch`. Position ids are not kept.
+            As in `save_batch`. Position ids are not kept.
         entropy : Tensor, optional
             Per position, in nats, where the batch does not have it.
         """
         self._last = None
-        with self._writer.guarded(f"step {step}"):
+        with self._writer.guard(f"step {step}"):
             if self._options.is_due(step):
                 more = {} if entropy is None else {"entropy": entropy}
-                parts = parts_of(batch, **more)
-                look_up = partial(_rows, parts.inputs) if len(parts.inputs) else None
-                self._put(take(step, parts, self._options, look_up))
+                fields = read_trainer_batch(batch, **more)
+                inputs = fields.image_inputs
+                read = partial(_select, inputs) if len(inputs) else None
+                self._put(take_snapshot(step, fields, self._options, read))
 
     def step_keys(self, step: int, batch: Any, tq: Any) -> None:  # noqa: ANN401 as above
         """Record a step of verl's V1 trainer, whose rows are in a TransferQueue.
 
-        Rows that fill the batch up are left out, and only the pixels of the samples
-        that are shown leave the queue.
+        Padding rows are left out. Pixels are fetched only for the samples whose
+        screenshots are kept.
 
         Parameters
         ----------
@@ -173,67 +175,67 @@ class Recorder:
             `transfer_queue`, as the trainer imported it.
         """
         self._last = None
-        with self._writer.guarded(f"step {step}"):
+        with self._writer.guard(f"step {step}"):
             if self._options.is_due(step):
-                parts = queued_parts(batch, tq, FIELDS)
-                look_up = partial(queued_inputs, batch, tq)
-                self._put(take(step, parts, self._options, look_up))
+                rows = fetch_queued_batch(batch, tq, QUEUE_FIELDS)
+                read = partial(fetch_queued_image_inputs, batch, tq)
+                self._put(take_snapshot(step, rows, self._options, read))
 
     def finish(self, step: int, batch: Any) -> None:  # noqa: ANN401 as above
-        """Add what came after the log-probabilities to a step that was just recorded.
+        """Add the columns that exist only later to the step that was just recorded.
 
-        The step's file is replaced by one that has also the advantages, the mask after
-        rejection (`loss_mask`, from the `response_mask` of now), reference
-        log-probabilities and rewards; and, from `rollout_is_weights`, the score
-        `rollout_is`: the log-probability that, minus the sampler's, is the logarithm of
-        the weight (`token_frame(batch, a="rollout_is")`). Other steps are left alone.
+        The new file also has the advantages, rewards, reference log-probabilities, and
+        the mask after rejection: the current `response_mask`, saved as `loss_mask`.
+        `rollout_is_weights` become the score `rollout_is`, the log-probability whose
+        difference to the sampler's is the log of the weight:
+        `token_frame(batch, a="rollout_is")`. Nothing happens for any other step.
 
         Parameters
         ----------
         step : int
-            As given to `step` last.
+            The step of the last call of `step`.
         batch : DataProto, TensorDict or mapping of str to Tensor
             The same samples in the same order.
         """
-        with self._writer.guarded(f"the end of step {step}"):
-            if (last := self._kept(step)) is not None:
-                self._finish(last, parts_of(batch))
+        with self._writer.guard(f"step {step} (finish)"):
+            if (last := self._last_if(step)) is not None:
+                self._finish(last, read_trainer_batch(batch))
 
     def finish_keys(self, step: int, batch: Any, tq: Any) -> None:  # noqa: ANN401 as above
-        """Do what `finish` does, for rows in a TransferQueue.
+        """Do the same as `finish`, for rows in a TransferQueue.
 
         Parameters
         ----------
         step : int
-            As given to `step_keys` last.
+            The step of the last call of `step_keys`.
         batch : KVBatchMeta
-            After `tq.kv_batch_put` of `advantages`, in the order it had then.
+            After `tq.kv_batch_put` of `advantages`, in the order of `step_keys`.
         tq : module
             `transfer_queue`.
         """
-        with self._writer.guarded(f"the end of step {step}"):
-            if (last := self._kept(step)) is not None:
-                self._finish(last, queued_parts(batch, tq, LATER))
+        with self._writer.guard(f"step {step} (finish)"):
+            if (last := self._last_if(step)) is not None:
+                self._finish(last, fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 
     def close(self) -> None:
-        """Wait until everything is written, 30 s at most.
+        """Wait until all files are written, 30 s at most.
 
-        The end of the process does it too. Later steps are recorded as before.
+        It also runs when the process ends. The recorder can be used again afterwards.
         """
         self._last = None
         self._writer.close()
 
-    def _kept(self, step: int) -> Snapshot | None:
+    def _last_if(self, step: int) -> Snapshot | None:
         is_last = self._last is not None and self._last.step == step
         return self._last if is_last else None
 
-    def _finish(self, last: Snapshot, later: Parts) -> None:
-        self._put(replace(last, parts=finished(last.parts, later)))
+    def _finish(self, last: Snapshot, late: TrainerBatch) -> None:
+        self._put(replace(last, batch=merge_late_fields(last.batch, late)))
 
     def _put(self, snapshot: Snapshot) -> None:
         self._last = snapshot
-        save_it = partial(save_step, snapshot, self._options)
-        self._writer.put(f"step {snapshot.step}", save_it)
+        job = partial(save_step, snapshot, self._options)
+        self._writer.put(f"step {snapshot.step}", job)
 
     def __enter__(self) -> Self:
         return self
@@ -242,5 +244,5 @@ class Recorder:
         self.close()
 
 
-def _rows(inputs: Sequence[Any], samples: Sequence[int]) -> list[Any]:
+def _select(inputs: Sequence[Any], samples: Sequence[int]) -> list[Any]:
     return [inputs[sample] for sample in samples]

@@ -1,4 +1,4 @@
-"""What an agent loop knows of each round: records, and the columns they become."""
+"""Per-round records of an agent loop, and the round columns they become."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
+    # Sample, round and the record itself.
+    Row = tuple[int, int, dict[str, Any]]
+
 
 _HASH_BYTES = 8
 
@@ -33,20 +36,21 @@ def round_record(
     Parameters
     ----------
     prompt_ids : sequence of int
-        What the engine was given: everything before this round.
+        The input of the call: all tokens before this round.
     token_ids : sequence of int
-        What it answered. A call without an answer is no round, and is left out later.
+        The generated tokens. A call that generated none is not a round and is dropped
+        when the batch is saved.
     images : iterable of bytes or PIL images
-        The pictures that are new in this round.
+        The screenshots that are new in this round.
     **facts
-        What else is known, such as `request_id`, `weight_version`, `cached_tokens`,
+        Further facts, such as `request_id`, `weight_version`, `cached_tokens` and
         `finish_reason`.
 
     Returns
     -------
     dict
-        `num_tokens`, `prompt_length`, `prompt_hash`, `num_images`, `image_hashes` (of
-        64 bits, in hexadecimal) and the facts.
+        `num_tokens`, `prompt_length`, `prompt_hash`, `num_images`, `image_hashes` (64
+        bits each, in hexadecimal) and the facts.
 
     Examples
     --------
@@ -54,7 +58,7 @@ def round_record(
     >>> record["prompt_length"], record["num_tokens"], record["finish_reason"]
     (3, 2, 'stop')
     """
-    hashes = [_hash(_picture_bytes(image)) for image in images]
+    hashes = [_hash(_image_bytes(image)) for image in images]
     return {
         "num_tokens": len(token_ids),
         "prompt_length": len(prompt_ids),
@@ -65,67 +69,72 @@ def round_record(
     }
 
 
-def with_records(batch: Batch, records: Sequence[Any]) -> Batch:
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=_HASH_BYTES).hexdigest()
+
+
+def _image_bytes(image: Any) -> bytes:  # noqa: ANN401 Pillow may be missing
+    return image if isinstance(image, bytes) else image.tobytes()
+
+
+def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:
     """Return the batch with the records in its `round_columns`.
+
+    Parameters
+    ----------
+    batch : Batch
+    records : sequence of (list of dict, or None), one per sample
 
     Raises
     ------
     BatchError
-        If they are not a list of dictionaries a sample.
+        If `records` is not one list of dictionaries per sample.
     """
     if len(records) != batch.num_samples:
-        raise _misfit(batch.num_samples, f"{len(records)}")
-    found: list[tuple[int, int, dict[str, Any]]] = []
+        raise _record_error(batch.num_samples, f"{len(records)}")
+    rows: list[Row] = []
     num_without_tokens = 0
-    for sample, listed in enumerate(records):
-        all_calls = _dictionaries(batch, listed)
+    for sample, calls in enumerate(records):
+        all_calls = _dictionaries(batch, calls)
         answered = [record for record in all_calls if record.get("num_tokens") != 0]
         num_without_tokens += len(all_calls) - len(answered)
-        found += [(sample, index, record) for index, record in enumerate(answered)]
-    told = (
-        {"num_records_without_tokens": num_without_tokens} if num_without_tokens else {}
-    )
-    return replace(batch, round_columns=_columns(found), meta={**batch.meta, **told})
+        rows += [(sample, index, record) for index, record in enumerate(answered)]
+    meta = dict(batch.meta)
+    if num_without_tokens:
+        meta["num_records_without_tokens"] = num_without_tokens
+    return replace(batch, round_columns=_columns(rows), meta=meta)
 
 
-def _dictionaries(batch: Batch, listed: Any) -> list[dict[str, Any]]:  # noqa: ANN401 what a trainer passed
-    if listed is None:
+def _dictionaries(batch: Batch, calls: Any) -> list[dict[str, Any]]:  # noqa: ANN401 from the trainer
+    if calls is None:
         return []
-    rows = [*listed] if isinstance(listed, list | tuple | np.ndarray) else [listed]
+    rows = [*calls] if isinstance(calls, list | tuple | np.ndarray) else [calls]
     for row in rows:
         if not isinstance(row, dict):
-            raise _misfit(batch.num_samples, f"a {type(row).__name__} in one")
+            raise _record_error(batch.num_samples, f"a {type(row).__name__} in one")
     return rows
 
 
-def _columns(found: Sequence[tuple[int, int, dict[str, Any]]]) -> dict[str, Array]:
-    names = dict.fromkeys(name for _, _, record in found for name in record)
-    values = {name: [record.get(name) for _, _, record in found] for name in names}
-    plain = plain_columns(values, len(found))
+def _columns(rows: Sequence[Row]) -> dict[str, Array]:
+    names = dict.fromkeys(name for _, _, record in rows for name in record)
+    values = {name: [record.get(name) for _, _, record in rows] for name in names}
+    plain = plain_columns(values, len(rows))
     keys = {
-        "sample": np.array([sample for sample, _, _ in found], dtype=np.int32),
-        "round": np.array([index for _, index, _ in found], dtype=np.int32),
+        "sample": np.array([sample for sample, _, _ in rows], dtype=np.int32),
+        "round": np.array([index for _, index, _ in rows], dtype=np.int32),
     }
     others = {
         name: plain.get(name, np.fromiter(items, dtype=object, count=len(items)))
         for name, items in values.items()
         if name not in keys
     }
-    return {**keys, **others} if found else {}
+    return {**keys, **others} if rows else {}
 
 
-def _hash(data: bytes) -> str:
-    return blake2b(data, digest_size=_HASH_BYTES).hexdigest()
-
-
-def _picture_bytes(image: Any) -> bytes:  # noqa: ANN401 PIL need not be there
-    return image if isinstance(image, bytes) else image.tobytes()
-
-
-def _misfit(num_samples: int, found: str) -> BatchError:
+def _record_error(num_samples: int, found: str) -> BatchError:
     return BatchError.build(
         key="round_records",
         expected=f"{num_samples} lists of dictionaries, one list per sample",
         found=found,
-        advice="Collect what `rounddiag.capture.round_record` returns.",
+        advice="Collect the return values of `rounddiag.capture.round_record`.",
     )

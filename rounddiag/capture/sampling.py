@@ -1,4 +1,4 @@
-"""Which samples of a batch are shown: some at random, and the worst."""
+"""Which samples of a step keep their screenshots, and copies of these screenshots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.core import sums_cpu as on_cpu
 from rounddiag.core.sums import Totals
-from rounddiag.loaders.assembly.images import held_rows, image_places
+from rounddiag.loaders.assembly.images import rows_in_memory, image_places
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
 from rounddiag.vision import EncodedScreenshot, patch_screenshots
@@ -23,33 +23,36 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.capture.trainer_batch import Parts
+    from rounddiag.capture.trainer_batch import TrainerBatch
     from rounddiag.loaders.assembly.images import Place
     from rounddiag.vision import PatchScreenshot
 
-    Pictures = tuple[PatchScreenshot, ...]
+    Screenshots = tuple[PatchScreenshot, ...]
 
 
 RANDOM, WORST = "random", "worst"
+_COLOURS, _FRAMES = 3, 2  # of a patch; both frames of a screenshot are equal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """The samples in two orders, of which any number of first ones can be picked.
+class SampleOrder:
+    """The samples of a step in two orders, from which any number can be picked.
 
     Attributes
     ----------
     random : ndarray of int
-        Drawn; it does not depend on the numbers.
+        A random permutation, independent of the log-probs.
     worst : ndarray of int
-        By mean |diff|, the largest first; samples without a finite diff are last.
+        By mean |diff|, largest first; samples without a finite diff come last.
     """
 
     random: Array
     worst: Array
 
-    def pick(self, num: int) -> dict[int, str]:
-        """Pick `num` samples, half at random and half the worst of the others.
+    def pick(self, count: int) -> dict[int, str]:
+        """Pick samples: half at random, and the worst half of the others.
+
+        A larger `count` picks the same samples and more.
 
         Returns
         -------
@@ -58,36 +61,36 @@ class Order:
 
         Examples
         --------
-        >>> order = Order(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
+        >>> order = SampleOrder(random=np.array([2, 0, 1]), worst=np.array([2, 1, 0]))
         >>> order.pick(2)
         {1: 'worst', 2: 'random'}
         """
-        drawn = self.random[: (num + 1) // 2].tolist()
+        drawn = self.random[: (count + 1) // 2].tolist()
         others = [sample for sample in self.worst.tolist() if sample not in {*drawn}]
-        worst = others[: num // 2]
+        worst = others[: count // 2]
         return {**dict.fromkeys(worst, WORST), **dict.fromkeys(drawn, RANDOM)}
 
 
-def order_of(parts: Parts, seed: tuple[int, ...]) -> Order:
+def order_samples(batch: TrainerBatch, seed: tuple[int, ...]) -> SampleOrder:
     """Order the samples of a step.
 
     Parameters
     ----------
-    parts : Parts
-        With fields on the host.
+    batch : TrainerBatch
+        With its fields on the host.
     seed : tuple of int, none negative
     """
-    means = mean_abs_diffs(parts)
-    return Order(
+    means = mean_abs_diffs(batch)
+    return SampleOrder(
         random=np.random.default_rng(seed).permutation(len(means)),
         worst=np.argsort(-means, kind="stable"),
     )
 
 
-def mean_abs_diffs(parts: Parts) -> Array:
-    """Return each sample's mean |diff| over its finite tokens, or -1 without any."""
-    reader = FieldReader(parts.fields, parts.source)
-    rounds = find_rounds(reader.mask()[0], reader.responses.offsets)
+def mean_abs_diffs(batch: TrainerBatch) -> Array:
+    """Return the mean |diff| of each sample's finite tokens, -1 where it has none."""
+    reader = FieldReader(batch.fields, batch.source)
+    rounds = find_rounds(reader.mask()[0], reader.tokens.offsets)
     old, rollout = (
         reader.log_probs(f"{name}_log_probs") for name in ("old", "rollout")
     )
@@ -101,96 +104,61 @@ def mean_abs_diffs(parts: Parts) -> Array:
     return means
 
 
-_COLOURS, _FRAMES = 3, 2  # in a patch; a picture's two frames are equal
-
-
-def pictures_of(row: Any) -> Pictures:  # noqa: ANN401 a dictionary, or a class of transformers
-    """Return the pictures of a sample, which still read from the trainer's pixels.
+def read_screenshots(image_inputs: Any) -> Screenshots:  # noqa: ANN401 a dictionary, or a class of transformers
+    """Return the screenshots of a sample, as views of the trainer's pixels.
 
     Parameters
     ----------
-    row : mapping
+    image_inputs : mapping
         verl's `multi_modal_inputs` of the sample.
 
     Returns
     -------
     tuple of PatchScreenshot
-        None of them where `pixel_values` are not as Qwen2-VL and its successors have
-        them.
+        Empty where `pixel_values` do not have the layout of Qwen2-VL and its
+        successors.
     """
-    pixels, grid = (_tensor(row, name) for name in ("pixel_values", "image_grid_thw"))
+    pixels = _tensor(image_inputs, "pixel_values")
+    grid = _tensor(image_inputs, "image_grid_thw")
     if pixels is None or grid is None:
         return ()
     grids = [(t, h, w) for t, h, w in grid.reshape(-1, 3).tolist()]
-    return patch_screenshots(partial(held_rows, pixels), pixels.shape, grids) or ()
-
-
-def held_pictures(row: Any, room: int) -> Pictures | None:  # noqa: ANN401 as above
-    """Return copies of the pictures of a sample: one frame of each, in bfloat16.
-
-    Parameters
-    ----------
-    row : mapping
-        verl's `multi_modal_inputs` of the sample.
-    room : int
-        How many bytes the copies may have.
-
-    Returns
-    -------
-    tuple of PatchScreenshot, or None
-        None where there is not enough room.
-    """
-    pictures = pictures_of(row)
-    if sum(map(num_held_bytes, pictures)) > room:
-        return None
-    return tuple(
-        replace(shot, patches=partial(_both_frames, _one_frame(shot.patches())))
-        for shot in pictures
-    )
-
-
-def num_held_bytes(picture: PatchScreenshot) -> int:
-    """Return how many bytes `held_pictures` needs for a picture."""
-    width, height = picture.size
-    frames = picture.grid_thw[0]
-    return frames * width * height * _COLOURS * torch.bfloat16.itemsize
-
-
-def small_screenshots(
-    batch: Batch, pictures: Mapping[int, Sequence[PatchScreenshot]]
-) -> tuple[tuple[EncodedScreenshot, ...], ...] | None:
-    """Return what some samples were shown, as small JPEGs.
-
-    Parameters
-    ----------
-    batch : Batch
-    pictures : mapping of int to sequence of PatchScreenshot
-        The pictures of the samples that are wanted, from the first on.
-
-    Returns
-    -------
-    tuple of tuple of EncodedScreenshot, one per sample of the batch, or None
-        None without pictures or without Pillow.
-    """
-    if not any(pictures.values()) or not _has_pillow():
-        return None
-    return tuple(
-        _of_sample(batch, sample, pictures.get(sample, ()))
-        for sample in range(batch.num_samples)
-    )
-
-
-def _has_pillow() -> bool:
-    try:
-        import PIL  # noqa: F401 only whether it is there
-    except ImportError:
-        return False
-    return True
+    return patch_screenshots(partial(rows_in_memory, pixels), pixels.shape, grids) or ()
 
 
 def _tensor(row: Any, name: str) -> Tensor | None:  # noqa: ANN401 as above
     value = row[name] if hasattr(row, "keys") and name in row.keys() else None  # noqa: SIM118 BatchFeature
     return value if isinstance(value, torch.Tensor) else None
+
+
+def copy_screenshots(image_inputs: Any, max_bytes: int) -> Screenshots | None:  # noqa: ANN401 as above
+    """Copy the screenshots of a sample, one frame of each in bfloat16.
+
+    Parameters
+    ----------
+    image_inputs : mapping
+        verl's `multi_modal_inputs` of the sample.
+    max_bytes : int
+
+    Returns
+    -------
+    tuple of PatchScreenshot, or None
+        None where the copies would take more than `max_bytes`.
+    """
+    screenshots = read_screenshots(image_inputs)
+    if sum(map(num_copied_bytes, screenshots)) > max_bytes:
+        return None
+    return tuple(
+        replace(shot, patches=partial(_both_frames, _one_frame(shot.patches())))
+        for shot in screenshots
+    )
+
+
+def num_copied_bytes(screenshot: PatchScreenshot) -> int:
+    """Return how many bytes `copy_screenshots` needs for a screenshot."""
+    width, height = screenshot.size
+    frames = screenshot.grid_thw[0]
+    return frames * width * height * _COLOURS * torch.bfloat16.itemsize
 
 
 def _one_frame(patches: Tensor) -> Tensor:
@@ -202,14 +170,46 @@ def _both_frames(frame: Tensor) -> Tensor:
     return frame[:, :, None].expand(-1, -1, _FRAMES, -1).flatten(1)
 
 
-def _of_sample(
-    batch: Batch, sample: int, pictures: Sequence[PatchScreenshot]
+def encode_screenshots(
+    batch: Batch, screenshots: Mapping[int, Sequence[PatchScreenshot]]
+) -> tuple[tuple[EncodedScreenshot, ...], ...] | None:
+    """Encode the screenshots of some samples as small JPEGs.
+
+    Parameters
+    ----------
+    batch : Batch
+    screenshots : mapping of int to sequence of PatchScreenshot
+        By sample; the first ones of each.
+
+    Returns
+    -------
+    tuple of tuple of EncodedScreenshot, one per sample of the batch, or None
+        None without screenshots or without Pillow.
+    """
+    if not any(screenshots.values()) or not _has_pillow():
+        return None
+    return tuple(
+        _encode_sample(batch, sample, screenshots.get(sample, ()))
+        for sample in range(batch.num_samples)
+    )
+
+
+def _has_pillow() -> bool:
+    try:
+        import PIL  # noqa: F401 only whether it is installed
+    except ImportError:
+        return False
+    return True
+
+
+def _encode_sample(
+    batch: Batch, sample: int, screenshots: Sequence[PatchScreenshot]
 ) -> tuple[EncodedScreenshot, ...]:
-    places = image_places(batch, sample, [shot.num_image_tokens for shot in pictures])
-    return tuple(map(_small, pictures, places))
+    sizes = [shot.num_image_tokens for shot in screenshots]
+    return tuple(map(_encode, screenshots, image_places(batch, sample, sizes)))
 
 
-def _small(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
+def _encode(screenshot: PatchScreenshot, place: Place) -> EncodedScreenshot:
     return EncodedScreenshot(
         data=screenshot.small_jpeg(), seen_size=screenshot.size, **place._asdict()
     )

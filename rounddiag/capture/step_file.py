@@ -1,4 +1,4 @@
-"""What a trainer holds in memory -> our file."""
+"""The file of a step: built from a trainer's batch and written in our format."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.capture.options import is_url
-from rounddiag.capture.rounds import with_records
-from rounddiag.capture.sampling import order_of, pictures_of, small_screenshots
-from rounddiag.capture.trainer_batch import parts_of
+from rounddiag.capture.rounds import with_round_records
+from rounddiag.capture.sampling import (
+    encode_screenshots,
+    order_samples,
+    read_screenshots,
+)
+from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.core import take_runs
 from rounddiag.core.columns import aggregates, token_column
 from rounddiag.core.sums import measure
@@ -28,34 +32,14 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.capture.options import Options
-    from rounddiag.capture.trainer_batch import Parts, Snapshot
+    from rounddiag.capture.snapshot import Snapshot
+    from rounddiag.capture.trainer_batch import TrainerBatch
     from rounddiag.core.sums import Totals
 
 
-def batch_of(parts: Parts, step: int | None) -> Batch:
-    """Build the batch of a step.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
-    info = parts.info if step is None else {**parts.info, "global_steps": step}
-    try:
-        batch = batch_from_fields(
-            parts.fields,
-            source=parts.source,
-            columns=parts.columns,
-            info=info,
-            sample_ids=parts.sample_ids,
-        )
-    except LoadError as error:
-        raise BatchError(str(error)) from error
-    if parts.rollout_ids is not None:
-        batch = replace(batch, rollout_ids=parts.rollout_ids)
-    if parts.round_records is None:
-        return batch
-    return with_records(batch, parts.round_records)
+_PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+_PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
+_LONG_TEXT = 100  # characters; longer texts are kept for samples with screenshots only
 
 
 def save_batch(
@@ -67,23 +51,24 @@ def save_batch(
 ) -> None:
     """Save the batch of a training step, for `rounddiag.load`.
 
-    Call it when both engines' log-probabilities are there and before anything changes
-    `response_mask`: in verl, before its rollout correction. Fields are taken by name,
-    so the pixels of a batch are neither copied nor written.
+    Call it once both engines' log-probabilities are in the batch and before anything
+    changes `response_mask`: in verl, before rollout correction. Fields are read by
+    name; `pixel_values` are neither copied nor written.
 
     Parameters
     ----------
     data : DataProto, TensorDict or mapping of str to Tensor
-        Fields under verl's names: `responses`, `response_mask`, `rollout_log_probs`,
-        `old_log_probs`, and of `prompts`, `attention_mask`, `entropys`, `rm_scores`,
-        `uid` and others what there is. Padded or nested, on any device.
+        Fields under verl's names, padded or nested, on any device. Required:
+        `responses`, `response_mask`, `rollout_log_probs`, `old_log_probs`. Optional:
+        `prompts`, `attention_mask`, `entropys`, `rm_scores`, `uid` and others.
     path : path-like
-        Where to write. A file that is there is replaced only by a whole one.
+        Where to write. An existing file is replaced atomically.
     images : int
-        From how many samples, the first ones, the screenshots are kept, made small.
-        They are rebuilt from `multi_modal_inputs` with Pillow; without Pillow none are.
+        Number of samples, from the first on, whose screenshots are kept as small JPEGs.
+        They are rebuilt from `multi_modal_inputs`, which needs Pillow; without Pillow
+        none are kept.
     step : int, optional
-        The trainer's global step, where `data` does not say it.
+        The trainer's global step, where `data` does not have it.
 
     Raises
     ------
@@ -106,17 +91,114 @@ def save_batch(
     ...     rd.load(f"{folder}/step_40.parquet").step
     40
     """
-    parts = parts_of(data)
-    batch = batch_of(parts, step)
-    pictures = dict(enumerate(map(pictures_of, parts.inputs[:images])))
-    save(replace(batch, images=small_screenshots(batch, pictures)), path)
+    trainer_batch = read_trainer_batch(data)
+    batch = build_batch(trainer_batch, step)
+    inputs = trainer_batch.image_inputs[:images]
+    screenshots = dict(enumerate(map(read_screenshots, inputs)))
+    save(replace(batch, images=encode_screenshots(batch, screenshots)), path)
 
 
-_PERCENT = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
+    """Build the Batch of a step.
+
+    Raises
+    ------
+    BatchError
+        If a field is missing or does not fit.
+    """
+    info = trainer_batch.info
+    try:
+        batch = batch_from_fields(
+            trainer_batch.fields,
+            source=trainer_batch.source,
+            columns=trainer_batch.columns,
+            info=info if step is None else {**info, "global_steps": step},
+            sample_ids=trainer_batch.sample_ids,
+        )
+    except LoadError as error:
+        raise BatchError(str(error)) from error
+    if trainer_batch.rollout_ids is not None:
+        batch = replace(batch, rollout_ids=trainer_batch.rollout_ids)
+    if trainer_batch.round_records is None:
+        return batch
+    return with_round_records(batch, trainer_batch.round_records)
 
 
-def round_statistics(batch: Batch) -> list[dict[str, Any]]:
-    """Summarise each round over all samples, in plain numbers.
+def save_step(snapshot: Snapshot, options: Options) -> None:
+    """Write the file of a step; it gets its final name only when it is complete.
+
+    Raises
+    ------
+    BatchError
+        If a field is missing or does not fit.
+    """
+    batch, name = build_step(snapshot, options), options.file_name(snapshot.step)
+    if is_url(options.folder):
+        _upload(batch, options.folder, name)
+    else:
+        save(batch, Path(options.folder) / name)
+
+
+def build_step(snapshot: Snapshot, options: Options) -> Batch:
+    """Build the batch of a step's file; `meta["capture"]` says what it leaves out."""
+    batch = build_batch(snapshot.batch, snapshot.step)
+    order = snapshot.order or order_samples(snapshot.batch, snapshot.seed)
+    with_images = order.pick(options.images)
+    picked = with_images
+    if options.max_samples is not None:
+        picked = order.pick(options.max_samples)
+    why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
+    texts = _long_texts(batch.sample_columns, with_images)
+    facts: dict[str, Any] = {"num_samples": batch.num_samples}
+    if texts:
+        facts["texts_of_shown_samples_only"] = [*texts]
+    if snapshot.batch.left_out:
+        facts["left_out"] = [*snapshot.batch.left_out]
+    if snapshot.num_without_room:
+        facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
+    is_partial = options.max_samples is not None and options.max_samples < len(batch)
+    if is_partial:
+        rounds = summarize_rounds(batch)
+        facts.update(num_saved=len(picked), note=_PARTIAL_NOTE, rounds=rounds)
+    batch = replace(
+        batch,
+        images=encode_screenshots(batch, snapshot.screenshots),
+        sample_columns={**batch.sample_columns, **texts, "picked": why},
+        meta={**batch.meta, "capture": facts},
+    )
+    return batch.where(why != "") if is_partial else batch
+
+
+def _long_texts(
+    columns: Mapping[str, Array], samples: Mapping[int, str]
+) -> dict[str, Array]:
+    """Return the columns with long texts, reduced to the texts of some samples."""
+    texts = {}
+    for name, values in columns.items():
+        if any(isinstance(v, str) and len(v) > _LONG_TEXT for v in values):
+            kept = (v if sample in samples else None for sample, v in enumerate(values))
+            texts[name] = np.fromiter(kept, dtype=object, count=len(values))
+    return texts
+
+
+def _upload(batch: Batch, folder: str, name: str) -> None:
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    files, root = url_to_fs(folder)
+    partial = f"{root}/.{name}.{uuid.uuid4().hex}.partial"
+    files.makedirs(root, exist_ok=True)
+    with tempfile.TemporaryDirectory() as local:
+        save(batch, Path(local) / name)
+        try:
+            files.put_file(str(Path(local) / name), partial)
+            files.mv(partial, f"{root}/{name}")
+        finally:
+            if files.exists(partial):
+                files.rm_file(partial)
+
+
+def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
+    """Summarize each round over all samples, as plain numbers.
 
     Parameters
     ----------
@@ -126,10 +208,10 @@ def round_statistics(batch: Batch) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        One entry a round: the columns of `schema.SUMMARY` that no other ones tell,
-        except the interval, and what that is made from: `cluster_abs_diff` and
-        `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
-        group (of each sample without groups).
+        One entry per round: the columns of `schema.SUMMARY` except the interval and
+        those derived from others, and the inputs of the interval: `cluster_abs_diff`
+        and `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
+        group (of each sample where there are no groups).
     """
     diff = np.empty(batch.num_tokens, dtype=np.float32)
     totals = measure(batch, out=diff)
@@ -141,8 +223,8 @@ def round_statistics(batch: Batch) -> list[dict[str, Any]]:
             "round": number,
             "num_samples": int(mine.sum()),
             **{name: values[number].item() for name, values in means.items()},
-            **_of_tokens(batch, diff, probs, mine),
-            **_clusters(batch, totals, mine),
+            **_token_statistics(batch, diff, probs, mine),
+            **_cluster_sums(batch, totals, mine),
         }
         for number, mine in enumerate(
             index == np.arange(index.max(initial=-1) + 1)[:, None]
@@ -152,31 +234,32 @@ def round_statistics(batch: Batch) -> list[dict[str, Any]]:
 
 def _means(batch: Batch, totals: Totals, index: Array) -> dict[str, Array]:
     num_tokens = np.bincount(index, batch.rounds.num_tokens.numpy()).astype(np.int64)
-    found = aggregates(totals.grouped(index, len(num_tokens)), num_tokens)
-    return {**found, "max": found["max_abs_diff"]}
+    means = aggregates(totals.grouped(index, len(num_tokens)), num_tokens)
+    return {**means, "max": means["max_abs_diff"]}
 
 
-def _of_tokens(
+def _token_statistics(
     batch: Batch, diff: Array, probs: Array, mine: Array
 ) -> dict[str, float]:
-    """Summarise what the sums of rounds do not tell."""
-    num = batch.rounds.num_tokens.numpy()
-    place = (np.cumsum(num) - num)[mine], num[mine]
-    values = take_runs(diff, *place)
+    """Compute what needs single tokens and not only sums of rounds."""
+    num_tokens = batch.rounds.num_tokens.numpy()
+    runs = (np.cumsum(num_tokens) - num_tokens)[mine], num_tokens[mine]
+    values = take_runs(diff, *runs)
     finite = np.isfinite(values)
     if not finite.any():
-        return dict.fromkeys([*_PERCENT, "share_zero", "prob_diff"], float("nan"))
+        return dict.fromkeys([*_PERCENTILES, "share_zero", "prob_diff"], float("nan"))
     size = np.abs(values[finite])
-    found = np.percentile(size.astype(np.float64), [*_PERCENT.values()]).tolist()
-    mean = take_runs(probs, *place)[finite].mean(dtype=np.float64)
+    levels = [*_PERCENTILES.values()]
+    percentiles = np.percentile(size.astype(np.float64), levels).tolist()
+    mean = take_runs(probs, *runs)[finite].mean(dtype=np.float64)
     return {
-        **dict(zip(_PERCENT, found, strict=True)),
+        **dict(zip(_PERCENTILES, percentiles, strict=True)),
         "share_zero": float((size == 0).mean()),
         "prob_diff": float(mean),
     }
 
 
-def _clusters(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:
+def _cluster_sums(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:
     names = np.asarray(batch.group_ids or range(batch.num_samples))
     sample = batch.rounds.sample.numpy()[mine]
     clusters, cluster = np.unique(names, return_inverse=True)
@@ -186,78 +269,3 @@ def _clusters(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float
         name: np.bincount(cluster[sample], values[mine], len(clusters)).tolist()
         for name, values in sums.items()
     }
-
-
-_PARTIAL = "`metrics` and `reconcile` see the saved samples only"
-_LONG = 100  # characters; a longer text is kept of the samples that are shown
-
-
-def save_step(snapshot: Snapshot, options: Options) -> None:
-    """Write the file of a step; it has its name only when it is whole.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
-    batch, name = batch_to_save(snapshot, options), options.file_name(snapshot.step)
-    if is_url(options.folder):
-        _upload(batch, options.folder, name)
-    else:
-        save(batch, Path(options.folder) / name)
-
-
-def batch_to_save(snapshot: Snapshot, options: Options) -> Batch:
-    """Build the batch of a step's file; `meta["capture"]` says what it is a part of."""
-    batch = batch_of(snapshot.parts, snapshot.step)
-    order = snapshot.order or order_of(snapshot.parts, snapshot.seed)
-    shown = order.pick(options.images)
-    picked = shown if options.max_samples is None else order.pick(options.max_samples)
-    why = np.array([picked.get(i, "") for i in range(batch.num_samples)], dtype=object)
-    texts = _long_texts(batch.sample_columns, shown)
-    facts: dict[str, Any] = {"num_samples": batch.num_samples}
-    if texts:
-        facts["texts_of_shown_samples_only"] = [*texts]
-    if snapshot.parts.left_out:
-        facts["left_out"] = [*snapshot.parts.left_out]
-    if snapshot.num_without_room:
-        facts["num_samples_without_room_for_pixels"] = snapshot.num_without_room
-    is_part = options.max_samples is not None and options.max_samples < len(batch)
-    if is_part:
-        rounds = round_statistics(batch)
-        facts.update(num_saved=len(picked), note=_PARTIAL, rounds=rounds)
-    batch = replace(
-        batch,
-        images=small_screenshots(batch, snapshot.pictures),
-        sample_columns={**batch.sample_columns, **texts, "picked": why},
-        meta={**batch.meta, "capture": facts},
-    )
-    return batch.where(why != "") if is_part else batch
-
-
-def _long_texts(
-    columns: Mapping[str, Array], shown: Mapping[int, str]
-) -> dict[str, Array]:
-    """Return the columns that have long texts, with those of the shown samples only."""
-    found = {}
-    for name, values in columns.items():
-        if any(isinstance(v, str) and len(v) > _LONG for v in values):
-            kept = (v if sample in shown else None for sample, v in enumerate(values))
-            found[name] = np.fromiter(kept, dtype=object, count=len(values))
-    return found
-
-
-def _upload(batch: Batch, folder: str, name: str) -> None:
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-
-    files, root = url_to_fs(folder)
-    partial = f"{root}/.{name}.{uuid.uuid4().hex}.partial"
-    files.makedirs(root, exist_ok=True)
-    with tempfile.TemporaryDirectory() as here:
-        save(batch, Path(here) / name)
-        try:
-            files.put_file(str(Path(here) / name), partial)
-            files.mv(partial, f"{root}/{name}")
-        finally:
-            if files.exists(partial):
-                files.rm_file(partial)

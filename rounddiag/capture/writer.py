@@ -1,4 +1,4 @@
-"""A thread that writes, so that the trainer need not wait, nor ever hear of errors."""
+"""A background thread for writing files, which never raises into the trainer."""
 
 from __future__ import annotations
 
@@ -19,123 +19,131 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rounddiag.capture")
 
-_MAX_JOBS = 2  # that wait; each holds the columns of a whole step
-PATIENCE = 30.0  # seconds that closing, or the end of the process, waits for them
+_MAX_PENDING = 2  # each pending job holds the columns of a whole step
+CLOSE_TIMEOUT = 30.0  # seconds
 
 
 class Writer:
     """Runs jobs one after the other in a daemon thread of this process.
 
-    The thread starts with the first job. After a fork the child has none and starts its
-    own with its first job; what was waiting is the parent's to write.
+    The thread starts with the first job. A forked child starts a thread of its own with
+    its first job; the jobs that were pending at the fork stay with the parent.
 
     Attributes
     ----------
     errors : int
-        Errors so far, of jobs and of what was `guarded`.
+        Number of errors so far, of jobs and inside `guard`.
     """
 
     def __init__(self) -> None:
         self.errors = 0
-        self._left_out: set[str] = set()
-        self._told: set[type[Exception] | str] = set()
+        self._skipped: set[str] = set()
+        self._logged: set[type[Exception] | str] = set()
         self._process: int | None = None
-        self._jobs = _Jobs()
+        self._queue = _JobQueue()
         self._thread = threading.Thread()
 
     @property
     def dropped(self) -> int:
-        """Number of names whose last job was not taken because too many waited."""
-        return len(self._left_out)
+        """Number of names whose last job was skipped because the queue was full."""
+        return len(self._skipped)
 
     def put(self, name: str, job: Job) -> None:
-        """Run a job later, instead of one of this name that waits.
+        """Queue a job, in the place of a pending job of the same name.
 
         Parameters
         ----------
         name : str
-            Says in messages what is lost if the job fails.
+            Names the job in log messages.
         job : callable
         """
         if self._process != os.getpid():
             self._start()
-        if self._jobs.put(name, job):
-            self._left_out.discard(name)
+        if self._queue.put(name, job):
+            self._skipped.discard(name)
         else:
-            self._left_out.add(name)
-            self._tell("full", f"{name} is not saved: {_MAX_JOBS} others wait")
+            self._skipped.add(name)
+            self._warn_once(
+                "full",
+                f"{name} was skipped: the write queue is full ({_MAX_PENDING} pending);"
+                " further warnings are suppressed",
+            )
 
     @contextmanager
-    def guarded(self, name: str) -> Iterator[None]:
-        """Count every error and log the first of its kind, instead of raising it."""
+    def guard(self, name: str) -> Iterator[None]:
+        """Count errors, and log the first of each type, instead of raising them."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 a diagnosis must not end a training
             self.errors += 1
             is_ours = isinstance(error, RounddiagError)
-            said = str(error) if is_ours else f"{type(error).__name__}: {error}"
-            # The text alone is kept: a traceback holds on to the trainer's tensors.
-            self._tell(type(error), f"{name} is not saved: {said}")
+            text = str(error) if is_ours else f"{type(error).__name__}: {error}"
+            # Log the text alone: a traceback keeps the trainer's tensors alive.
+            self._warn_once(
+                type(error),
+                f"{name} was not saved: {text}"
+                " (further warnings of this type are suppressed)",
+            )
 
-    def close(self, patience: float = PATIENCE) -> None:
-        """Finish the jobs that wait, within so many seconds, and end the thread."""
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Finish the pending jobs, within `timeout` seconds, and end the thread."""
         if self._process != os.getpid():
             return
         self._process = None
         atexit.unregister(self.close)
-        self._jobs.end()
-        self._thread.join(patience)
+        self._queue.close()
+        self._thread.join(timeout)
         if self._thread.is_alive():
-            logger.warning("stopped waiting for steps to be saved after %g s", patience)
+            logger.warning("gave up on the pending steps after %g s", timeout)
 
     def _start(self) -> None:
         self._process = os.getpid()
-        self._jobs = _Jobs()
+        self._queue = _JobQueue()
         self._thread = threading.Thread(
-            target=self._run, args=(self._jobs,), name="rounddiag", daemon=True
+            target=self._run, args=(self._queue,), name="rounddiag", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)
 
-    def _run(self, jobs: _Jobs) -> None:
-        while (item := jobs.take()) is not None:
+    def _run(self, queue: _JobQueue) -> None:
+        while (item := queue.take()) is not None:
             name, job = item
-            with self.guarded(name):
+            with self.guard(name):
                 job()
-            del item, job  # what it holds is let go before the next one comes
+            del item, job  # free the data of this job before the next one arrives
 
-    def _tell(self, kind: type[Exception] | str, message: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            logger.warning("%s (told once)", message)
+    def _warn_once(self, kind: type[Exception] | str, message: str) -> None:
+        if kind not in self._logged:
+            self._logged.add(kind)
+            logger.warning(message)
 
 
-class _Jobs:
-    """The jobs that wait, by name, for one thread."""
+class _JobQueue:
+    """The pending jobs of one thread, by name."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[str, Job] = {}
-        self._is_ended = False
+        self._pending: dict[str, Job] = {}
+        self._is_closed = False
 
     def put(self, name: str, job: Job) -> bool:
-        """Let a job wait, or say that too many do."""
+        """Add or replace a job; False where the queue is full."""
         with self._changed:
-            if name not in self._waiting and len(self._waiting) == _MAX_JOBS:
+            if name not in self._pending and len(self._pending) == _MAX_PENDING:
                 return False
-            self._waiting[name] = job
+            self._pending[name] = job
             self._changed.notify()
             return True
 
     def take(self) -> tuple[str, Job] | None:
-        """Wait for a job; None when there is none left and none will come."""
+        """Wait for a job; None once the queue is closed and empty."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_ended)
-            name = next(iter(self._waiting), None)
-            return None if name is None else (name, self._waiting.pop(name))
+            self._changed.wait_for(lambda: self._pending or self._is_closed)
+            name = next(iter(self._pending), None)
+            return None if name is None else (name, self._pending.pop(name))
 
-    def end(self) -> None:
-        """Say that no more jobs come."""
+    def close(self) -> None:
+        """Accept no further jobs."""
         with self._changed:
-            self._is_ended = True
+            self._is_closed = True
             self._changed.notify()

@@ -1,4 +1,15 @@
-"""Contracts of a batch, checked without statistics: facts, each with its places."""
+"""Invariants of a batch, checked without statistics.
+
+============  ====================================================================
+`run`         `check`: which contracts there are, and which are fast
+`contracts`   what a contract, its result and its places are
+`tokens`      token ids of both engines; prompts
+`log_probs`   log-probabilities that no engine computes
+`rounds`      headers, ends and holes of rounds
+`rows`        copies, padding, empty rows, mixed weight versions
+`images`      image tokens and M-RoPE position ids
+============  ====================================================================
+"""
 
 from rounddiag.checks.contracts import Check, Checks
 from rounddiag.checks.run import check, with_check_results

@@ -1,4 +1,4 @@
-"""A contract of a batch, and what a check of it can come to."""
+"""What a contract of a batch is, and the result of checking it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Status: TypeAlias = Literal["passed", "failed", "not testable"]
-# The order in which they are shown, and a sign that needs no colour.
+# In display order, each with a sign that needs no colour.
 _SIGNS: dict[Status, str] = {
     "failed": "\N{BALLOT X}",
     "passed": "\N{CHECK MARK}",
@@ -33,7 +33,7 @@ _SIGNS: dict[Status, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What came of one contract.
+    """The result of one contract.
 
     Attributes
     ----------
@@ -41,13 +41,12 @@ class Check:
         What must hold, in words.
     status : {"passed", "failed", "not testable"}
     detail : str
-        How many places break it and where the first are; or what is missing. Empty
-        where it holds. One line, and safe to print; not to show as HTML.
+        How many places break it and where the first are, or what is missing; empty if
+        it holds. One line and safe to print, but not escaped for HTML.
     field : str
-        The field that was looked at; of a contract that is not testable, the one that
-        would be needed.
+        The field that was checked, or the one that is missing.
     samples : tuple of int
-        The samples that break it; empty where it is about the whole batch.
+        The samples that break it; empty if it concerns the whole batch.
     """
 
     name: str
@@ -136,20 +135,20 @@ class Checks(Sequence[Check]):
         )
 
 
-# A file that is odd in a new way, with numbers of a kind that torch cannot compare say,
-# has to open all the same.
+# A file must open even if a check fails in a new way, for example on numbers that torch
+# cannot compare.
 _UNFORESEEN = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class UntestableError(Exception):
-    """A batch lacks what a contract is about.
+    """A batch lacks a field that a contract needs.
 
     Parameters
     ----------
     field : str
-        The field that would be needed.
+        The missing field.
     why : str, optional
-        Where more is to be said than that it is missing.
+        The message, if it is more than that the field is missing.
     """
 
     def __init__(self, *, field: str, why: str = "") -> None:
@@ -167,16 +166,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Contract:
-    """Something that holds for every sound batch.
+    """An invariant of every valid batch.
 
     Attributes
     ----------
     name : str
         What must hold, in words.
     field : str
-        The field that is looked at.
+        The field that is checked.
     find : callable
-        Gives what breaks it, or None; raises UntestableError.
+        Returns the fault, or None; raises UntestableError.
     """
 
     name: str
@@ -184,7 +183,7 @@ class Contract:
     find: Callable[[Batch], Fault | None]
 
     def check(self, batch: Batch) -> Check:
-        """Say whether it holds for a batch."""
+        """Check whether it holds for a batch."""
         try:
             fault = self.find(batch)
         except UntestableError as why:
@@ -206,7 +205,7 @@ class Contract:
 
 
 def joined(faults: Iterable[Fault | None]) -> Fault | None:
-    """Make one fault of those that there are, if any."""
+    """Merge faults into one; None if there are none."""
     found = [fault for fault in faults if fault is not None]
     if not found:
         return None
@@ -214,14 +213,14 @@ def joined(faults: Iterable[Fault | None]) -> Fault | None:
     return Fault("; ".join(fault.detail for fault in found), tuple(samples))
 
 
-_SHOWN = 3  # places and samples in a sentence
-# Positions a block: what is computed of it stays in the cache, and torch takes one
-# thread; where other work has the cores, several wait for each other.
+_MAX_NAMED = 3  # places and samples in a sentence
+# Positions a block: intermediate results stay in the cache, and torch uses one thread,
+# which is faster when other work occupies the cores.
 _BLOCK = 1 << 15
 
 
 class Place(NamedTuple):
-    """One token: its round is the one it is in, or the last before it."""
+    """One token; its round is the one it is in, or the last one before it."""
 
     sample: int
     round: int
@@ -232,7 +231,7 @@ class Place(NamedTuple):
 
 
 def place_of(batch: Batch, index: int) -> Place:
-    """Return where the token with this index in the flat tensors is."""
+    """Return the place of the token with this index in the flat tensors."""
     sample = int(torch.searchsorted(batch.offsets, index, right=True)) - 1
     mine = batch.rounds.start[batch.rounds.sample == sample]
     number = max(int((mine <= index).sum()) - 1, 0)
@@ -245,23 +244,24 @@ def samples_of(batch: Batch, indices: Tensor) -> Tensor:
 
 
 def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
-    """Name the tokens that break a contract; None where there is none."""
+    """Return the fault of the tokens that break a contract; None if there are none."""
     if len(indices) == 0:
         return None
     samples = samples_of(batch, indices).unique().tolist()
-    first = [str(place_of(batch, index)) for index in indices[:_SHOWN].tolist()]
+    first = [str(place_of(batch, index)) for index in indices[:_MAX_NAMED].tolist()]
+    places = join_names(first, len(indices), most=_MAX_NAMED)
     detail = (
         f"{pluralize(len(indices), 'token')} {what}, in"
-        f" {pluralize(len(samples), 'sample')}: {join_names(first, len(indices), most=_SHOWN)}"
+        f" {pluralize(len(samples), 'sample')}: {places}"
     )
     return Fault(detail, tuple(samples))
 
 
 def fault_in(samples: Sequence[int], what: str) -> Fault | None:
-    """Name the samples that break a contract; None where there is none."""
+    """Return the fault of the samples that break a contract; None if there are none."""
     if not samples:
         return None
-    first = join_names(samples, len(samples), most=_SHOWN)
+    first = join_names(samples, len(samples), most=_MAX_NAMED)
     word = "sample" if len(samples) == 1 else "samples"
     return Fault(
         f"{pluralize(len(samples), 'sample')} {what}: {word} {first}", tuple(samples)
@@ -269,14 +269,14 @@ def fault_in(samples: Sequence[int], what: str) -> Fault | None:
 
 
 def need_tokens(batch: Batch) -> None:
-    """Raise UntestableError where the model wrote nothing."""
+    """Raise UntestableError if the model wrote nothing."""
     if len(batch.rounds) == 0:
         why = "the batch has no generated token"
         raise UntestableError(field="response_mask", why=why)
 
 
 def need_ids(batch: Batch) -> None:
-    """Raise UntestableError where the token ids were left out of a file."""
+    """Raise UntestableError if the file was saved without token ids."""
     if batch.is_redacted:
         why = "the token ids were left out of the file (redacted)"
         raise UntestableError(field="response_ids", why=why)
@@ -291,7 +291,7 @@ def generated_where(
     ----------
     batch : Batch
     condition : callable
-        Gets a part of each of the fields and gives flags.
+        Takes a part of each of the fields and returns flags.
     *fields : Tensor
         Per-token fields of the batch.
 

@@ -1,8 +1,7 @@
-"""Image tokens: as many as the screenshots ask for, and none that the model wrote."""
+"""Image tokens that fit the screenshots, and M-RoPE position ids."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,8 +15,14 @@ from rounddiag.checks.contracts import (
     generated_where,
     need_ids,
 )
-from rounddiag.checks.tokens import prompt_lengths, runs_of, sequence, special_ids
+from rounddiag.checks.tokens import prompt_lengths, sequence, special_ids
 from rounddiag.vision import PatchScreenshot
+from rounddiag.vision.image_tokens import (
+    IMAGE_PAD,
+    VISION_TOKENS,
+    TokenRuns,
+    find_image_token,
+)
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -32,39 +37,43 @@ if TYPE_CHECKING:
     Block = tuple[int, int]
 
 
-IMAGE_PAD = "<|image_pad|>"
-_VISION = (IMAGE_PAD, "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
-
-
 def image_token(batch: Batch) -> int:
-    """Return the token id that stands for pictures.
-
-    The tokenizer names it; without one, it is the token at the position that most
-    screenshots have.
+    """Return the token id that stands for pictures; see `find_image_token`.
 
     Raises
     ------
     UntestableError
-        If nothing tells.
+        If nothing identifies it.
     """
+    special: dict[str, int] = {}
+    reason = UntestableError(field="images")
     try:
-        return special_ids(batch.tokenizer, [IMAGE_PAD])[IMAGE_PAD]
-    except UntestableError:
-        votes = Counter(_tokens_at_screenshots(batch))
-        if not votes:
-            raise
-        return votes.most_common(1)[0][0]
+        special = special_ids(batch.tokenizer, [IMAGE_PAD])
+    except UntestableError as why:
+        reason = why
+    sequences = (sequence(batch, sample) for sample in range(batch.num_samples))
+    sizes, positions = _pictures_in_ids(batch)
+    token = find_image_token(
+        sequences, sizes=sizes, positions=positions, special_tokens=special
+    )
+    if token is None:
+        raise reason
+    return token
 
 
-def _tokens_at_screenshots(batch: Batch) -> Iterator[int]:
+def _pictures_in_ids(batch: Batch) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the number of image tokens of the pictures, and where they start."""
     if batch.images is None or batch.prompt_ids is None:
-        return
-    for sample, (shots, before) in enumerate(
-        zip(batch.images, prompt_lengths(batch), strict=True)
-    ):
-        ids = sequence(batch, sample)
-        places = [shot.position + before for shot in shots if shot.position is not None]
-        yield from (int(ids[at]) for at in places if 0 <= at < len(ids))
+        return [], []
+    sizes = [
+        [shot.num_image_tokens for shot in shots if isinstance(shot, PatchScreenshot)]
+        for shots in batch.images
+    ]
+    positions = [
+        [shot.position + before for shot in shots if shot.position is not None]
+        for shots, before in zip(batch.images, prompt_lengths(batch), strict=True)
+    ]
+    return sizes, positions
 
 
 def image_blocks(batch: Batch) -> list[list[Block]]:
@@ -76,7 +85,8 @@ def image_blocks(batch: Batch) -> list[list[Block]]:
         If there are no prompts, or nothing tells which token stands for pictures.
     """
     token = image_token(batch)
-    return [runs_of(sequence(batch, i), token) for i in range(batch.num_samples)]
+    runs = (TokenRuns.of_ids(sequence(batch, i), token) for i in range(len(batch)))
+    return [[*zip(r.start.tolist(), r.length.tolist(), strict=True)] for r in runs]
 
 
 def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
@@ -134,7 +144,7 @@ def _other_numbers(batch: Batch) -> Fault | None:
 def _written(batch: Batch) -> Fault | None:
     need_ids(batch)
     try:
-        ids = list(special_ids(batch.tokenizer, _VISION).values())
+        ids = list(special_ids(batch.tokenizer, VISION_TOKENS).values())
     except UntestableError:
         ids = [image_token(batch)]
     wanted = torch.tensor(ids, device=batch.response_ids.device)
@@ -157,18 +167,18 @@ _MERGE = 2  # patches a side that share one image token
 
 
 def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
-    """Return the position ids of a text with pictures, by the rule of Qwen2.5-VL.
+    """Return the M-RoPE position ids of a text with pictures, as in Qwen2.5-VL.
 
-    Text counts on alike in all three rows. An image block has its frame, row and column
-    in the grid of merged patches, after the largest position before it; text goes on
-    after the largest of the block.
+    Text is numbered equally in all three rows. An image block has the frame, row and
+    column in the grid of merged patches, offset by the largest position before it; text
+    continues after the largest position of the block.
 
     Parameters
     ----------
     length : int
-        How many tokens the text has, image tokens included.
+        Number of tokens, including image tokens.
     pictures : sequence of (int, (int, int, int))
-        Where each block starts, in order, and the picture's `image_grid_thw`.
+        The start of each block, in order, and the picture's `image_grid_thw`.
 
     Returns
     -------
@@ -229,13 +239,14 @@ def _others(batch: Batch) -> Fault | None:
         raise UntestableError(field="images")
     sample, why = next(iter(wrong.items()))
     return Fault(
-        f"{pluralize(len(wrong), 'sample')} with other positions: sample {sample} {why}",
+        f"{pluralize(len(wrong), 'sample')} with other positions: sample {sample}"
+        f" {why}",
         tuple(wrong),
     )
 
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
-    """Give what is different in each sample of which the positions can be told."""
+    """Yield the difference in each sample whose positions can be computed."""
     rows = zip(
         _position_ids(batch),
         prompt_lengths(batch),
@@ -250,7 +261,7 @@ def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
 
 
 def _pictures(batch: Batch) -> list[list[Picture] | None]:
-    """Return the pictures of each sample; None where tokens and grids do not fit."""
+    """Return the pictures of each sample; None if tokens and grids do not fit."""
     if batch.images is None or not any(batch.images):
         return [[]] * batch.num_samples
     return [
@@ -271,7 +282,7 @@ def _fitted(
 
 
 def _difference(ids: Tensor, expected: Tensor, before: int) -> str:
-    """Say what is the first position that differs; nothing where all are the same."""
+    """Describe the first position that differs; empty if none does."""
     length = expected.shape[1]
     text = torch.arange(length)[None]
     by_rows = {1: text, 3: expected, 4: torch.cat([text, expected])}

@@ -1,4 +1,4 @@
-"""Log-probabilities of the generated tokens: what no engine computes, only a bug."""
+"""Log-probabilities of generated tokens: values that only a bug can produce."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rounddiag.checks.contracts import (
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 # Below this, in nats, no engine can be sure of the token.
 _FAR = -1.0
-# A logit less the logarithm of a sum is this far above 0 at most by float32's rounding.
+# Rounding of float32 can put a log-softmax this far above 0, at most.
 _ROUNDING = 1e-4
-# Scores that weights were put on: they need not be log-probs of anything.
+# Scores that are importance weights, not log-probs.
 _WEIGHTED = {"rollout_is"}
 _FIELDS = "rollout_log_probs, old_log_probs"
 
@@ -41,38 +41,60 @@ _FIELDS = "rollout_log_probs, old_log_probs"
 def why_not_measurable(
     response_mask: Tensor, rollout_log_probs: Tensor, old_log_probs: Tensor
 ) -> str:
-    """Say so where the two engines' numbers are one and the same; else nothing.
+    """Return why the mismatch cannot be measured; empty if it can.
+
+    It cannot if both engines' log-probabilities are bit-identical, or if those of one
+    engine are 0 at all generated tokens.
 
     Examples
     --------
     >>> two = torch.tensor([-1.0, -2.0])
     >>> why_not_measurable(torch.tensor([1, 1]), two, two + 0.5)
     ''
+    >>> why_not_measurable(torch.tensor([1, 1]), two, torch.zeros(2))[:46]
+    '`old_log_probs` are 0 at all 2 generated token'
     """
-    scores = (rollout_log_probs, old_log_probs)
-    differing = blocks_where(response_mask, torch.ne, *scores)
-    if next(differing, None) is not None:
-        return ""
     num_tokens = int((response_mask != 0).sum())
     if num_tokens == 0:
         return ""
-    return (
-        "`old_log_probs` and `rollout_log_probs` are bit-identical at all"
-        f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
-        " (bypass mode)"
-    )
+    if not _any_where(response_mask, torch.ne, rollout_log_probs, old_log_probs):
+        return (
+            "`old_log_probs` and `rollout_log_probs` are bit-identical at all"
+            f" {num_tokens} generated tokens: the trainer took the sampler's numbers"
+            " (bypass mode)"
+        )
+    for name, engine, log_probs in (
+        ("old_log_probs", "training", old_log_probs),
+        ("rollout_log_probs", "sampling", rollout_log_probs),
+    ):
+        if not _any_where(response_mask, _is_not_zero, log_probs):
+            return (
+                f"`{name}` are 0 at all {num_tokens} generated tokens: the {engine}"
+                " engine did not compute them"
+            )
+    return ""
+
+
+def _any_where(mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor) -> bool:
+    """Return whether a condition holds at any generated token."""
+    return next(blocks_where(mask, condition, *fields), None) is not None
+
+
+def _is_not_zero(values: Tensor) -> Tensor:
+    return values != 0
 
 
 def _not_measurable(batch: Batch) -> Fault | None:
     need_tokens(batch)
     scores = (batch.rollout_log_probs, batch.old_log_probs)
-    told = batch.meta.get("not_measurable")
-    reason = told or why_not_measurable(batch.response_mask, *scores)
+    reason = batch.meta.get("not_measurable") or why_not_measurable(
+        batch.response_mask, *scores
+    )
     return Fault(str(reason)) if reason else None
 
 
 def _log_probs(batch: Batch) -> dict[str, Tensor]:
-    """Return both engines' log-probs and the scores that are nothing else."""
+    """Return both engines' log-probs and all scores that are log-probs."""
     pair = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
     others = {k: v for k, v in batch.scores.items() if k not in _WEIGHTED}
     return {**pair, **others}
@@ -92,7 +114,7 @@ def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
 
 
 def _instead(batch: Batch, values: Tensor) -> str:
-    """Guess what values of which none is below 0 may be instead."""
+    """Return what values without a negative one may be instead of log-probs."""
     written = values[batch.response_mask != 0]
     finite = written[written.isfinite()]
     if len(finite) == 0 or (finite < 0).any():
@@ -143,10 +165,10 @@ ZERO_IN_BOTH = Contract(
 )
 
 
-# A value is a fill from this share of a sample's tokens on, and this many of them.
+# A value is a fill if this share of a sample's tokens, and this many, have it.
 _SHARE, _TOKENS = 1 / 4, 8
-# Log-probs of sure tokens, in nats: a model repeats those, 0 among them. They are a
-# fill only where they are all that the sample has.
+# Log-probs, in nats, of tokens of which a model is sure repeat, 0 included. They are a
+# fill only if the sample has no others.
 _SURE = 1e-3
 
 
@@ -167,27 +189,27 @@ def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
     if found:
         sample, (value, share) = next(iter(found.items()))
         yield Fault(
-            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many tokens:"
-            f" sample {sample} has {value:.6g} at {share:.0%} of them",
+            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many"
+            f" tokens: sample {sample} has {value:.6g} at {share:.0%} of them",
             tuple(found),
         )
 
 
 def _suspects(batch: Batch, log_probs: Tensor) -> list[int]:
-    """Return the samples that can have a fill: to sort all tokens would take long."""
+    """Return the samples that can have a fill; sorting all tokens would be slow."""
     rounds = batch.rounds
     num_tokens = rounds.sample.new_zeros(batch.num_samples)
     num_tokens.index_add_(0, rounds.sample, rounds.num_tokens)
     repeats = samples_of(batch, _repeats(batch, log_probs))
     num_repeats = repeats.bincount(minlength=batch.num_samples)
-    # By chance a fill of a share p stands beside itself at a share of p squared.
+    # By chance, a fill with share p is next to itself with share p squared.
     repeated = (num_repeats > 0) & (num_repeats >= _SHARE**2 * num_tokens)
     suspected = repeated | _may_be_zero(batch, log_probs)
     return (suspected & (num_tokens >= _TOKENS)).nonzero()[:, 0].tolist()
 
 
 def _may_be_zero(batch: Batch, log_probs: Tensor) -> Tensor:
-    """Tell which samples have 0 at the ends and in the middle of every round."""
+    """Return which samples have 0 at the ends and in the middle of every round."""
     rounds = batch.rounds
     middle = rounds.start + rounds.num_tokens // 2
     last = rounds.start + rounds.num_tokens - 1
@@ -197,7 +219,7 @@ def _may_be_zero(batch: Batch, log_probs: Tensor) -> Tensor:
 
 
 def _repeats(batch: Batch, log_probs: Tensor) -> Tensor:
-    """Return the generated tokens with the log-prob of the one before, and not sure."""
+    """Return the generated tokens with the previous token's log-prob, unless near 0."""
     neighbours = (log_probs[1:], log_probs[:-1])
     found = list(blocks_where(batch.response_mask[1:], _is_repeated, *neighbours))
     return torch.cat(found) + 1 if found else batch.offsets.new_empty(0)

@@ -1,4 +1,4 @@
-"""Holes that a rejection of single tokens leaves in the response mask."""
+"""Rounds in the mask: headers before them, ends of turns, holes of a rejection."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def find_holes(batch: Batch) -> Tensor:
-    """Find single masked tokens between two rounds that the sampler wrote all the same.
+    """Find single masked tokens inside a round, which the sampler wrote.
 
-    A trainer that rejects tokens may write 0 into the mask it saves (verl does so to
-    `response_mask`): a round falls apart there, and the worst tokens are gone. Such a
-    token has 1s on both sides and a log-probability by the sampling engine, finite and
-    below 0; an observation has none, or the 0 that fills it.
+    A trainer that rejects tokens may write 0 into the mask it saves, as verl does with
+    `response_mask`. This splits the round and hides the worst tokens. Such a token has
+    1s on both sides and a finite sampling log-probability below 0; observations have
+    none, or are filled with 0.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def find_holes(batch: Batch) -> Tensor:
     Returns
     -------
     Tensor of int64, shape (num_holes,)
-        Indices into the flat per-token tensors, rising. Where `round_ids` tell two
-        rounds apart, what stands between them is no hole.
+        Indices into the flat per-token tensors, ascending. A token between two rounds
+        with different `round_ids` is no hole.
 
     Examples
     --------
@@ -84,10 +84,10 @@ _HEADER = re.compile(
     r"|<\|start\|>assistant|<\|assistant\|>|<\uff5cAssistant\uff5c>"
     r"|<start_of_turn>model|\[/INST\]"
 )
-# Line ends, as they are shown, and thoughts that the template opens or leaves out.
+# Visible line ends, and thoughts that the template opens or omits.
 _REST = re.compile(r"[·↵]*(<think>[·↵]*(</think>[·↵]*)?)?")
 _WIDTH = 12  # tokens that a header and the rest may have
-_INSIDE = 8  # tokens of a run in which a header is looked for
+_INSIDE = 8  # tokens of a run that are searched for a header
 
 
 def _wrong_starts(batch: Batch) -> Fault | None:
@@ -103,7 +103,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
     if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
         why = "no assistant header that is known stands before a round"
         raise UntestableError(field="tokenizer", why=why)
-    # Where nothing is known to stand before a round, nothing is wrong.
+    # A round with nothing known before it is not wrong.
     wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
     what = "at the start of a run of the mask, without a header before it"
     fault = fault_at(batch, runs.start[wrong], what)
@@ -113,7 +113,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
 
 
 def _is_header(text: str) -> bool:
-    """Whether a text ends with a header and perhaps what may follow it."""
+    """Return whether a text ends with a header and what may follow it."""
     found = list(_HEADER.finditer(text))
     return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
 
@@ -130,7 +130,7 @@ def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
 
 
 def _prompt_ends(batch: Batch) -> list[Array]:
-    """Return the last few tokens of each prompt; none where there are no prompts."""
+    """Return the last few tokens of each prompt; none without prompts."""
     if batch.prompt_ids is None or batch.prompt_offsets is None:
         return [np.empty(0, dtype=np.int64)] * batch.num_samples
     ids, limits = batch.prompt_ids.cpu().numpy(), batch.prompt_offsets.tolist()
@@ -138,7 +138,7 @@ def _prompt_ends(batch: Batch) -> list[Array]:
 
 
 def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
-    """Return what runs begin with: a mask that begins too early has headers there."""
+    """Return how runs begin: a mask that begins too early covers the headers."""
     ids = batch.response_ids.cpu().numpy()
     stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
     pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
@@ -155,8 +155,7 @@ def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
 STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)
 
 
-# What a model writes last, or a template, when it is the other's turn: Qwen, Llama,
-# Mistral, Gemma, Phi, gpt-oss, DeepSeek, GLM.
+# Tokens that end a turn: Qwen, Llama, Mistral, Gemma, Phi, gpt-oss, DeepSeek, GLM.
 _ENDS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
     *("</s>", "<end_of_turn>", "<eos>", "<|end|>", "<|return|>", "<|call|>"),
@@ -177,7 +176,7 @@ def _cut(batch: Batch) -> Fault | None:
 
 
 def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last tokens of runs, which end a turn, and which end a response."""
+    """Return the last tokens of runs, whether they end a turn, and a response."""
     need_ids(batch)
     need_tokens(batch)
     ids = list(special_ids(batch.tokenizer, _ENDS).values())

@@ -1,4 +1,4 @@
-"""Rows that should not be there: copies, padding, empty responses."""
+"""Rows of a batch: copies, padding, empty responses, mixed weight versions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# How many log-probs of a row are compared before the whole rows are.
+# Number of log-probs of a row that are compared before whole rows are.
 _PROBES = 16
-# A response that the sampler gives a log-prob, in nats, above this one can come twice:
-# sure models repeat short answers, and equal tokens get equal numbers.
+# A response with a total log-prob above this, in nats, can be sampled twice: models
+# repeat short, certain answers, and equal tokens get equal log-probs.
 _LIKELY = -20.0
 
 
@@ -47,14 +47,14 @@ def _copies(batch: Batch) -> Fault | None:
     first = min(found)
     num = sum(len(rows) - 1 for rows in found)
     return Fault(
-        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of another:"
-        f" sample {first[1]} is sample {first[0]}",
+        f"{pluralize(num, 'sample')} with the prompt, response and log-probs of"
+        f" another: sample {first[1]} is sample {first[0]}",
         tuple(sorted(row for rows in found for row in rows[1:])),
     )
 
 
 def _alike(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
-    """Group rows with the same key, those that are alone left out."""
+    """Group rows with the same key; single rows are left out."""
     groups: defaultdict[Any, list[int]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
@@ -62,7 +62,7 @@ def _alike(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
 
 
 def _probes(batch: Batch) -> list[bytes]:
-    """Return some bytes of each row that copies have in common."""
+    """Return some bytes of each row, equal for copies."""
     steps = torch.arange(_PROBES, device=batch.offsets.device)
     index = batch.offsets[:-1, None] + batch.lengths[:, None] * steps // _PROBES
     index.clamp_(max=len(batch.response_ids) - 1)  # an empty row at the end
@@ -110,7 +110,7 @@ WRITTEN = Contract("every row has a generated token", "response_mask", _without_
 NOT_EMPTY = Contract("no response is empty", "lengths", _empty)
 
 
-# Columns of samples that are the two ends of one range.
+# Prefixes of sample columns that are the two ends of a range.
 _ENDS = (("min_", "max_"), ("lowest_", "highest_"))
 _UNKNOWN = {"", "None", "nan", "<NA>"}
 
@@ -127,7 +127,7 @@ def _mixed(batch: Batch) -> Fault | None:
 
 
 def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
-    """Give each pair of columns of versions, and the two versions of each sample."""
+    """Yield each pair of version columns with the two versions of each sample."""
     columns = batch.sample_columns
     for low, high in _ENDS:
         for name in columns:
@@ -138,7 +138,7 @@ def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]
 
 
 def _of_rounds(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
-    """Give each column of versions, and the versions of each sample's rounds."""
+    """Yield each version column with the versions of each sample's rounds."""
     for name, values in batch.round_columns.items():
         if _is_version(name):
             rows: dict[int, list[object]] = {i: [] for i in range(batch.num_samples)}
@@ -166,7 +166,7 @@ def _fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
 
 
 def _distinct(values: Iterable[object]) -> list[str]:
-    """Return the versions there are, in order; one that is not known is none."""
+    """Return the distinct known versions in order."""
     names = dict.fromkeys(map(str, values))
     return [name for name in names if name not in _UNKNOWN]
 

@@ -1,4 +1,4 @@
-"""The checks at the door: all contracts, and those that need no tokenizer."""
+"""`check`: all contracts of a batch, or the fast ones, which `load` runs."""
 
 from __future__ import annotations
 
@@ -6,64 +6,58 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rounddiag.batch.batch import require_batch
-from rounddiag.checks import images as mrope
-from rounddiag.checks import images as pictures
-from rounddiag.checks import log_probs, rows
-from rounddiag.checks import log_probs as fills
-from rounddiag.checks import rounds as headers
-from rounddiag.checks import rounds as holes
-from rounddiag.checks import rounds as turns
-from rounddiag.checks import rows as versions
-from rounddiag.checks import tokens as prompts
-from rounddiag.checks import tokens as token_ids
+from rounddiag.checks import images, log_probs, rounds, rows, tokens
 from rounddiag.checks.contracts import Checks
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# What takes no tokenizer and no search in the prompts.
+# They need no tokenizer and search no prompts.
 _CHEAP = (
-    token_ids.INPUT_IDS,
+    tokens.INPUT_IDS,
     log_probs.MEASURABLE,
     log_probs.FINITE,
     log_probs.AT_MOST_ZERO,
     log_probs.ZERO_IN_BOTH,
-    fills.FILLS,
-    token_ids.LENGTHS,
+    log_probs.FILLS,
+    tokens.LENGTHS,
     rows.WRITTEN,
     rows.NOT_EMPTY,
     rows.COPIES,
-    prompts.NOT_REPEATED,
-    versions.ONE_VERSION,
-    holes.NO_HOLES,
-    mrope.INTEGERS,
+    tokens.NOT_REPEATED,
+    rows.ONE_VERSION,
+    rounds.NO_HOLES,
+    images.INTEGERS,
 )
 _OTHERS = (
-    token_ids.IDS_AS_TEXT,
-    headers.STARTS,
-    turns.ENDS,
-    turns.NOT_CUT,
-    pictures.NUMBERS,
-    pictures.SIZES,
-    pictures.NOT_WRITTEN,
-    mrope.MROPE,
+    tokens.IDS_AS_TEXT,
+    rounds.STARTS,
+    rounds.ENDS,
+    rounds.NOT_CUT,
+    images.NUMBERS,
+    images.SIZES,
+    images.NOT_WRITTEN,
+    images.MROPE,
 )
 
 
 def check(batch: Batch, *, cheap: bool = False) -> Checks:
-    """Hold a batch against the contracts that every sound one keeps.
+    """Check a batch against the invariants that every valid batch satisfies.
 
-    Facts, not statistics: each contract is passed, failed with the number of places and
-    the first few, or not testable with the field that would be needed. Some that fail
-    are no bug but a fact to know, as mixed weight versions and rounds cut off.
+    These are facts, not statistics. Each check has one of three results:
+
+    - `passed`;
+    - `failed`, with the number of places and the first few of them. Some failures are
+      no bug but worth knowing, such as mixed weight versions or truncated rounds;
+    - `not testable`, with the field that is missing.
 
     Parameters
     ----------
     batch : Batch
     cheap : bool, optional
-        Only those that need no tokenizer and search no prompt, as `rounddiag.load` does
-        of every file.
+        Run only the checks that need no tokenizer and search no prompt, as
+        `rounddiag.load` does for every file.
 
     Returns
     -------
@@ -72,7 +66,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     Raises
     ------
     BatchError
-        If it is no Batch, but the path of one, say.
+        If it is not a Batch, for example a path.
 
     Examples
     --------
@@ -82,11 +76,11 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     []
     """
     require_batch(batch)
-    contracts = (*_CHEAP, token_ids.IDS) if cheap else (*_CHEAP, *_OTHERS)
+    contracts = (*_CHEAP, tokens.IDS) if cheap else (*_CHEAP, *_OTHERS)
     return Checks(tuple(contract.check(batch) for contract in contracts))
 
 
 def with_check_results(batch: Batch) -> Batch:
-    """Return the batch with what the cheap checks found in `meta["checks"]`."""
+    """Return the batch with the results of the fast checks in `meta["checks"]`."""
     plain = check(batch, cheap=True).as_plain()
     return replace(batch, meta={**batch.meta, "checks": plain})

@@ -1,4 +1,4 @@
-"""Token ids: what the trainer holds, the batch's file says and the sampler wrote."""
+"""Token ids: of the trainer, of the sampler, and `input_ids`; prompts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from rounddiag.checks.contracts import (
@@ -50,12 +49,12 @@ def decoded(
 
 
 def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, int]:
-    """Return the ids of those of its special tokens that read like this.
+    """Return the ids of a tokenizer's special tokens with these texts.
 
     Raises
     ------
     UntestableError
-        If there is no tokenizer, or it fails, or it names none of them.
+        If there is no tokenizer, it fails, or it has none of them.
     """
     if tokenizer is None:
         raise UntestableError(field="tokenizer")
@@ -77,20 +76,20 @@ def _failed(error: Exception) -> UntestableError:
     return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {what}")
 
 
-# Tokens that are shown on each side of a difference.
+# Tokens on each side of a difference, for a message.
 _AROUND = 5
 
 
 def _as_input_ids(batch: Batch) -> Fault | None:
-    """Tell what the loader saw: a Batch does not keep `input_ids`."""
-    told = batch.meta.get("input_ids")
-    if told is None:
+    """Report the comparison made by the loader: a Batch does not keep `input_ids`."""
+    comparison = batch.meta.get("input_ids")
+    if comparison is None:
         raise UntestableError(field="input_ids")
-    return None if told == "equal" else Fault(str(told))
+    return None if comparison == "equal" else Fault(str(comparison))
 
 
 def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give, of each sample, the trainer's and the sampler's ids of the response."""
+    """Yield the trainer's and the sampler's response ids of each sample."""
     if batch.rollout_ids is None:
         raise UntestableError(field="rollout_ids")
     begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
@@ -129,7 +128,7 @@ def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
 
 
 def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
-    """Compare as far as both reach; that one is longer is told by itself."""
+    """Compare up to the shorter length; `LENGTHS` reports different lengths."""
     common = min(len(own), len(rollout))
     if torch.equal(own[:common], rollout[:common]):
         return None
@@ -137,19 +136,19 @@ def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
 
 
 def _around(batch: Batch, place: Place, tokenizer: object | None) -> str:
-    """Show the tokens at a difference, divided by |: those of one text may differ."""
+    """Describe the tokens at a difference, separated by |: equal texts may differ."""
     own, rollout = next(islice(_pairs(batch), place.sample, None))
     first, stop = max(place.position - _AROUND, 0), place.position + _AROUND
     parts = (own[first : place.position], own[place.position : stop])
-    shown = [*parts, rollout[place.position : stop]]
-    before, here, there = (_text(ids.tolist(), tokenizer) for ids in shown)
+    parts_of_text = [*parts, rollout[place.position : stop]]
+    before, here, there = (_text(ids.tolist(), tokenizer) for ids in parts_of_text)
     return f"after {before} the trainer has {here} and the sampler {there}"
 
 
 def _text(ids: list[int], tokenizer: object | None) -> str:
     try:
         texts = decoded(ids, tokenizer)
-    except UntestableError:  # then the ids themselves have to do
+    except UntestableError:  # show the ids instead
         texts = decoded(ids, None)
     return "|".join(texts) or "nothing"
 
@@ -163,14 +162,14 @@ IDS_AS_TEXT = replace(IDS, find=partial(_ids, as_text=True))
 
 
 def mask_runs(batch: Batch) -> Rounds:
-    """Return the runs of the mask, which `round_ids` may divide into several rounds."""
+    """Return the runs of the mask, which `round_ids` may split into several rounds."""
     if batch.round_ids is None:
         return batch.rounds
     return find_rounds(batch.response_mask, batch.offsets)
 
 
 def prompt_lengths(batch: Batch) -> list[int]:
-    """Return how many tokens stand before each response.
+    """Return the length of each prompt.
 
     Raises
     ------
@@ -210,19 +209,7 @@ def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
     return stop - first, ids.cpu().numpy()
 
 
-def runs_of(ids: Array, token: int) -> list[tuple[int, int]]:
-    """Return start and length of each maximal run of one token.
-
-    Examples
-    --------
-    >>> runs_of(np.array([9, 9, 1, 9]), 9)
-    [(0, 2), (3, 1)]
-    """
-    edges = np.flatnonzero(np.diff(ids == token, prepend=False, append=False))
-    return [(int(a), int(b - a)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-# A response may begin with the one token that its prompt is.
+# A response may begin with its prompt by chance if that is a single token.
 _TOKENS = 2
 
 

@@ -1,4 +1,10 @@
-"""The `rounddiag` command: `summary FILE`, `report FILE` and `lab [FILE]`."""
+"""The `rounddiag` command: `summary FILE`, `report FILE` and `lab [FILE]`.
+
+============  ======================================================================
+`summary`     the text that `rounddiag summary` prints
+`lab`         `rounddiag lab`: the notebook of a file, and JupyterLab at it
+============  ======================================================================
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,7 @@ from rounddiag.errors import RounddiagError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports them
 
 
@@ -22,18 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What stands after `rounddiag` on the command line.
+        The command line after `rounddiag`; by default that of this process.
 
     Returns
     -------
     int
-        The exit code: 0, or 1 after one line on standard error; 130 after Ctrl-C;
-        141 when nobody reads the output any more.
+        The exit code: 0; 1 after an error, which is one line on standard error; 130
+        after Ctrl-C; 141 when the reader of the output has closed it.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    cut = given.index("--") if "--" in given else len(given)
-    options = _parser().parse_args(given[:cut])
-    options.jupyter = given[cut + 1 :]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:end])
+    options.jupyter = words[end + 1 :]
     try:
         options.run(options)
         sys.stdout.flush()
@@ -49,15 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rounddiag", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rounddiag", description=_DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     summary = commands.add_parser(
-        "summary", help="print the mismatch of every round of a saved batch"
+        "summary", help="print the mismatch of each round of a saved batch"
     )
     summary.add_argument("file", type=Path, metavar="FILE")
     summary.set_defaults(run=_summary)
     report = commands.add_parser(
-        "report", help="write what a saved batch shows as one HTML page"
+        "report", help="write a report on a saved batch as one HTML page"
     )
     report.add_argument("file", type=Path, metavar="FILE")
     report.add_argument(
@@ -65,17 +72,19 @@ def _parser() -> argparse.ArgumentParser:
         dest="page",
         type=Path,
         metavar="PAGE",
-        help="where to write; by default FILE's name with .html, in this folder",
+        help="output path; default: FILE's name with .html, in the current folder",
     )
     report.set_defaults(run=_report)
     lab = commands.add_parser(
         "lab",
-        help="open JupyterLab, at a notebook that loads FILE",
-        epilog="What stands after `--` goes to JupyterLab.",
+        help="open JupyterLab at a notebook that loads FILE",
+        epilog="Arguments after `--` are passed to JupyterLab.",
     )
     lab.add_argument("file", type=Path, metavar="FILE", nargs="?")
     lab.add_argument(
-        "--remote", action="store_true", help="open no browser; print how to reach it"
+        "--remote",
+        action="store_true",
+        help="do not open a browser; print how to connect",
     )
     lab.set_defaults(run=_lab)
     return parser
@@ -93,17 +102,17 @@ def _report(options: argparse.Namespace) -> None:
     from rounddiag.loaders import load
 
     page = options.page or Path(f"{options.file.resolve().stem}.html")
-    instead = ", in the place of an older one" if page.exists() else ""
+    suffix = ", replacing an existing file" if page.exists() else ""
     report(load(options.file), page)
-    print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){instead}")
+    print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
 
 
 def _lab(options: argparse.Namespace) -> None:
-    from rounddiag.cli.lab import notebook_for, start_lab
+    from rounddiag.cli.lab import prepare_notebook, start_lab
 
-    notebook = notebook_for(options.file, Path.cwd()) if options.file else None
+    notebook = prepare_notebook(options.file, Path.cwd()) if options.file else None
     if notebook and notebook != options.file.resolve():
-        print(f"opens {notebook}: made at the first start, then kept", flush=True)
+        print(f"notebook: {notebook} (created once, never overwritten)", flush=True)
     announce = (
         (lambda text: print(f"\n{text}\n", flush=True)) if options.remote else None
     )

@@ -1,4 +1,4 @@
-"""What `rounddiag summary FILE` prints: failed checks, the rounds, and the sources."""
+"""The text of `rounddiag summary FILE`: failed checks, rounds, and sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = [
 
 
 def describe(batch: Batch) -> str:
-    """Tell the mismatch of every round and where the numbers come from.
+    """Describe the mismatch of each round and where the numbers come from.
 
     Parameters
     ----------
@@ -37,25 +37,26 @@ def describe(batch: Batch) -> str:
     Returns
     -------
     str
-        Some lines: failed checks, counts, a table with one row per round, the worst
-        round and the whole, sources, what else was checked.
+        Paragraphs: failed checks, counts, a table with one row per round, the worst
+        round and the overall mismatch, sources, and the number of checks.
     """
-    found = check(batch)
+    checks = check(batch)
     summary = round_summary(batch)
     num_nonfinite = int(summary["num_nonfinite"].sum())
-    failed = [f"failed check: {one.name}: {one.detail}" for one in found.failed]
-    parts = [
+    failed = [f"failed check: {one.name}: {one.detail}" for one in checks.failed]
+    paragraphs = [
         "\n".join(failed),
         *(_counts(batch), _table(summary, _unit(batch))),
         "\n".join(filter(None, [_worst(summary), _overall(batch)])),
-        *(_sources(batch, num_nonfinite), _others(found)),
+        *(_sources(batch, num_nonfinite), _check_counts(checks)),
     ]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def _counts(batch: Batch) -> str:
     return (
-        f"{pluralize(batch.num_samples, 'sample')}, {pluralize(batch.num_rounds, 'round')}, "
+        f"{pluralize(batch.num_samples, 'sample')}, "
+        f"{pluralize(batch.num_rounds, 'round')}, "
         f"{pluralize(batch.num_tokens, 'generated token')}\n"
         "diff = old_log_prob - rollout_log_prob, in nat; "
         f"95 % intervals by {_unit(batch)}"
@@ -63,33 +64,33 @@ def _counts(batch: Batch) -> str:
 
 
 def _unit(batch: Batch) -> str:
-    """Name what is independent: samples of one prompt are not."""
+    """Name the independent unit: samples of one prompt are not independent."""
     return "sample" if batch.group_ids is None else "group"
 
 
 def _table(summary: pd.DataFrame, unit: str) -> str:
-    """Return a row a round; those that hang on a few samples or groups are marked."""
+    """Return one row per round, marking rounds with few samples or groups."""
     is_few = few_rows(summary)
     marks = np.where(is_few, "*", " " if is_few.any() else "")
     table = summary[_COLUMNS].assign(round=summary["round"].astype(str) + marks)
     lines = table.to_string(index=False, float_format="{:.4g}".format, na_rep="-")
     if not is_few.any():
         return lines
-    why = "; samples of one group are not independent" if unit == "group" else ""
-    return f"{lines}\n* reached by fewer than {FEW_SAMPLES} {unit}s{why}"
+    note = "; samples of one group are not independent" if unit == "group" else ""
+    return f"{lines}\n* reached by fewer than {FEW_SAMPLES} {unit}s{note}"
 
 
 def _worst(summary: pd.DataFrame) -> str:
     worst = worst_round(summary)
     if worst is None:
-        return "worst round: none, no generated token has a finite diff"
+        return "worst round: none; no generated token has a finite diff"
     interval = f"95 % interval {worst['ci_low']:.4g} to {worst['ci_high']:.4g}"
     if isnan(worst["ci_low"]):
         interval = "too few independent samples for an interval"
     is_few = few_rows(summary)
     title = "worst round"
     if is_few.any() and not is_few.all():
-        title = "worst round without *"
+        title = "worst round not marked *"
     return (
         f"{title}: {worst['round']:.0f}, mean |diff| {worst['mean_abs_diff']:.4g} "
         f"nat ({interval}; {pluralize(int(worst['num_samples']), 'sample')}, "
@@ -98,21 +99,20 @@ def _worst(summary: pd.DataFrame) -> str:
 
 
 def _overall(batch: Batch) -> str:
-    found = overall(token_frame(batch)["diff"].to_numpy())
-    return "" if found is None else f"all tokens of the file: {found}"
+    mismatch = overall(token_frame(batch)["diff"].to_numpy())
+    return "" if mismatch is None else f"all tokens of the file: {mismatch}"
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
-    known = describe_sources(batch.meta)
-    lines = [f"{name}: {printable(fact)}" for name, fact in known.items()]
-    lines.append(f"tokens left out, diff not finite: {num_nonfinite}")
+    sources = describe_sources(batch.meta)
+    lines = [f"{name}: {printable(fact)}" for name, fact in sources.items()]
+    lines.append(f"tokens left out because diff is not finite: {num_nonfinite:,}")
     return "\n".join(lines)
 
 
-def _others(found: Checks) -> str:
-    passed = f"{pluralize(len(found.passed), 'check')} of the data passed"
-    failed = f"{len(found.failed)} failed"
-    lines = [f"{passed}, {failed}; they do not judge the mismatch"]
-    if num := len(found.not_testable):
-        lines.append(f"{num} not testable: `rd.check(batch)` names them")
+def _check_counts(checks: Checks) -> str:
+    counts = f"{len(checks.passed)} passed, {len(checks.failed)} failed"
+    lines = [f"Data checks: {counts} (integrity only, independent of the mismatch)."]
+    if count := len(checks.not_testable):
+        lines.append(f"Not testable: {count}; `rd.check(batch)` lists them.")
     return "\n".join(lines)

@@ -56,8 +56,8 @@ def round_values(batch: Batch, name: str) -> Array:
     Returns
     -------
     array, shape (num_rounds,)
-        In the order of `batch.rounds`; rounds that the column leaves out are NaN or
-        None, as `scatter_with_missing` has it. Of several rows of one round the last counts.
+        In the order of `batch.rounds`. Rounds that the column leaves out are NaN or
+        None, as in `scatter_with_missing`. The last of several rows of a round counts.
 
     Examples
     --------

@@ -145,6 +145,19 @@ def chi2(difference: Tensor) -> Tensor:
     return torch.expm1(2 * bounded(difference))
 
 
+def mult_prob_error(difference: Tensor) -> Tensor:
+    r"""Factor between the two probabilities of a token, :math:`e^{|d|}`, at least 1.
+
+    NeMo-RL logs its mean over tokens as `token_mult_prob_error`.
+
+    Examples
+    --------
+    >>> mult_prob_error(torch.tensor([0.0, -0.5]))
+    tensor([1.0000, 1.6487])
+    """
+    return difference.abs().exp()
+
+
 def bounded(log_ratio: Tensor) -> Tensor:
     """Limit a log ratio to 20 nats on either side before its exponential, as verl does.
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from rounddiag.core.divergence import beyond, chi2, k1, k2, k3, prob_diff
+from rounddiag.core.divergence import (
+    beyond,
+    chi2,
+    k1,
+    k2,
+    k3,
+    mult_prob_error,
+    prob_diff,
+)
 from rounddiag.core.sums import packed
 from rounddiag.errors import FrameError
-from rounddiag.schema import MEAN_COLUMNS, metric_name
+from rounddiag.schema import METRICS, Metric, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,36 +31,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """What a metric is of one token, and how its mean is taken.
+class Measure(Metric):
+    """A metric with its definition.
 
     Attributes
     ----------
     values : callable
-        From the column `diff`, float and finite, to values of the same shape.
-    column : str
-        What it takes in place of `diff`.
-    in_rounds : str, optional
-        The column of the round frame that has its mean, if one has.
-    is_signed : bool
-        It can be negative.
-    most : float
-        No value is larger.
-    weight : {"token", "sample"}, optional
-        The mean that its name stands for; any where left out.
+        From the column `source_column`, finite floats, to values of the same shape.
     """
 
     values: Callable[[Array], Array]
-    column: str = "diff"
-    round_column: str | None = None
-    is_signed: bool = False
-    upper_bound: float = math.inf
-    weight: str | None = None
 
     @property
     def extra_columns(self) -> list[str]:
         """The columns beside `diff` that a token frame needs for it."""
-        return [] if self.column == "diff" else [self.column]
+        return [] if self.source_column == "diff" else [self.source_column]
 
 
 def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Array]:
@@ -67,21 +59,26 @@ def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., A
     return values
 
 
-MEASURES = {
-    "abs_diff": Measure(values=np.abs, round_column=MEAN_COLUMNS["abs_diff"]),
-    "diff": Measure(
-        values=np.positive, round_column=MEAN_COLUMNS["diff"], is_signed=True
-    ),
-    "prob_diff": Measure(values=np.positive, column="prob_diff", upper_bound=1),
-    "k1": Measure(values=k1, is_signed=True),
-    "k2": Measure(values=_wide(k2)),
-    "k3": Measure(values=_wide(k3), round_column="k3"),
-    "chi2": Measure(values=_wide(chi2), is_signed=True),
+def _beyond(threshold: float) -> Callable[[Array], Array]:
+    return _wide(lambda diff: beyond(diff, threshold))
+
+
+_VALUES: dict[str, Callable[[Array], Array]] = {
+    "abs_diff": np.abs,
+    "diff": np.positive,
+    "prob_diff": np.positive,
+    "k1": k1,
+    "k2": _wide(k2),
+    "k3": _wide(k3),
+    "chi2": _wide(chi2),
+    "beyond": _beyond(2.0),
+    "train_rollout_logprob_abs_diff": np.abs,
+    "mismatch_kl": _wide(k3),
+    "token_mult_prob_error": _wide(mult_prob_error),
 }
-# As trainers log them, whatever mean is asked for: slime's is over samples.
-MEASURES |= {
-    "train_rollout_logprob_abs_diff": replace(MEASURES["abs_diff"], weight="sample"),
-    "mismatch_kl": replace(MEASURES["k3"], weight="token"),
+MEASURES = {
+    name: Measure(**vars(metric), values=_VALUES[name])
+    for name, metric in METRICS.items()
 }
 
 
@@ -112,9 +109,10 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
             found=str(threshold),
             advice="Pass 2.0 for ratios below 0.5 or above 2.",
         )
-    is_beyond = _wide(lambda diff: beyond(diff, threshold))
-    known = {**MEASURES, "beyond": Measure(values=is_beyond, upper_bound=1)}
-    return known[metric_name(metric)]
+    measure = MEASURES[metric_name(metric)]
+    if measure.name == "beyond":
+        return replace(measure, values=_beyond(threshold))
+    return measure
 
 
 def prob_diffs(batch: Batch) -> Array:

@@ -1,4 +1,4 @@
-"""The page itself: head, contents, sections, and the scripts that it allows."""
+"""The HTML document: head, contents, sections, scripts, and embedded figures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
+_TAG = re.compile("<[^>]+>")
+_NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page, or a part of such a part.
+    """A section of the page, with its subsections.
 
     Attributes
     ----------
     key : str
-        What links to it name.
+        The anchor of links.
     title : str
         Plain text.
     body : str
@@ -45,7 +49,7 @@ class Section:
     parts: tuple[Section, ...] = ()
 
     def html(self, level: int = 2) -> str:
-        """Return the section with its heading."""
+        """Return the section with its heading and subsections."""
         parts = "".join(part.html(level + 1) for part in self.parts)
         heading = f"<h{level}>{escape(self.title)}</h{level}>"
         return f'<section id="{self.key}">{heading}{self.body}{parts}</section>\n'
@@ -58,12 +62,12 @@ class Section:
 
 
 def document(title: str, sections: Sequence[Section]) -> str:
-    """Return the whole page.
+    """Return the complete page.
 
-    Only the two scripts of this package run in it, whatever a file managed to bring in,
-    and nothing in it may reach a network.
+    Its security policy lets only plotly.js and `page.js` run, so that a script injected
+    by a file does not, and blocks every network request.
     """
-    scripts = (get_plotlyjs(), _beside("page.js"))
+    scripts = (get_plotlyjs(), _read_asset("page.js"))
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
@@ -81,17 +85,17 @@ def document(title: str, sections: Sequence[Section]) -> str:
 <title>{escape(title)} - rounddiag</title>
 <style>
 {_colors()}
-{_beside("page.css")}</style>
+{_read_asset("page.css")}</style>
 </head>
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>Where the engine that samples and the engine that trains disagree about the same
-tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
+<p>Where the sampling engine and the training engine disagree about the log-probability
+of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 </header>
 <nav aria-label="Contents"><ol>{links}</ol></nav>
 <main>
-<noscript><p>The figures need JavaScript; everything else is here.</p></noscript>
+<noscript><p>The figures need JavaScript; the rest of the page does not.</p></noscript>
 {body}</main>
 {"".join(f"<script>{script}</script>" for script in scripts)}
 </body>
@@ -99,7 +103,7 @@ tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 """
 
 
-def _beside(name: str) -> str:
+def _read_asset(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
@@ -108,30 +112,28 @@ def _digest(script: str) -> str:
 
 
 def _colors() -> str:
-    """Give the page the colours of its figures; paper is light."""
+    """Return the colours of the figures as CSS; print is always light."""
     dark = f"@media screen and (prefers-color-scheme: dark) {{{_variables(DARK)}}}"
     return f":root {{--font: {FONT}}}\n{_variables(LIGHT)}\n{dark}"
 
 
 def _variables(theme: Theme) -> str:
-    names = (one.name for one in fields(theme) if one.name != "name")
+    names = (entry.name for entry in fields(theme) if entry.name != "name")
     colors = (f"--{name}: {getattr(theme, name)}" for name in names)
     return f":root {{{'; '.join(colors)}}}"
 
 
-_TAG = re.compile("<[^>]+>")
-_NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
+def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> str:  # noqa: ANN401 passed on
+    """Return a figure as HTML, which `page.js` draws.
 
-
-def embedded(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> str:  # noqa: ANN401 handed on
-    """Return a figure as HTML, for the script of the page to draw.
+    The light figure is stored with the values that differ in the dark one.
 
     Parameters
     ----------
     plot : callable
-        A `plot_*` function; how to read its figure is taken from its docstring.
+        A `plot_*` function. "How to read it" in its docstring becomes the caption.
     *data, **options
-        Its arguments but for the theme.
+        Its arguments except `theme`.
     """
     figure = plot(*data, **options, theme="light")
     light = json.loads(figure.to_json())
@@ -140,29 +142,29 @@ def embedded(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> str:
         {"figure": light, "dark": list(_differences(light, dark))},
         separators=(",", ":"),
     )
-    alternative = escape(_plain(figure.layout.title.text))
+    alternative = escape(_plain_text(figure.layout.title.text))
     return (
         f'<figure><div class="plot" role="img" aria-label="{alternative}"'
         f' style="min-height:{figure.layout.height}px"></div>'
-        f'<script type="application/json">{_inert(stored)}</script>'
+        f'<script type="application/json">{_escape_json(stored)}</script>'
         f"{_caption(plot)}</figure>"
     )
 
 
-def _plain(title: str) -> str:
+def _plain_text(title: str) -> str:
     return ". ".join(_TAG.sub("", line).strip() for line in title.split("<br>"))
 
 
-def _inert(text: str) -> str:
-    """Take from JSON what could end the script that it stands in."""
+def _escape_json(text: str) -> str:
+    """Escape JSON so that it cannot close its script element."""
     return text.replace("<", r"\u003c")
 
 
 def _caption(plot: Callable[..., go.Figure]) -> str:
-    found = _NOTES.search(inspect.getdoc(plot) or "")
-    if found is None:  # Python without docstrings
+    notes = _NOTES.search(inspect.getdoc(plot) or "")
+    if notes is None:  # as with python -OO
         return ""
-    text = escape(" ".join(found[1].split())).replace("`", "")
+    text = escape(" ".join(notes[1].split())).replace("`", "")
     summary = "<summary>How to read it</summary>"
     return f"<figcaption><details>{summary}<p>{text}</p></details></figcaption>"
 
@@ -172,7 +174,7 @@ def _differences(
     other: Any,  # noqa: ANN401 any JSON
     path: tuple[str | int, ...] = (),
 ) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Give the places where two figures of one shape differ, and the other's values."""
+    """Yield the paths at which two JSON values differ, with the other's values."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key, value in one.items():
             yield from _differences(value, other[key], (*path, key))

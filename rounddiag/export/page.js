@@ -1,9 +1,9 @@
 "use strict";
-// Draws figures when they come near the screen, in the colours of the reader; all of
-// them, in light ones, when the page is put on paper.
+// Draws each figure when it scrolls near the viewport, in the reader's colour scheme;
+// before printing, draws all figures in the light scheme.
 (() => {
-  const PAPER_WIDTH = 660;
-  const NEAR = "800px 0px";
+  const PRINT_WIDTH = 660;
+  const MARGIN = "800px 0px";
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const boxes = [...document.querySelectorAll(".plot")];
   const drawn = new Set();
@@ -21,29 +21,29 @@
     const { data, layout } = figureIn(box, isDark);
     const config = { responsive: true, displaylogo: false };
     Plotly.react(box, data, { ...layout, width }, config);
-    if (!width) Plotly.Plots.resize(box); // after paper, the page's width again
+    if (!width) Plotly.Plots.resize(box); // back to the page's width after printing
     drawn.add(box);
   }
 
-  function drawAgain() {
+  function redraw() {
     document.documentElement.dataset.jpThemeLight = String(!dark.matches);
     for (const box of drawn) draw(box, dark.matches);
   }
 
-  function drawOnPaper() {
+  function drawForPrint() {
     document.documentElement.dataset.jpThemeLight = "true";
-    for (const box of boxes) draw(box, false, PAPER_WIDTH);
+    for (const box of boxes) draw(box, false, PRINT_WIDTH);
   }
 
-  const near = new IntersectionObserver((entries) => {
+  const observer = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (isIntersecting && !drawn.has(target)) draw(target, dark.matches);
     }
-  }, { rootMargin: NEAR });
+  }, { rootMargin: MARGIN });
 
-  drawAgain();
-  for (const box of boxes) near.observe(box);
-  dark.addEventListener("change", drawAgain);
-  addEventListener("beforeprint", drawOnPaper);
-  addEventListener("afterprint", drawAgain);
+  redraw();
+  for (const box of boxes) observer.observe(box);
+  dark.addEventListener("change", redraw);
+  addEventListener("beforeprint", drawForPrint);
+  addEventListener("afterprint", redraw);
 })();

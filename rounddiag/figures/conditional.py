@@ -266,7 +266,7 @@ def plot_conditional(
     found = conditional(data, metric=metric, by=by)
     rounds = standardised(data, metric=metric)
     known = found[found["prob_low"].notna()]
-    title = "Mismatch by rollout probability"
+    title = pair.named("Mismatch by {b} probability")
     if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(found), look)
     lines, axis = split_lines(known, by, look), mean_axis(known, metric)
@@ -277,7 +277,7 @@ def plot_conditional(
         *left_out(data),
     ]
     height = TOP + _PLOT_HEIGHT + _BOTTOM
-    figure = new_figure(pair.named(title), words, look, height=height, bottom=_BOTTOM)
+    figure = new_figure(title, words, look, height=height, bottom=_BOTTOM)
     if drawn["envelope"]:
         add_envelope(figure, known, look)
     add_groups(figure, lines, axis, unit_of(metric), by, look)

@@ -27,8 +27,8 @@ from rounddiag.figures._parts.marks import (
     add_undefined,
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar
-from rounddiag.schema import DIFFERENCE, MEAN_COLUMNS, mean_column
-from rounddiag.stats.cells import AGGREGATES, aggregate_rounds
+from rounddiag.schema import MEAN_COLUMNS, mean_column
+from rounddiag.stats.cells import AGGREGATES, CELL_MEANS, aggregate_rounds
 from rounddiag.stats.heatmap_rows import (
     HeatmapRows,
     Order,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rounddiag.schema import Pair
 
 
-_METRICS = (*AGGREGATES, "prob_diff", "beyond", DIFFERENCE.name, *MEAN_COLUMNS)
+_METRICS = (*AGGREGATES, *CELL_MEANS, *MEAN_COLUMNS)
 _POOLINGS = ("max", "mean")
 
 

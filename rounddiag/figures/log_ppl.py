@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _MAX_MARKS = 5_000
 _NUMBERS = ["sample", "num_tokens", "num_nonfinite", "y", "x", "difference"]
 _HOVER = (
-    "sample %{customdata[0]}<br>%{customdata[1]:,} tokens"
-    "<br>%{customdata[2]:,} of them left out: not finite"
-    "<br>log-perplexity: old %{customdata[3]:.3g}, rollout %{customdata[4]:.3g}"
-    "<br>difference %{customdata[5]:.3g} nat<extra></extra>"
+    "sample %{{customdata[0]}}<br>%{{customdata[1]:,}} tokens"
+    "<br>%{{customdata[2]:,}} of them left out: not finite"
+    "<br>log-perplexity: {a} %{{customdata[3]:.3g}}, {b} %{{customdata[4]:.3g}}"
+    "<br>difference %{{customdata[5]:.3g}} nat<extra></extra>"
 )
 
 
@@ -156,7 +156,7 @@ def _explanation(
     if not drawn["points"]:
         return []
     less, more = colored("▲", look.less), colored("▼", look.more)
-    who = pair.named("training finds")
+    who = pair.named("{training} finds")
     lines = [f"{less} {who} the sample more surprising {more} less"]
     if len(cells):
         lines.append(f"points: up to {NUM_WORST} samples that differ most")

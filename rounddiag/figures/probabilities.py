@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 NUMBERS = ["sample", "round", "token", "old", "rollout", "difference"]
 HOVER = (
-    "sample %{customdata[0]}, round %{customdata[1]}, token %{customdata[2]}"
-    "<br>old %{customdata[3]:.3g}, rollout %{customdata[4]:.3g}"
-    "<br>difference %{customdata[5]:.3g}<extra></extra>"
+    "sample %{{customdata[0]}}, round %{{customdata[1]}}, token %{{customdata[2]}}"
+    "<br>{a} %{{customdata[3]:.3g}}, {b} %{{customdata[4]:.3g}}"
+    "<br>difference %{{customdata[5]:.3g}}<extra></extra>"
 )
 # Tokens on either side with which one may share a character.
 _NEIGHBOURS = 8
@@ -231,7 +231,7 @@ def _explanation(
     more, less = colored("▲", look.more), colored("▼", look.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
-        f"{more} {pair.named('training likes')} the token more {less} less",
+        f"{more} {pair.named('{training} likes')} the token more {less} less",
     ]
     lines = lines if drawn["points"] else []
     num = num_beyond(pairs, *ends)

@@ -32,7 +32,7 @@ from rounddiag.figures._parts.round_layers import (
     notes,
     unit_of,
 )
-from rounddiag.schema import ROUND, metric_name
+from rounddiag.schema import ROUND, mean_column, metric_name
 from rounddiag.stats import survivors, worst_round
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class RoundOptions:
     def _check(self, summary: pd.DataFrame) -> None:
         """Notice a given summary that was made with other options."""
         keys = ["round", *([self.by] if self.by else [])]
-        column = measure_of(self.metric).round_column
+        column = mean_column(self.metric)
         is_plain = self.weighting == "token" and column in summary
         repeated = summary.duplicated(keys).any()
         if repeated or (is_plain and not _alike(summary["mean"], summary[column])):

@@ -425,7 +425,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     tokens, look, pair = scene.tokens, scene.look, scene.pair
     if scene.layers["diff"]:
         more, less = colored("▲", look.more), colored("▼", look.less)
-        yield f"{more} {pair.named('training likes the token more')} {less} less"
+        yield f"{more} {pair.named('{training} likes the token more')} {less} less"
     if scene.layers["log_probs"]:
         for sign, color, name in (
             ("▬", look.quiet, "rollout_log_prob"),

@@ -1,11 +1,13 @@
-"""Files to batches: `load` finds the format from the content, `save` writes our own.
+"""Files to batches: `load` detects the format, `save` writes rounddiag's own.
 
 =================  ==================================================================
-`open`             `load`: which files a path means, and what becomes of each
-`registry`         the formats, and which one a file has
-`sniff`            what a file holds, and which files hold nothing to diagnose
-`file_reader`      one file as a batch
+`open`             `load`
+`paths`            which files a path means
+`file_reader`      files, or a table in memory, as one batch
+`sniff`            what a file holds, found from its first bytes
 `column_mapping`   columns under the user's own names
+`registry`         all formats, and which one a file has
+`unsupported`      files that are refused, and what to do about it
 `source`           a file that a batch still reads from
 `fields`           fields under verl's names, as a Batch: where all formats meet
 `frameworks`       the files of each framework; each module ends in its `Format`
@@ -13,7 +15,7 @@
 `lazy`             tensors and arrays that stay in the file until they are read
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
 `assembly`         files, rows and rounds put together; screenshots given a place
-`parquet`          our own file
+`parquet`          rounddiag's own file
 `rescoring`        scores made elsewhere: `export_rescore`, `attach`
 =================  ==================================================================
 """

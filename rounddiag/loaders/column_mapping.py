@@ -1,4 +1,4 @@
-"""`columns=`: fields that a file has under names of its own."""
+"""`columns=`: fields that a file has under the user's own names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.sniff import looks_like, names_of
+from rounddiag.loaders.sniff import content_names, describe_content
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Renamed, Table
+from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
 
@@ -24,7 +27,7 @@ FIELDS = (
     *("prompt_ids", "attention_mask", "loss_mask", "round_ids", "position_ids"),
     *("entropy", "advantages", "rewards", "group_ids", "sample_ids", "images"),
 )
-# What verl calls some of them: a column of that name must not hide what is meant.
+# verl's names of some of them: a column of that name must not hide the mapped one.
 _VERL = {
     "response_ids": "responses",
     "prompt_ids": "prompts",
@@ -49,20 +52,21 @@ def our_name(name: str) -> str:
 
 
 def key_of(name: str) -> str:
-    """Return the key that a field is looked up by, before any other."""
+    """Return the name under which a field is looked up first."""
     ours = our_name(name)
     return _VERL.get(ours, ours)
 
 
-def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
-    """Return what a file holds, with its columns under the names that we know.
+def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> object:
+    """Return the content of a file with its columns under the names that we know.
 
     Parameters
     ----------
     root : object
         What the file holds, in any form that is a table.
     columns : mapping of str to str
-        Our name of a field or verl's, and the name that the file has for it.
+        Our name of a field or verl's, and the file's name for it. If it is empty,
+        nothing changes.
     source : Source
 
     Raises
@@ -71,33 +75,51 @@ def renamed(root: object, columns: Mapping[str, str], source: Source) -> object:
         If there is no such field or no such column, if a column is to be two fields,
         or if the file is no table.
     """
+    if not columns:
+        return root
     root = table_of_lines(root) if isinstance(root, JsonLines) else root
-    is_own = "rounddiag" in names_of(root)
+    is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"
         raise _misnamed(
             source,
             "columns",
             expected="a table with names of your own",
-            found=own if is_own else looks_like(root),
+            found=own if is_own else describe_content(root),
             advice="Leave `columns` out. To compare other scores of a batch, name them"
-            " where it is shown: `a=...`, `b=...`."
+            " in the view: `a=...`, `b=...`."
             if is_own
-            else "Leave `columns` out: only a table has columns to name.",
+            else "Leave `columns` out: only tables have columns.",
         )
-    held = root.names if isinstance(root, Table) else [str(key) for key in root]
+    existing = root.names if isinstance(root, Table) else [str(key) for key in root]
     _check_fields(columns, source)
     for ours, theirs in columns.items():
-        if theirs not in held:
+        if theirs not in existing:
             raise _misnamed(
                 source,
                 ours,
                 expected="the name of a column",
-                found=f"{theirs!r}, where the columns are {format_names(held)}",
+                found=f"{theirs!r}, where the columns are {format_names(existing)}",
                 advice="Name a column that the file has.",
             )
     names = {key_of(ours): theirs for ours, theirs in columns.items()}
-    return root.renamed(names) if isinstance(root, Table) else Renamed(root, names)
+    return (
+        root.renamed(names)
+        if isinstance(root, Table)
+        else LazyFields.rename(root, names)
+    )
+
+
+def response_column(names: Collection[str]) -> dict[str, str]:
+    """Return the column of the responses, which must hold ids and is often text.
+
+    Examples
+    --------
+    >>> response_column(["prompts", "responses"]), response_column(["prompts"])
+    ({'responses': 'responses'}, {})
+    """
+    found = [name for name in ("responses", "response_ids") if name in names]
+    return {name: name for name in found[:1]}
 
 
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:
@@ -152,39 +174,39 @@ _ADVICE = {
     "response_ids": "Save the ids that the engines had: text cannot be turned back"
     " into the same ones.",
 }
-_SHOWN = 100  # values of a column that tell what it holds
+_MAX_VALUES = 100  # of a column that are inspected for a message
 
 
 def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> None:
-    """Check that what is to be per token is so, and what is to be per sample.
+    """Check that mapped columns have values per token or per sample, as required.
 
     Parameters
     ----------
     table : Table
-        Under the names that we know.
+        With renamed columns.
     columns : mapping of str to str
-        Names of fields, and the names that the file had for them.
+        Names of fields, and their names in the file.
     source : Source
 
     Raises
     ------
     LoadError
-        If a column is of another kind.
+        If a column holds another kind of values.
     """
     for ours, theirs in columns.items():
         key = key_of(ours) if key_of(ours) in table.names else ours
-        held = table.columns if our_name(ours) in _EXPECTED else table.fields
-        if key not in [*held]:  # `in` on what reads when looked up would read it
+        present = table.columns if our_name(ours) in _EXPECTED else table.fields
+        if key not in [*present]:  # `in` on a lazy mapping would read the field
             raise _misused(source, ours, theirs, found=_kind(table, key))
 
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
-    """Check that a batch has what was asked for.
+    """Check that a batch has the mapped fields.
 
     Raises
     ------
     LoadError
-        If a column has values that the field cannot have, or another number of them.
+        If a column has values that the field cannot hold, or another number of them.
     """
     for ours, theirs in columns.items():
         if not _is_used(batch, our_name(ours)):
@@ -202,7 +224,7 @@ def _is_used(batch: Batch, name: str) -> bool:
 
 
 def _values(batch: Batch, ours: str) -> str:
-    """Say what a column holds that is of the right kind, and was not taken."""
+    """Describe a column of the right kind that a batch did not use."""
     if ours in batch.sample_columns:
         return _kind_of(batch.sample_columns[ours])
     if ours == "attention_mask":
@@ -230,7 +252,7 @@ def _kind(table: Table, key: str) -> str:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401 an array, or a list of anything
-    first = [*values[:_SHOWN]]
+    first = [*values[:_MAX_VALUES]]
     if any(isinstance(value, str) for value in first):
         return "text"
     return "one value a sample"

@@ -1,4 +1,4 @@
-"""What tells one format of file from another."""
+"""A file format: how to recognise it, how to read it, what it was checked on."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One format: how to know it, how to read it, and on what that was checked.
+    """One file format.
 
     Attributes
     ----------
     name : str
-        What the format is called in messages and tables.
+        Its name in messages and tables.
     framework : str
         What writes it.
     files : tuple of str
-        Patterns of the files to look for: the end of a path, as `PurePath.match` has
-        it.
+        Patterns of file names, for `PurePath.match`.
     keys : tuple of str
-        Names that must all be there for a file to be of this format: keys of a
-        dictionary or of a JSON line, columns of a table, the class of an object.
+        Names that identify it, all required: keys of a dictionary or of a JSON line,
+        columns of a table, the class of an object.
     read : callable
-        Turns what the file holds, and its source, into a Batch.
+        Builds a Batch from the content of a file and its source.
     verified : str
-        Which writer wrote the file that this was tested on; empty where the file was
-        laid out from the writer's source.
+        Which writer wrote the file that this was tested on; empty if the test file was
+        made from the writer's source code.
     in_parts : bool
-        Whether one step may be divided over several files.
+        Whether one step may be split over several files.
     """
 
     name: str

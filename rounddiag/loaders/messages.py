@@ -25,19 +25,19 @@ _KINDS = (
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, for a message.
+    """Describe the kind of a value, for a message.
 
     Examples
     --------
     >>> kind_of(None), kind_of([5]), kind_of({5})
     ('nothing', 'a list', 'a value of type set')
     """
-    found = [words for kind, words in _KINDS if isinstance(value, kind)]
-    return found[0] if found else f"a value of type {type(value).__name__}"
+    names = [name for kind, name in _KINDS if isinstance(value, kind)]
+    return names[0] if names else f"a value of type {type(value).__name__}"
 
 
 def format_names(names: Iterable[object]) -> str:
-    """Return names of fields for a message: not too many, not too long.
+    """Return at most 12 names of fields for a message, each cut to 40 characters.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The order in which people count: 9 before 10, in names too."""
+"""Natural order: 9 before 10, also in names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def by_numbers(text: str) -> list[tuple[str, int]]:
 
 
 def sort_keys(values: np.ndarray[Any, Any] | None) -> list[Any] | None:
-    """Return what sorts as the values do, texts by the numbers in them.
+    """Return sort keys of values, texts by the numbers in them.
 
-    None where there are no values, or they are not all numbers or all texts.
+    None if there are no values, or they are neither all numbers nor all texts.
 
     Examples
     --------
@@ -40,5 +40,5 @@ def sort_keys(values: np.ndarray[Any, Any] | None) -> list[Any] | None:
 
 
 def is_absent(value: object) -> bool:
-    """Tell None and NaN from values."""
+    """Return whether a value is None or NaN."""
     return value is None or value != value  # noqa: PLR0124 NaN alone is not itself

@@ -1,89 +1,26 @@
-"""Open what a training step saved."""
+"""`load`: a path or a table becomes a checked Batch.
+
+`paths` resolves the path to files, `file_reader` reads them, and `assembly` puts rows
+and rounds together.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.concatenation import concatenate
-from rounddiag.loaders.assembly.round_splitting import divide_after, with_holes
-from rounddiag.loaders.assembly.trajectories import join_rows, with_hint
-from rounddiag.loaders.file_reader import read_file, read_table
-from rounddiag.loaders.paths import files_of
+from rounddiag.loaders.assembly.round_splitting import fill_mask_holes, split_after
+from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
+from rounddiag.loaders.file_reader import read_files, read_table
+from rounddiag.loaders.paths import resolve_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rounddiag.batch import Batch
-
-
-def read_files(
-    files: Sequence[Path],
-    place: str | os.PathLike[str],
-    columns: Mapping[str, str] | None,
-) -> Batch:
-    """Return what files of one format hold of one step.
-
-    Of several, `meta["source"]` names the place and counts them, and the sample column
-    `file` says which one a sample was in.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        At least one.
-    place : path-like
-        The file, folder or glob that means them.
-    columns : mapping of str to str, optional
-        See `rounddiag.load`.
-
-    Raises
-    ------
-    LoadError
-        If a file cannot be read, or they are of several formats or steps.
-    """
-    if len(files) == 1:
-        batch = read_file(files[0], columns)[1]
-        source = batch.meta["source"]
-        # As it was given: a notebook need not show where its folder lies.
-        if source == str(files[0]) == str(Path(place).expanduser().absolute()):
-            source = str(place)
-    else:
-        batch = concatenate(_read_each(files, columns))
-        source = f"{place} ({len(files)} files)"
-    return replace(batch, meta={**batch.meta, "source": source})
-
-
-def _read_each(
-    files: Sequence[Path], columns: Mapping[str, str] | None
-) -> Iterator[Batch]:
-    folder = Path(os.path.commonpath([file.parent for file in files]))
-    first = None
-    for file in _with_progress(files):
-        form, batch = read_file(file, columns)
-        first = first or form
-        if form.name != first.name:
-            raise LoadError.build(
-                file=file,
-                expected=f"the same format as in {files[0]}: {first.name}",
-                found=form.name,
-                advice="Pass files of one format.",
-            )
-        name = file.relative_to(folder).as_posix()
-        named = {"file": np.full(len(batch), name, dtype=object)}
-        yield replace(batch, sample_columns={**named, **batch.sample_columns})
-
-
-def _with_progress(files: Sequence[Path]) -> Iterable[Path]:
-    """Show a bar once reading takes over a second."""
-    from tqdm.auto import tqdm
-
-    return tqdm(files, unit="file", delay=1, leave=False)
 
 
 def load(
@@ -96,46 +33,61 @@ def load(
     fill_holes: bool = False,
     tokenizer: object | None = None,
 ) -> Batch:
-    """Open a saved batch; the format is found from the content, not from the name.
+    """Open a saved batch. The format is detected from the content.
 
-    Nothing in the file is executed, and no framework needs to be installed. Pixel
-    values stay in the file until a screenshot is asked for. `rounddiag.formats()`
-    lists what can be opened. What the cheap contracts of `rounddiag.check` say is in
-    `meta["checks"]`.
+    - Nothing in the file is executed, and no framework needs to be installed.
+    - Pixel values stay in the file until a screenshot is requested.
+    - `rounddiag.formats()` lists what can be opened.
+    - `meta["checks"]` holds the results of the fast checks of `rounddiag.check`.
 
     Parameters
     ----------
-    path : path-like, or mapping, frame or data set
-        A file, a folder or a glob that holds one step, whose files are joined end to
-        end; or the columns themselves, with a row a sample; or a list of such rows.
+    path : path-like, mapping, list of mappings, frame or data set
+        ==========================  ================================================
+        a file                      one batch
+        a folder or a glob          the files of one step, joined end to end
+        a mapping, frame, data set  the columns, one row per sample
+        a list of mappings          the rows, one per sample
+        ==========================  ================================================
     columns : mapping of str to str, optional
-        Our name of a field or verl's, and the name that a table has for it:
-        `{"old_log_probs": "my_name"}`. Required are `response_ids`, `response_mask`,
-        `rollout_log_probs` and `old_log_probs`. Optional, with one value a token, are
-        `entropy`, `advantages`, `loss_mask`, `attention_mask` (of prompt and
-        response), `round_ids`, `position_ids`, `prompt_ids`, a score as
-        `ref_log_probs`, and rewards as `token_level_scores`; with one value a sample
-        `rewards`, `group_ids`, `sample_ids` and `images`. A column that cannot be what
-        it is named is an error.
+        Names of your own, as `{"old_log_probs": "my_name"}`: our name of a field or
+        verl's, and the name in the table.
+
+        ================  ==========================================================
+        required          `response_ids`, `response_mask`, `rollout_log_probs`,
+                          `old_log_probs`
+        one per token     `entropy`, `advantages`, `loss_mask`, `round_ids`,
+                          `position_ids`, `token_level_scores`, further scores such
+                          as `ref_log_probs`
+        of the prompt     `prompt_ids`, `attention_mask` (prompt and response)
+        one per sample    `rewards`, `group_ids`, `sample_ids`, `images`
+        ================  ==========================================================
     sample_by : str or sequence of str, optional
-        Columns that name a trajectory, where each step of one is a row: its rows are
-        joined into one sample. The whole prompt of a later row becomes an observation,
-        also what it repeats of the rows before; rounds count on, and the round column
-        `row` says where each was.
+        For files with one row per step: the columns that identify a trajectory. Its
+        rows are joined into one sample.
+
+        - The whole prompt of a later row becomes an observation, including what it
+          repeats of earlier rows.
+        - Rounds are numbered through, and the round column `row` is the row in the
+          file.
     order_by : str, optional
-        The column that counts the steps of a trajectory. Left out, it is the first of
-        `turn_index_list`, `step_ids`, `step_idx` and `step`, or of `turn`, `turn_idx`,
-        `turn_id`, `turn_index`, `step_index`, `step_id`, `env_step`, `round` and
-        `round_idx` where these are whole numbers, no two alike in a trajectory; else
-        the rows stay in the order of the file, which is not that of the steps where the
-        trainer balanced its batch. `meta["rows"]` says which it was.
+        With `sample_by`: the column with the step number. By default the first of
+
+        1. `turn_index_list`, `step_ids`, `step_idx`, `step`;
+        2. `turn`, `turn_idx`, `turn_id`, `turn_index`, `step_index`, `step_id`,
+           `env_step`, `round`, `round_idx`, if these are whole numbers and distinct
+           within each trajectory;
+        3. the order of the file, which is not the order of the steps if the trainer
+           balanced the batch.
+
+        `meta["rows"]` says which one was used.
     stop_tokens : collection of int
-        Token ids that end a round, where no observation stands between two.
+        Token ids that end a round where no observation separates two rounds.
     fill_holes : bool
-        Whether to put 1 into the holes that a rejection of single tokens left in the
-        mask. They are counted in `meta["holes"]` either way.
+        Put 1 into the holes that rejection of single tokens left in the mask. They are
+        counted in `meta["holes"]` either way.
     tokenizer : object, optional
-        Takes the place of the one that was found with the file, if any.
+        Replaces the tokenizer found with the file, if any.
 
     Returns
     -------
@@ -144,9 +96,15 @@ def load(
     Raises
     ------
     LoadError
-        If the file is of another kind, is damaged, or lacks what a batch needs, the
-        files are of several steps, a column is not there, or two rows of a trajectory
-        are one step.
+        If the file is of another kind, is damaged, or lacks what a batch needs; if the
+        files are of several steps; if a column is missing or holds the wrong kind of
+        values; or if two rows of a trajectory have the same step.
+
+    Notes
+    -----
+    A file cannot run code, but a forged one can fill the memory: pickles check lengths
+    against the file's size, while Parquet and Arrow files are refused only after the
+    column that is too large was read.
 
     Examples
     --------
@@ -155,10 +113,10 @@ def load(
     'response_mask'
     """
     if isinstance(path, str | os.PathLike):
-        batch = read_files(files_of(path), path, columns)
+        batch = read_files(resolve_paths(path), path, columns)
     else:
         batch = read_table(path, columns)
-    batch = with_holes(batch, fill=fill_holes)
+    batch = fill_mask_holes(batch, fill=fill_holes)
     if sample_by:
         batch = join_rows(batch, sample_by, order_by)
     elif order_by is not None:
@@ -166,11 +124,11 @@ def load(
             key="order_by",
             expected="it together with `sample_by`",
             found="it alone",
-            advice="Name the columns that name a trajectory in `sample_by`.",
+            advice="Pass the columns that identify a trajectory as `sample_by`.",
         )
     else:
-        batch = with_hint(batch)
-    batch = divide_after(batch, stop_tokens)
+        batch = with_join_hint(batch)
+    batch = split_after(batch, stop_tokens)
     if tokenizer is not None:
         batch = replace(batch, tokenizer=tokenizer)
     return with_check_results(batch)

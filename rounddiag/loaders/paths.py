@@ -1,4 +1,4 @@
-"""Which files a path means: one file, those of a folder, or those of a glob."""
+"""The files that a path means: one file, those of a folder, or those of a glob."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rounddiag.loaders.registry import FORMATS
 from rounddiag.wording import join_names
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
-_SHOWN = 4  # names of files in a message
+_MAX_NAMES = 4  # names of files in a message
 
 
-def files_of(path: str | os.PathLike[str]) -> list[Path]:
+def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     """Return the files that a path means, in the order of the numbers in their names.
 
-    A folder means the files, at any depth, that are named as a format's files are; the
-    names that say more are looked for first. A format whose step is one file is not
-    joined: which file is meant has to be said.
+    A folder means the files, at any depth, whose names match a format's patterns; more
+    specific patterns are tried first. If the format has one file a step, several files
+    are an error.
 
     Raises
     ------
@@ -40,8 +40,8 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     if place.is_dir():
         return _of_folder(place)
     if not place.is_file() and has_magic(str(place)):
-        found = [Path(name) for name in glob(str(place), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
-        files = _in_order([file for file in found if file.is_file()])
+        matches = [Path(name) for name in glob(str(place), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
+        files = _in_order([file for file in matches if file.is_file()])
         if files:
             return files
     if place.is_file():
@@ -64,33 +64,33 @@ def _of_folder(folder: Path) -> list[Path]:
             return files
     raise LoadError.build(
         file=folder,
-        expected="a file that is named as those of a framework",
-        found=_shown(inside, folder),
+        expected="a file with the name of a framework's file",
+        found=_names(inside, folder),
         advice="`rounddiag.formats()` lists the names; pass the file itself.",
     )
 
 
 def _patterns() -> list[tuple[str, bool]]:
-    """Return the names to look for, and whether a step may have several such files.
+    """Return the name patterns, and whether a step may have several such files.
 
-    Those with a folder come first, and those that are only an ending come last.
+    Patterns with a folder come first, those with only a suffix last.
     """
-    found = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
-    return sorted(found, key=lambda it: (it[0].startswith("*."), "/" not in it[0]))
+    patterns = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
+    return sorted(patterns, key=lambda it: (it[0].startswith("*."), "/" not in it[0]))
 
 
 def _several(folder: Path, files: list[Path]) -> LoadError:
     return LoadError.build(
         file=folder,
         expected="the files of one step",
-        found=f"{len(files)} batches: {_shown(files, folder)}",
+        found=f"{len(files)} batches: {_names(files, folder)}",
         advice="Pass one of the files.",
     )
 
 
-def _shown(files: list[Path], folder: Path) -> str:
-    names = [file.relative_to(folder).as_posix() for file in files[:_SHOWN]]
-    return join_names(names, len(files), most=_SHOWN) or "no file"
+def _names(files: list[Path], folder: Path) -> str:
+    names = [file.relative_to(folder).as_posix() for file in files[:_MAX_NAMES]]
+    return join_names(names, len(files), most=_MAX_NAMES) or "no file"
 
 
 def _in_order(files: list[Path]) -> list[Path]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.frameworks.areal import AREAL
 from rounddiag.loaders.frameworks.miles import RANK
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
+from rounddiag.loaders.frameworks.openrlhf import OPENRLHF
 from rounddiag.loaders.frameworks.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.frameworks.trl import AREAL, OPENRLHF, TRL
+from rounddiag.loaders.frameworks.trl import TRL
 from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS, PAYLOAD
 from rounddiag.loaders.tabular.arrays import DATASET, TENSORS
 
@@ -54,10 +56,11 @@ def find_format(names: Collection[str]) -> Format | None:
 def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
     """Return the formats that `names` come close to, with the keys that are missing.
 
-    Close is half of the keys; the closest come first, three at most.
+    A format is close if at least half of its keys are there. The closest come first,
+    three at most.
     """
-    lacking = [(form, form.missing(names)) for form in FORMATS]
-    near = [(form, gone) for form, gone in lacking if 2 * len(gone) <= len(form.keys)]
+    pairs = [(form, form.missing(names)) for form in FORMATS]
+    near = [(form, gone) for form, gone in pairs if 2 * len(gone) <= len(form.keys)]
     return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
 
 

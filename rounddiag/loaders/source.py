@@ -1,4 +1,4 @@
-"""Places in a file: remembered while loading, read when asked for."""
+"""Parts of a file: located while loading, read when they are needed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-MAX_LINE = 1 << 16  # of the text opcodes of old pickles: names and numbers
+MAX_LINE = 1 << 16  # bytes of a text opcode of old pickles: a name or a number
 BUFFER = 1 << 16  # bytes read ahead
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file as it was when it was opened, or bytes that a file held in another form.
+    """A file as it was when it was opened, or bytes decoded from a file.
 
-    Nothing stays open or mapped between two reads: a file that is overwritten in place
-    ends a process that has it mapped. Each read checks that the file is the same.
+    Nothing stays open or mapped between two reads: overwriting a file in place ends a
+    process that has it mapped. Each read checks that the file is unchanged.
     """
 
     path: Path
@@ -37,20 +37,20 @@ class Source:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Remember a file with its size and time."""
+        """Record a file with its size and modification time."""
         stat = path.stat()
         return cls(path=path, size=stat.st_size, mtime_ns=stat.st_mtime_ns)
 
     def of_bytes(self, data: bytes) -> Source:
-        """Hold bytes that were decoded from this file."""
+        """Return bytes that were decoded from this file, as a source."""
         return Source(path=self.path, size=len(data), data=data)
 
     def whole(self) -> Span:
-        """Return the place of everything."""
+        """Return the span of the whole file."""
         return Span(self, 0, self.size)
 
     def open(self) -> io.RawIOBase | io.BytesIO:
-        """Open it for reading; a LoadError where the file is no longer the same."""
+        """Open it for reading; a LoadError if the file has changed."""
         if self.data is not None:
             return io.BytesIO(self.data)
         try:
@@ -67,7 +67,7 @@ class Source:
         return self.error(
             expected="the file as it was when it was loaded",
             found=found,
-            advice="Load it again; copy a file first that a trainer overwrites.",
+            advice="Load it again. Copy a file first if a trainer overwrites it.",
         )
 
     def error(self, expected: str, found: str, advice: str) -> LoadError:
@@ -77,7 +77,7 @@ class Source:
         )
 
     def damaged(self, *, found: str) -> LoadError:
-        """Build the LoadError of a file that breaks the rules of its own format."""
+        """Build the LoadError of a file that violates its own format."""
         return self.error(
             expected="a whole file of its kind",
             found=found,
@@ -97,14 +97,14 @@ class Span:
         return self.stop - self.start
 
     def part(self, start: int, size: int) -> Span:
-        """Return the place of `size` bytes, `start` bytes into this one."""
+        """Return the span of `size` bytes that begins `start` bytes into this one."""
         if start < 0 or size < 0 or start + size > len(self):
             found = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
             raise self.source.damaged(found=found)
         return Span(self.source, self.start + start, self.start + start + size)
 
     def open(self) -> SpanReader:
-        """Open it as a file of its own that ends where the span ends."""
+        """Open it as a file that ends where the span ends."""
         return SpanReader(_Window(self), BUFFER)
 
     def read(self) -> bytes:
@@ -113,22 +113,22 @@ class Span:
             return stream.read(len(self))
 
     def read_into(self, buffer: memoryview) -> None:
-        """Fill a buffer of the span's size, without a copy in between."""
+        """Fill a buffer of the span's size without an intermediate copy."""
         with self.open() as stream:
             if stream.readinto(buffer) != len(self):
                 raise self.source.damaged(found="an end in the middle of a tensor")
 
 
 class SpanReader(io.BufferedReader):
-    """A buffered reader of a span, whose lines cannot be longer than a name needs."""
+    """A buffered reader of a span that limits the length of a line."""
 
     def readline(self, size: int | None = -1) -> bytes:  # noqa: ARG002 the limit is ours
-        """Read one line, or as much of it as a line may have."""
+        """Read one line, or its first `MAX_LINE` bytes."""
         return super().readline(MAX_LINE)
 
 
 class _Window(io.RawIOBase):
-    """A part of a file, shown as a file."""
+    """A part of a file as a file."""
 
     def __init__(self, span: Span) -> None:
         self._span, self._stream, self._at = span, span.source.open(), 0
@@ -161,13 +161,13 @@ class _Window(io.RawIOBase):
 
 
 def left_out_of(batch: Batch) -> list[str]:
-    """Return what was left out so far; a file may say anything there."""
-    found = batch.meta.get("left_out")
-    return [str(name) for name in found] if isinstance(found, list) else []
+    """Return the names in `meta["left_out"]`, which a file may have filled."""
+    names = batch.meta.get("left_out")
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def left_out_entry(names: Collection[str]) -> dict[str, list[str]]:
-    """Return the entry of `meta` for what is left out; none where nothing is.
+    """Return the entry of `meta` that names what is left out, if anything is.
 
     Examples
     --------

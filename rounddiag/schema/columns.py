@@ -1,30 +1,26 @@
-"""What a column and a table are."""
+"""Columns of frames: name, dtype, unit and meaning."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rounddiag.errors import FrameError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from rounddiag.schema.pair import Pair
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What a column is called, holds, and means.
+    """A column: its name, and what it holds.
 
     Attributes
     ----------
     name : str
         Name in every frame.
     dtype : str
-        Dtype of a frame built by this package.
+        Dtype in a frame built by this package.
     unit : str
-        Unit of the values; empty where there is none.
+        Unit of the values; empty if there is none.
     meaning : str
-        One line for axes, hover texts and tables.
+        One line for axes, hover texts and tables: a template of `Pair.named`.
     """
 
     name: str
@@ -34,57 +30,14 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Meaning with its unit, for an axis.
+        """Meaning with its unit, for an axis, in the words of the standard pair.
 
         Examples
         --------
-        >>> nat("diff", "old - rollout log-prob").label
+        >>> nat("diff", "{a} - {b} log-prob").label
         'old - rollout log-prob [nat]'
         """
-        return f"{self.meaning} [{self.unit}]" if self.unit else self.meaning
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A kind of frame: one row per what, and the columns it may have.
-
-    Attributes
-    ----------
-    one_row_per : str
-        What a row stands for.
-    built_by : str
-        Name of the public function that builds it.
-    keys : tuple of str
-        Columns that together name a row.
-    columns : tuple of Column
-        In the order of a frame.
-    """
-
-    one_row_per: str
-    built_by: str
-    keys: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    def __getitem__(self, name: str) -> Column:
-        return next(column for column in self.columns if column.name == name)
-
-    def require(self, found: Iterable[str], *names: str) -> None:
-        """Raise unless all `names` are among the columns that were found.
-
-        Raises
-        ------
-        FrameError
-            Naming what is missing and which function makes it.
-        """
-        present = [str(name) for name in found]
-        missing = [name for name in names if name not in present]
-        if missing:
-            raise FrameError.build(
-                expected=f"a frame with one row per {self.one_row_per} and the columns"
-                f" {list(names)}",
-                found=f"{present}, without {missing}",
-                advice=f"Build it with `rounddiag.{self.built_by}(batch)`.",
-            )
+        return Pair().label(self)
 
 
 def nat(name: str, meaning: str, dtype: str = "float32") -> Column:
@@ -100,3 +53,45 @@ def count(name: str, meaning: str, dtype: str = "int64") -> Column:
 def number(name: str, meaning: str) -> Column:
     """Describe a column of numbers without a unit, or with that of another column."""
     return Column(name=name, dtype="float64", meaning=meaning)
+
+
+SAMPLE = count("sample", "sample", "int32")
+ROUND = count("round", "round", "int32")
+TOKEN = count("token", "token in its round", "int32")
+DIFF = nat("diff", "{a} - {b} log-prob")
+ABS_DIFF = nat("abs_diff", "|{a} - {b}| log-prob")
+POSITION = count("position", "position in the response", "int32")
+ORIGINAL_SAMPLE = count("original_sample", "sample in the batch selected from")
+NUM_TOKENS = count("num_tokens", "generated tokens")
+NUM_NONFINITE = count("num_nonfinite", "tokens whose diff is not finite")
+NUM_ROUNDS = count("num_rounds", "rounds")
+NUM_SAMPLES = count("num_samples", "samples that reach the round")
+IS_FEW = Column(
+    name="is_few",
+    dtype="bool",
+    meaning="fewer than 10 samples, or groups where groups are drawn",
+)
+DIFFERENCE = nat("difference", "difference of means", "float64")
+
+# The axes of `stats.positions`, by the value of its `by`.
+PLACES = {
+    "round": TOKEN,
+    "response": POSITION,
+    "end": count("end", "tokens to the end of the round"),
+    "image": count("image", "tokens since the last screenshot began"),
+    "images": count("images", "screenshots seen so far"),
+    "context": count("context", "tokens before it, prompt and response"),
+}
+
+# Axes of figures that are in no frame of tokens.
+ROLLOUT_PROB = Column(
+    name="rollout_prob", dtype="float32", meaning="probability by {sampling_engine}"
+)
+OLD_PROB = Column(
+    name="old_prob", dtype="float32", meaning="probability by {training_engine}"
+)
+ROLLOUT_LOG_PPL = nat(
+    "rollout_log_ppl", "log-perplexity by {sampling_engine}", "float64"
+)
+OLD_LOG_PPL = nat("old_log_ppl", "log-perplexity by {training_engine}", "float64")
+SHARE = Column(name="share", dtype="float64", meaning="share of tokens at or beyond")

@@ -1,37 +1,197 @@
-"""What a mean over tokens can be of: the metrics of `round_summary`."""
+"""METRICS: the one list of metrics.
+
+Columns of frames, axes, heatmaps, the explorer's controls, messages and filters follow
+from it. A new metric is a record here, its definition in `core.divergence`, and the two
+joined in `core.measures`.
+"""
 
 from __future__ import annotations
 
-from rounddiag.errors import FrameError, nearest
-from rounddiag.schema.columns import nat, number
+import math
+from dataclasses import dataclass
+from typing import Literal
 
-# The column of each metric's mean; `core.divergence` has what it is of one token.
+from rounddiag.errors import FrameError, nearest
+from rounddiag.schema.columns import Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(Column):
+    """A number that every token has, and the mean of it over tokens.
+
+    As a column it is that mean: `unit` and `meaning` describe the mean.
+
+    Attributes
+    ----------
+    mean : str
+        Name of the mean's column where that is not the metric's own name.
+    source_column : str
+        The column of the token frame from which a token's value is computed.
+    is_signed : bool
+        Whether a value can be negative.
+    upper_bound : float
+        No value is larger.
+    weight : {"token", "sample"}, optional
+        What the mean weighs alike, where the name fixes it; else the caller chooses.
+    round_column : str
+        The column of round frames that has the mean (`core.sums` adds it up), if any;
+        a metric that differs in its weight only has that of another one.
+    in_summary : bool
+        `round_summary` has the mean as a column of its own.
+    in_cells : bool
+        A heatmap can show the mean (`stats.cell_frame` computes it).
+    meaning_in_cells : str
+        What a heatmap calls the mean, if not `meaning`: options have their defaults.
+    in_explorer : bool
+        The explorer offers the metric.
+    short, hint : str
+        Label and tooltip of its button in the explorer.
+    """
+
+    dtype: str = "float64"
+    mean: str = ""
+    source_column: str = "diff"
+    is_signed: bool = False
+    upper_bound: float = math.inf
+    weight: Literal["token", "sample"] | None = None
+    round_column: str = ""
+    in_summary: bool = False
+    in_cells: bool = False
+    meaning_in_cells: str = ""
+    in_explorer: bool = False
+    short: str = ""
+    hint: str = ""
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether the mean is a column of round frames under its own name."""
+        return self.round_column == self.mean_column.name
+
+    @property
+    def mean_column(self) -> Column:
+        """The column of the mean.
+
+        Examples
+        --------
+        >>> METRICS["abs_diff"].mean_column.name, METRICS["k3"].mean_column.name
+        ('mean_abs_diff', 'k3')
+        """
+        return Column(
+            name=self.mean or self.name,
+            dtype=self.dtype,
+            unit=self.unit,
+            meaning=self.meaning,
+        )
+
+    @property
+    def cell_column(self) -> Column:
+        """The column of the mean in `CELLS`."""
+        return Column(
+            name=self.mean or self.name,
+            dtype=self.dtype,
+            unit=self.unit,
+            meaning=self.meaning_in_cells or self.meaning,
+        )
+
+
 METRICS = {
-    column.name: column
-    for column in (
-        nat("abs_diff", "mean |old - rollout| log-prob", "float64"),
-        nat("diff", "mean old - rollout log-prob", "float64"),
-        number("prob_diff", "mean |old - rollout| probability"),
-        nat("k1", "mean k1 estimate of KL(rollout | old)", "float64"),
-        nat("k2", "mean k2 estimate of KL(rollout | old)", "float64"),
-        nat("k3", "mean k3 estimate of KL(rollout | old)", "float64"),
-        number("chi2", "chi-squared divergence of old from rollout"),
-        number("beyond", "share of tokens whose importance ratio is beyond limits"),
-        nat(
-            "train_rollout_logprob_abs_diff",
-            "mean of sample means of |old - rollout| log-prob (slime)",
-            "float64",
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="abs_diff",
+            mean="mean_abs_diff",
+            unit="nat",
+            meaning="mean |{a} - {b}| log-prob",
+            round_column="mean_abs_diff",
+            in_summary=True,
+            in_cells=True,
+            in_explorer=True,
+            short="|diff|",
+            hint="mean |diff| of the log-probs, in nats",
         ),
-        nat("mismatch_kl", "mean k3 of trainer - inference (prime-rl)", "float64"),
+        Metric(
+            name="diff",
+            mean="mean_diff",
+            unit="nat",
+            meaning="mean {a} - {b} log-prob",
+            is_signed=True,
+            round_column="mean_diff",
+            in_summary=True,
+            in_cells=True,
+            in_explorer=True,
+            short="signed",
+            hint="mean diff of the log-probs, in nats",
+        ),
+        Metric(
+            name="prob_diff",
+            meaning="mean |{a} - {b}| probability",
+            source_column="prob_diff",
+            upper_bound=1,
+            in_summary=True,
+            in_cells=True,
+            in_explorer=True,
+            short="|Δp|",
+            hint="mean |difference| of the probabilities",
+        ),
+        Metric(
+            name="k1",
+            unit="nat",
+            meaning="mean k1 estimate of KL({b} | {a})",
+            is_signed=True,
+        ),
+        Metric(name="k2", unit="nat", meaning="mean k2 estimate of KL({b} | {a})"),
+        Metric(
+            name="k3",
+            unit="nat",
+            meaning="mean k3 estimate of KL({b} | {a})",
+            round_column="k3",
+            in_summary=True,
+            in_cells=True,
+            in_explorer=True,
+            short="k3",
+            hint="mean k3 estimate of the KL divergence",
+        ),
+        Metric(
+            name="chi2",
+            meaning="chi-squared divergence of {a} from {b}",
+            is_signed=True,
+        ),
+        Metric(
+            name="beyond",
+            meaning="share of tokens whose importance ratio is beyond limits",
+            upper_bound=1,
+            in_cells=True,
+            meaning_in_cells="share of tokens beyond a ratio of 2",
+        ),
+        # As trainers log them.
+        Metric(
+            name="train_rollout_logprob_abs_diff",
+            unit="nat",
+            meaning="mean of sample means of |{a} - {b}| log-prob (slime)",
+            weight="sample",
+            round_column="mean_abs_diff",
+        ),
+        Metric(
+            name="mismatch_kl",
+            unit="nat",
+            meaning="mean k3 of {a} - {b} (prime-rl)",
+            weight="token",
+            round_column="k3",
+        ),
+        Metric(
+            name="token_mult_prob_error",
+            meaning="mean factor between {a} and {b} probability (NeMo-RL)",
+            weight="token",
+        ),
     )
 }
-# The columns of rounds, samples and summaries that have a mean under another name.
-MEAN_COLUMNS = {"abs_diff": "mean_abs_diff", "diff": "mean_diff"}
-_METRICS_OF = {column: metric for metric, column in MEAN_COLUMNS.items()}
+# Metrics whose mean's column has another name.
+MEAN_COLUMNS = {metric.name: metric.mean for metric in METRICS.values() if metric.mean}
+_METRIC_BY_COLUMN = {column: metric for metric, column in MEAN_COLUMNS.items()}
 
 
 def metric_name(name: str) -> str:
-    """Return the metric that a name stands for: its own, or its mean's column.
+    """Return the metric for its own name or for its mean's column.
 
     Raises
     ------
@@ -43,8 +203,8 @@ def metric_name(name: str) -> str:
     >>> metric_name("mean_abs_diff"), metric_name("k3")
     ('abs_diff', 'k3')
     """
-    if name in [*_METRICS_OF]:
-        return _METRICS_OF[name]
+    if name in [*_METRIC_BY_COLUMN]:
+        return _METRIC_BY_COLUMN[name]
     if name in [*METRICS]:
         return name
     raise FrameError.build(

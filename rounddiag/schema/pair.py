@@ -1,8 +1,7 @@
-"""Two sets of log-probs that are compared, and how labels name them."""
+"""The two sets of log-probs that are compared, and their names in labels."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,29 +9,23 @@ if TYPE_CHECKING:
     from rounddiag.schema.columns import Column
 
 _STANDARD = "old", "rollout"
-# What stands for the two scores in labels of the standard pair: for `a`, for `b`.
-_WORDS = (
-    ("by the training engine", "by {a}"),
-    ("by the sampling engine", "by {b}"),
-    ("training likes", "{a} likes"),
-    ("training finds", "{a} finds"),
-    ("trainer - inference", "{a} - {b}"),
-    ("old", "{a}"),
-    ("rollout", "{b}"),
-)
-_FOUND = re.compile(rf"\b(?:{'|'.join(word for word, _ in _WORDS)})\b")
-_MEANT = dict(_WORDS)
+# Names of the standard pair that are more than the names of its scores.
+_ENGINES = {
+    "training": "training",
+    "training_engine": "the training engine",
+    "sampling_engine": "the sampling engine",
+}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The scores `a` and `b` of which everything is `a - b`.
+    """The scores `a` and `b`; every difference is `a - b`.
 
     Attributes
     ----------
     a, b : str
-        Names of scores, by default what the training engine and the sampling engine
-        gave.
+        Names of scores. By default those of the training engine (`old`) and of the
+        sampling engine (`rollout`).
     """
 
     a: str = _STANDARD[0]
@@ -40,33 +33,36 @@ class Pair:
 
     @property
     def is_standard(self) -> bool:
-        """Whether they are those that every batch has."""
+        """Whether these are the two scores that every batch has."""
         return (self.a, self.b) == _STANDARD
 
-    def named(self, text: str) -> str:
-        """Put the names where a text of the standard pair says old and rollout.
+    def named(self, template: str) -> str:
+        """Fill the names of the scores into a template.
 
         Parameters
         ----------
-        text : str
-            A label or a sentence. The words for an engine as the source of a score,
-            "by the training engine" say, are names too; others stay.
-
-        Returns
-        -------
-        str
-            The text itself for the standard pair.
+        template : str
+            With the fields `{a}` and `{b}`, and `{training}`, `{training_engine}` and
+            `{sampling_engine}`, which are words for the engines of the standard pair
+            and the names of the scores for any other pair.
 
         Examples
         --------
-        >>> Pair("current", "rollout").named("|old - rollout| log-prob [nat]")
+        >>> Pair("current", "rollout").named("|{a} - {b}| log-prob [nat]")
         '|current - rollout| log-prob [nat]'
-        >>> Pair("ref", "old").named("log-prob by the sampling engine")
+        >>> Pair().named("log-prob by {sampling_engine}")
+        'log-prob by the sampling engine'
+        >>> Pair("ref", "old").named("log-prob by {sampling_engine}")
         'log-prob by old'
         """
-        if self.is_standard:
-            return text
-        return _FOUND.sub(lambda found: self._name(found[0]), text)
+        engines = _ENGINES
+        if not self.is_standard:
+            engines = {
+                "training": self.a,
+                "training_engine": self.a,
+                "sampling_engine": self.b,
+            }
+        return template.format(a=self.a, b=self.b, **engines)
 
     def label(self, column: Column) -> str:
         """Return a column's label with these names.
@@ -77,7 +73,5 @@ class Pair:
         >>> Pair("current", "rollout").label(DIFF)
         'current - rollout log-prob [nat]'
         """
-        return self.named(column.label)
-
-    def _name(self, word: str) -> str:
-        return _MEANT[word].format(a=self.a, b=self.b)
+        meaning = self.named(column.meaning)
+        return f"{meaning} [{column.unit}]" if column.unit else meaning

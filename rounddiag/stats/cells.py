@@ -10,7 +10,7 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs
-from rounddiag.schema import CELLS, ROUNDS
+from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.stats.inputs import measured
 from rounddiag.stats.intervals import Estimator, Resampling
 from rounddiag.stats.summary import run_sums, runs_of_frame
@@ -128,8 +128,8 @@ def run_quantiles(values: Array, num: Array, share: float) -> Array:
 # What a round frame says of the diffs of each row, means unless named here.
 AGGREGATES = tuple(c.name for c in ROUNDS.columns if c.dtype == "float64")
 _LARGEST = ("max_abs_diff",)
-# What `stats.cell_frame` and `stats.paired_cells` add, means too.
-_MORE = ("prob_diff", "beyond", "difference")
+# The means that `stats.cell_frame` and `stats.paired_cells` add.
+CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
@@ -169,7 +169,7 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
         num = num - rounds["num_nonfinite"]
     needed = {"mean_abs_diff", "difference"} & {*rounds.columns}
     num = num.where(rounds[[*needed]].notna().all(axis=1), 0)
-    names = [name for name in (*AGGREGATES, *_MORE) if name in rounds]
+    names = [name for name in (*AGGREGATES, *CELL_MEANS) if name in rounds]
     means = [name for name in names if name not in _LARGEST]
     sums = rounds[means].mul(num, axis=0)
     counts = {"num_rows": 1, "num_tokens": rounds["num_tokens"], "num_finite": num}

@@ -79,8 +79,10 @@ def samples_per_row(num_samples: int, num_rounds: int) -> int:
 
     Examples
     --------
-    >>> samples_per_row(400, 36), samples_per_row(401, 1), samples_per_row(400, 60), samples_per_row(5000, 100)
-    (1, 2, 2, 35)
+    >>> samples_per_row(400, 36), samples_per_row(401, 1)
+    (1, 2)
+    >>> samples_per_row(400, 60), samples_per_row(5000, 100)
+    (2, 35)
     """
     most = min(MAX_ROWS, max(_MAX_CELLS // max(num_rounds, 1), 1))
     return max(1, -(-num_samples // most))
@@ -117,8 +119,9 @@ class HeatmapRows:
         Returns
         -------
         DataFrame
-            As `aggregate_rounds` gives it, with the keys `row` and `round`, and `shown`: the
-            metric, for a pool its largest value (in size) or its mean over tokens.
+            As `aggregate_rounds` gives it, with the keys `row` and `round`, and
+            `shown`: the metric, for a pool its largest value (in size) or its mean over
+            tokens.
         """
         order = self.samples["sample"]
         rank = pd.Series(np.arange(len(order)), index=order)

@@ -159,8 +159,10 @@ def measured(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -> Ar
     >>> measured({"diff": np.array([-1.0, np.inf])}, measure_of("k2"))
     array([0.5, nan])
     """
-    need_column(tokens, measure.column)
-    diff, column = (np.asarray(tokens[name]) for name in ("diff", measure.column))
+    need_column(tokens, measure.source_column)
+    diff, column = (
+        np.asarray(tokens[name]) for name in ("diff", measure.source_column)
+    )
     finite = np.isfinite(diff)
     if finite.all():
         return measure.values(column)

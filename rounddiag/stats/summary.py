@@ -13,7 +13,7 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
 from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.measures import measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import numbered, parts_of_rounds
@@ -27,14 +27,17 @@ from rounddiag.stats.inputs import (
 from rounddiag.stats.intervals import Estimator, Resampling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
     from rounddiag.stats.grouping import Split
 
 
-_MEANS = ("mean_abs_diff", "mean_diff", "k3")
+_MEANS = tuple(one.mean_column.name for one in MEASURES.values() if one.in_rounds)
+_SUMMARY_MEASURES = tuple(
+    one for one in MEASURES.values() if one.in_summary and not one.in_rounds
+)
 _COPIED = ("sample", "num_tokens", "num_nonfinite")
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
@@ -82,9 +85,12 @@ def row_of(
     """Return the summary of the runs that `runs_by_key` gave, and the sum of each."""
     num_finite = runs["num_finite"].sum()
     taken = _finite_tokens(runs, tokens)
-    values = measure.values(taken[measure.column])
-    known = measure.round_column
-    totals = run_sums(values, runs["num_finite"]) if known is None else runs[known]
+    values = measure.values(taken[measure.source_column])
+    totals = (
+        runs[measure.round_column]
+        if measure.round_column
+        else run_sums(values, runs["num_finite"])
+    )
     found = {
         "num_samples": len(np.unique(runs["sample"])),
         "num_tokens": runs["num_tokens"].sum(),
@@ -92,8 +98,10 @@ def row_of(
         **{name: runs[name].sum() / (num_finite or np.nan) for name in _MEANS},
         **_distribution(values),
     }
-    if "prob_diff" in taken and num_finite:
-        found["prob_diff"] = taken["prob_diff"].mean(dtype=np.float64)
+    for other in _SUMMARY_MEASURES:
+        if other.source_column in taken and num_finite:
+            means = other.values(taken[other.source_column])
+            found[other.mean_column.name] = means.mean(dtype=np.float64)
     return found, totals
 
 
@@ -268,8 +276,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         KL(rollout, old)), all in nats; `chi2` :math:`e^{2d} - 1` with :math:`d` limited
         to 20; `beyond`, the share of tokens with :math:`e^d` outside
         [1 / threshold, threshold]; `prob_diff`, verl's |difference of probabilities|.
-        As trainers log them: `train_rollout_logprob_abs_diff` (slime: |d| by sample)
-        and `mismatch_kl` (prime-rl: k3 by token), whatever `weight` is. The columns of
+        As trainers log them, whatever `weight` is: `train_rollout_logprob_abs_diff`
+        (slime: |d| by sample), `mismatch_kl` (prime-rl: k3 by token) and
+        `token_mult_prob_error` (NeMo-RL: :math:`e^{|d|}` by token). The columns of
         means, `mean_abs_diff` and `mean_diff`, are names of their metrics everywhere.
     weight : {"token", "sample"}
         What counts alike in `mean`.
@@ -318,7 +327,8 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     References
     ----------
     verl, `rollout_corr_helper.py` and pull request 5229; slime, `loss.py`
-    (`train_rollout_logprob_abs_diff`); prime-rl, `trainer/rl/loss.py` (`mismatch_kl`).
+    (`train_rollout_logprob_abs_diff`); prime-rl, `trainer/rl/loss.py` (`mismatch_kl`);
+    NeMo-RL, `algorithms/loss_functions.py` (`token_mult_prob_error`).
 
     Examples
     --------
@@ -342,20 +352,20 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         is_usual = (metric, weight, last_aligned, by) == usual
         rows = rows_of_all(batch, cluster=cluster, ci=ci) if is_usual else None
         if rows is not None:
-            return _frame(rows, [], has_prob=True)
+            return _frame(rows, [], tokens=("diff", "prob_diff"))
         runs = runs_of_batch(fair_part(batch), by=by)
     else:
         runs = runs_of_frame(batch, a=a, b=b, by=by)
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
-    return tag_pair(_frame(rows, columns, has_prob="prob_diff" in runs.tokens), batch)
+    return tag_pair(_frame(rows, columns, tokens=runs.tokens), batch)
 
 
 def _rows(
     runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
 ) -> list[dict[str, Any]]:
     """Make a row for each value and round."""
-    need_column(runs.tokens, how.measure.column)
+    need_column(runs.tokens, how.measure.source_column)
     clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
     draws = Resampling(int(clusters.max(initial=-1)) + 1)
     first = int(index.min(initial=0))
@@ -372,10 +382,16 @@ def _rows(
 
 
 def _frame(
-    rows: list[dict[str, Any]], first: list[str], *, has_prob: bool
+    rows: list[dict[str, Any]], first: list[str], *, tokens: Container[str]
 ) -> pd.DataFrame:
+    """Build the summary, without the means that these columns of tokens do not give."""
+    absent = [
+        one.mean_column.name
+        for one in _SUMMARY_MEASURES
+        if one.source_column not in tokens
+    ]
     names = [column.name for column in schema.SUMMARY.columns]
-    columns = [name for name in names if has_prob or name != "prob_diff"]
+    columns = [name for name in names if name not in absent]
     frame = pd.DataFrame(rows, columns=[*first, *columns])
     frame["share_nonfinite"] = frame["num_nonfinite"] / frame["num_tokens"]
     return frame.astype({name: schema.SUMMARY[name].dtype for name in columns})

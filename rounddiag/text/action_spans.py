@@ -1,13 +1,14 @@
-"""The parts of a round's text: thought, and the actions that come after it.
+"""The parts of a round's text: the thought, and the actions after it.
 
-The text is untrusted and may be long. Every pattern has bounds and no two ways to match
-the same characters, so that the time is in proportion to the length.
+The patterns are bounded as those of `rounddiag.action_grammar` are.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, TypeAlias
+
+from rounddiag.action_grammar import TOOL_CALL, bracket_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,20 +17,12 @@ if TYPE_CHECKING:
 # Start, stop and role of a stretch of text.
 Stretch: TypeAlias = tuple[int, int, str]
 
-_THINK, _THOUGHT = "<think>", "</think>"
-# What says that an action follows, in the grammars that do.
-_ANNOUNCED = re.compile(r"(?<![^\n])Action:|<tool_call>")
-# A call, or an object of JSON.
+_THINK, _THINK_END = "<think>", "</think>"
+# What announces an action, in the grammars that do.
+_ANNOUNCED = re.compile(rf"(?<![^\n])Action:|{TOOL_CALL}")
+# A call, or an object of JSON. Prose has words before brackets too, but with a space.
 _START = re.compile(
     r"(?<![\w.])(?P<name>(?:[a-z_]{1,32}\.)?[a-zA-Z_]{1,32})\(|\{(?=\s*[\"'}])"
-)
-# One part of a call or of JSON; every character matches one of them. An apostrophe
-# inside a word ends no string, though it should have been escaped.
-_PART = re.compile(
-    r"""(?P<string>"(?:[^"\\]|\\.){0,20000}"|'(?:[^'\\]|\\.|(?<=\w)'(?=\w)){0,20000}')"""
-    r"""(?P<key>\s*:)?|(?P<word>[^\W\d]\w{0,63})(?P<keyword>\s*=)?"""
-    r"""|(?P<number>-?\d{1,15}(?:\.\d{1,15})?)|(?P<open>[(\[{])|(?P<close>[)\]}])|.""",
-    re.DOTALL,
 )
 # Between and behind actions: anything but words.
 _SIGNS = re.compile(r"</?tool_call>|(?:(?!</?tool_call>)\W)+")
@@ -53,11 +46,17 @@ _OPTIONS = {
 def tag_actions(text: str) -> list[Stretch]:
     """Divide a round's text into thought and the parts of its actions.
 
-    Knows calls, `click(1, 2)`, and objects of JSON, also in `<tool_call>` tags; what
-    comes before is thought. Of an action its name is `action`, strings are
-    `typed text`, numbers are `coordinates`, whether in a string or not, directions,
-    keys, times and other choices are `other`, and the rest is `syntax`. Text without an
-    action is thought altogether.
+    Actions are calls such as `click(1, 2)`, and objects of JSON, also in `<tool_call>`
+    tags. They need not be complete.
+
+    ==============  ==============================================================
+    `thought`       everything before the first action; all of a text without one
+    `action`        the name of an action
+    `coordinates`   numbers, also in a string
+    `typed text`    other strings
+    `other`         directions, keys, times and other choices
+    `syntax`        everything else
+    ==============  ==============================================================
 
     Examples
     --------
@@ -65,46 +64,44 @@ def tag_actions(text: str) -> list[Stretch]:
     >>> [(text[start:stop], role) for start, stop, role in tag_actions(text)][:2]
     [('I type. ', 'thought'), ('type', 'action')]
     """
-    begin = text.rfind(_THOUGHT) + len(_THOUGHT) if _THOUGHT in text else 0
+    begin = text.rfind(_THINK_END) + len(_THINK_END) if _THINK_END in text else 0
     announced = _ANNOUNCED.search(text, begin)
     start = _START.search(text, announced.end() if announced else begin)
     if start is None or (_THINK in text and not begin):
         return [(0, len(text), "thought")]
-    found: list[Stretch] = [(0, start.start(), "thought")]
+    stretches: list[Stretch] = [(0, start.start(), "thought")]
     if announced:
-        found.append((*announced.span(), "syntax"))
-        found += _signs(text, announced.end(), start.start())
+        stretches.append((*announced.span(), "syntax"))
+        stretches += _signs(text, announced.end(), start.start())
     while start is not None:
         parts, end = _action(text, start)
         start = _START.search(text, end)
         stop = start.start() if start else len(text)
-        found += [*parts, *_signs(text, end, stop)]
-    return found
+        stretches += [*parts, *_signs(text, end, stop)]
+    return stretches
 
 
 def _signs(text: str, start: int, stop: int) -> list[Stretch]:
-    """Mark what stands between and behind actions, unless it is words."""
+    """Mark the text between and after actions as syntax, except words."""
     return [(*match.span(), "syntax") for match in _SIGNS.finditer(text, start, stop)]
 
 
 def _action(text: str, start: re.Match[str]) -> tuple[list[Stretch], int]:
-    """Divide an action up to the bracket that closes it, and say where that is."""
+    """Return the parts of an action up to its closing bracket, and where that is."""
     name, end = start["name"] or "", start.end() - 1
-    found: list[Stretch] = [(start.start(), end, "action")] if name else []
+    stretches: list[Stretch] = [(start.start(), end, "action")] if name else []
     usual = key = name.rpartition(".")[2]
     depth = 0
-    for match in _PART.finditer(text, end):
-        found += _roles(match, key)
-        end = match.end()
-        depth += bool(match["open"]) - bool(match["close"])
-        if depth == 0:
-            break
-        key = _next_key(match, key, usual if depth == 1 else key)
-    return found, end
+    for part in bracket_parts(text, end):
+        stretches += _roles(part, key)
+        end = part.end()
+        depth += bool(part["open"]) - bool(part["close"])
+        key = _next_key(part, key, usual if depth == 1 else key)
+    return stretches, end
 
 
 def _next_key(match: re.Match[str], key: str, usual: str) -> str:
-    """Return whose value comes next; `usual` behind a comma."""
+    """Return the key of the next value; `usual` after a comma."""
     if match["key"]:
         return match["string"][1:-1]
     if match["keyword"]:
@@ -113,7 +110,7 @@ def _next_key(match: re.Match[str], key: str, usual: str) -> str:
 
 
 def _roles(match: re.Match[str], key: str) -> Iterator[Stretch]:
-    """Give the roles of one part; what is inside a string comes after its quotes."""
+    """Give the roles of one part; the inside of a string comes after its quotes."""
     if match["string"] and not match["key"]:
         yield *match.span(), "syntax"
         yield from _inside(match.start() + 1, match["string"][1:-1], key)

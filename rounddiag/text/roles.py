@@ -1,4 +1,4 @@
-"""What a token is for: thought, action, coordinates, typed text, syntax."""
+"""The role of each token: thought, action, coordinates, typed text, syntax."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def roles(
     special: Collection[str] = (),
     tagger: Tagger | None = None,
 ) -> list[str]:
-    """Say of each token what it is for, by the first character that can be seen.
+    """Return the role of each token, that of its first visible character.
 
     Parameters
     ----------
     pieces : sequence of str
-        As `rounddiag.text.pieces` gives them.
+        From `rounddiag.text.pieces`.
     starts : sequence of int, optional
-        Indices of `pieces` where another round begins; each is tagged by itself.
+        Indices of `pieces` where another round begins. Each round is tagged separately.
     special : collection of str
         Pieces that are special tokens; the tagger does not see them.
     tagger : callable, optional
-        Gives (start, stop, role) stretches of a round's text; `tag_actions` where left
-        out. Where it gives none, the role is `other`; a later stretch wins.
+        Returns (start, stop, role) stretches of a round's text; `tag_actions` by
+        default. The role is `other` outside of them; a later stretch wins.
 
     Returns
     -------
     list of str
-        One per token: `special`, or what the tagger says.
+        One per token: `special`, or the role from the tagger.
 
     Examples
     --------
@@ -78,16 +78,16 @@ def roles(
 
 
 def _first_visible(piece: str) -> int:
-    """Return where a piece's first visible character stands; 0 without one.
+    """Return the index of a piece's first visible character; 0 without one.
 
-    The rest of a character that several tokens make is empty: it is the one before.
+    An empty piece continues a character of several tokens: its index is -1.
     """
     blank = len(piece) - len(piece.lstrip())
     return blank if blank < len(piece) else min(len(piece), 1) - 1
 
 
 def _by_character(text: str, tagger: Tagger) -> Array:
-    """Return the role of each character, and one behind the last: `other`."""
+    """Return the role of each character, and `other` after the last."""
     found = np.full(len(text) + 1, "other", dtype=object)
     for start, stop, name in tagger(text):
         found[slice(*slice(start, stop).indices(len(text)))] = name

@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def special_tokens(tokenizer: object | None) -> dict[int, str]:
-    """Return the special tokens of a tokenizer: what its template writes, and pads.
+    """Return the special tokens of a tokenizer, such as those of its chat template.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def special_tokens(tokenizer: object | None) -> dict[int, str]:
     Returns
     -------
     dict of int to str
-        Token id to text; empty without a tokenizer, and for a callable, which does not
-        tell.
+        Token id to text; empty without a tokenizer and for a callable, which has no
+        list of them.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def decoder(tokenizer: object | None) -> Decode | None:
     LoadError
         If the path is no `tokenizer.json`, or the name cannot be found.
     BatchError
-        If it is no tokenizer.
+        If it is not a tokenizer.
     """
     inner: Any = resolved(tokenizer)
     if inner is None:
@@ -87,7 +87,7 @@ def decoder(tokenizer: object | None) -> Decode | None:
 
 
 def resolved(tokenizer: object | None) -> Any:  # noqa: ANN401 two libraries, or a callable
-    """Return what decodes: read from a file, found by its name, or as it is."""
+    """Return the decoding object: from a file, by its name, or unchanged."""
     if isinstance(tokenizer, str) and _is_name(tokenizer):
         tokenizer = _from_name(tokenizer)
     elif isinstance(tokenizer, (str, PathLike)):
@@ -95,20 +95,20 @@ def resolved(tokenizer: object | None) -> Any:  # noqa: ANN401 two libraries, or
         file = path / "tokenizer.json" if path.is_dir() else path
         stamp = file.stat().st_mtime_ns if file.is_file() else None
         tokenizer = _from_file(file, stamp)
-    # A processor holds its tokenizer, and a fast one the one that does the work.
+    # A processor wraps a tokenizer, and a fast tokenizer wraps its backend.
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     return getattr(inner, "backend_tokenizer", inner)
 
 
 def _is_name(text: str) -> bool:
-    """Whether it is like `organisation/model`, and nothing of that name lies here."""
+    """Return whether it looks like `organisation/model` and is no existing path."""
     is_path = text.startswith((".", "~", "/")) or text.endswith(".json")
     return not is_path and text.count("/") <= 1 and not Path(text).exists()
 
 
 @lru_cache(maxsize=2)
 def _from_name(name: str) -> object:
-    """Ask transformers, which may fetch it from the network: a name was given."""
+    """Load a tokenizer by name; transformers may download it."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -125,7 +125,7 @@ def _from_name(name: str) -> object:
 
 @lru_cache(maxsize=2)
 def _from_file(path: Path, stamp: int | None) -> object:
-    """Read a `tokenizer.json`; `stamp` makes a changed file be read again."""
+    """Read a `tokenizer.json`; a changed `stamp` bypasses the cache."""
     from tokenizers import Tokenizer
 
     if stamp is None:
@@ -148,7 +148,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _valid(text: str) -> str:
-    """Join the halves of characters; one that is alone is no character."""
+    """Join surrogate pairs; replace unpaired surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -180,11 +180,11 @@ _STRAY_JOINER = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Give everything that cannot be seen a sign, for a label of one line.
+    r"""Replace invisible characters by signs, for a label of one line.
 
-    Spaces, line ends and tabs have signs of their own; control characters, those of
-    zero width and those that turn the direction of writing are written as escapes. A
-    joiner stays where it makes one picture of two.
+    Spaces, line ends and tabs have signs. Control characters, zero-width characters and
+    those that change the writing direction become escapes. A joiner inside an emoji
+    stays.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def _sign(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-# What a decoder writes for bytes that are no whole character.
+# Decoders write it for bytes that are no complete character.
 _FRAGMENT = "\ufffd"
 # A character has at most 4 bytes; a token may end one and begin the next.
 _MAX_TOKENS_A_CHARACTER = 8
@@ -216,12 +216,13 @@ def pieces(
     starts: Sequence[int] | np.ndarray[Any, Any] = (),
     visible_whitespace: bool = False,
 ) -> list[str]:
-    """Give each token its piece of text; joined, the pieces are the text.
+    """Return the text of each token; joined, the pieces are the whole text.
 
-    A character whose bytes are spread over several tokens stands at the first of
-    them, and the others are empty: only such tokens are. An id that has no text of its
-    own (unknown to the tokenizer, negative, or any id without a tokenizer) is `⟨id⟩`.
-    Special tokens are kept.
+    - A character whose bytes are spread over several tokens is the piece of the first
+      one; the others are empty. No other piece is empty.
+    - An id without text (unknown to the tokenizer, negative, or any id without a
+      tokenizer) is `⟨id⟩`.
+    - Special tokens are kept.
 
     Parameters
     ----------
@@ -231,11 +232,11 @@ def pieces(
         looks up, on the network if need be; an object with `decode`, as those of
         transformers and tokenizers; or a function from a list of ids to text.
     starts : sequence of int, optional
-        Indices of `token_ids` where another text begins, a round say: no character
-        reaches across. One call for all rounds decodes each id once.
+        Indices of `token_ids` where another text begins, such as a round: no character
+        continues across them. One call for all rounds decodes each id once.
     visible_whitespace : bool, optional
-        Show whitespace and what else cannot be seen by signs: see
-        `rounddiag.text.visible`.
+        Replace whitespace and other invisible characters by signs, as
+        `rounddiag.text.visible` does.
 
     Returns
     -------
@@ -247,7 +248,7 @@ def pieces(
     LoadError
         If the path is no `tokenizer.json`, or the name cannot be found.
     BatchError
-        If `tokenizer` is none of the above or gives anything but text.
+        If `tokenizer` is none of the above or does not return text.
 
     Examples
     --------
@@ -287,7 +288,7 @@ def _piece(decode: Decode | None, token_id: int) -> str:
 def _runs(
     indices: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]
 ) -> list[tuple[int, int]]:
-    """Find stretches of neighbours, as (start, stop), that reach across no start."""
+    """Return runs of consecutive indices as (start, stop), split at the starts."""
     if len(indices) == 0:
         return []
     begins = np.diff(indices, prepend=-2) != 1
@@ -301,7 +302,7 @@ def _runs(
 def _join_fragments(
     found: list[str], ids: list[int], runs: list[tuple[int, int]], decode: Decode
 ) -> None:
-    """Write whole characters over neighbouring fragments, in place."""
+    """Replace consecutive fragments by complete characters, in place."""
     for begin, stop in runs:
         start = begin
         while start < stop:
@@ -317,7 +318,7 @@ def _join_fragments(
 def _character(
     ids: list[int], start: int, stop: int, decode: Decode
 ) -> tuple[str, int] | None:
-    """Find the fewest fragments from `start` on that are whole characters."""
+    """Return the shortest run of fragments from `start` that is complete characters."""
     for after in range(start + 2, min(stop, start + _MAX_TOKENS_A_CHARACTER) + 1):
         text = decode(ids[start:after])
         if _FRAGMENT not in text:

@@ -1,6 +1,11 @@
-"""What the agent saw and did: screenshots, and the actions in the text of a round.
+"""What the agent saw and did: screenshots, image tokens and actions.
 
-Screenshots are stored ones, or rebuilt from what the model's processor made of them.
+==============  ==================================================================
+`screenshots`   a screenshot as a file stores it
+`patches`       a screenshot rebuilt from the pixel values of the model's processor
+`image_tokens`  which token stands for pictures, and where
+`actions`       the actions in the text of a round, with their coordinates
+==============  ==================================================================
 """
 
 from rounddiag.vision.actions import (

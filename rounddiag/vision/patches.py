@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Mean and standard deviation of the normalisation: `transformers` names them
 # OPENAI_CLIP_MEAN and OPENAI_CLIP_STD (Qwen2-VL and Qwen2.5-VL, patches of 14 pixels)
 # and IMAGENET_STANDARD_MEAN and IMAGENET_STANDARD_STD (Qwen3-VL, patches of 16). A
-# batch does not say which it was; the size of the patches does.
+# batch does not say which one was used; the size of the patches does.
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _PATCH_OF_CLIP = 14
@@ -34,15 +34,15 @@ class PatchScreenshot(Screenshot):
     """A screenshot rebuilt from the `pixel_values` of Qwen2-VL and its successors.
 
     The patches of a picture are (frames, height, width) blocks of two by two merged
-    cells; undoing the order and the normalisation gives the picture as the model saw
-    it, resized. Patches of 14 pixels are undone as Qwen2-VL and Qwen2.5-VL make them,
-    others as Qwen3-VL does.
+    cells. Reversing the order and the normalisation gives the picture as the model saw
+    it, resized. Patches of 14 pixels use the normalisation of Qwen2-VL and Qwen2.5-VL,
+    others that of Qwen3-VL.
 
     Attributes
     ----------
     patches : callable
         Gives the picture's rows of `pixel_values`, shape (t * h * w, channels * 2 * p *
-        p). Called each time the picture is asked for, so that pixels stay on disk.
+        p). Called each time the picture is requested, so that pixels stay on disk.
     grid_thw : tuple of int
         The picture's row of `image_grid_thw`: frames, height and width in patches.
     patch_size : int
@@ -71,7 +71,7 @@ class PatchScreenshot(Screenshot):
 
     @property
     def num_image_tokens(self) -> int:
-        """How many tokens stand for the picture: one for four patches."""
+        """Number of image tokens of the picture: one for four patches."""
         t, height, width = self.grid_thw
         return t * height * width // _MERGE**2
 
@@ -86,7 +86,7 @@ class PatchScreenshot(Screenshot):
         Raises
         ------
         LoadError
-            If the patches are not as many, or not as large, as the grid says.
+            If the number or the size of the patches does not fit the grid.
         IndexError
             If there is no such frame.
         """
@@ -128,8 +128,8 @@ def patch_screenshots(
     Parameters
     ----------
     rows : callable
-        Gives rows of `pixel_values` from a start to a stop, when a picture is asked
-        for.
+        Returns rows of `pixel_values` from a start to a stop, when a picture is
+        requested.
     shape : sequence of int
         Shape of `pixel_values`.
     grids : sequence of tuple of int
@@ -138,8 +138,7 @@ def patch_screenshots(
     Returns
     -------
     tuple of PatchScreenshot, or None
-        None where grids and pixels do not fit together as those of Qwen2-VL and its
-        successors do.
+        None if grids and pixels do not fit together as in Qwen2-VL and its successors.
     """
     edges = [0, *accumulate(t * h * w for t, h, w in grids)]
     patch_size = isqrt(shape[-1] // (_CHANNELS * _FRAMES)) if shape else 0
@@ -155,7 +154,7 @@ def patch_screenshots(
 
 
 def _is_grid(grid: Grid) -> bool:
-    """Whether it has frames, and whole blocks of patches that are merged."""
+    """Return whether it has frames and whole blocks of merged patches."""
     _, h, w = grid
     return min(grid) > 0 and h % _MERGE == w % _MERGE == 0
 

@@ -23,18 +23,18 @@ _QUALITY = 85  # of a small JPEG
 
 @dataclass(frozen=True, kw_only=True)
 class Screenshot(ABC):
-    """One picture that the model was shown, read only when it is asked for.
+    """One picture that the model saw, read only when it is requested.
 
     Attributes
     ----------
     round : int or None
-        The first round that was written after the picture was shown.
+        The first round after the picture.
     position : int or None
-        Index in the response of its first image token. Negative for those in the
-        prompt, back from the response's start: -1 is the prompt's last token.
+        Index in the response of its first image token; negative in the prompt, whose
+        last token is -1.
     seen_size : tuple of int, optional
-        Width and height of the picture that the model saw, in pixels, where this one
-        was made smaller: points that count in its pixels need it.
+        Width and height in pixels of the picture that the model saw, if this one is
+        smaller: coordinates in its pixels need it.
     """
 
     round: int | None = None
@@ -102,18 +102,17 @@ class EncodedScreenshot(Screenshot):
         return self._opened(decode=False).size
 
     def image(self) -> Image:
-        """Decode the picture; only formats that pictures of screens come in.
+        """Decode the picture, in one of the formats of screenshots.
 
         Raises
         ------
         LoadError
-            If the bytes are no such picture, a damaged one, or one that is larger than
-            Pillow's limit.
+            If the bytes are no such picture, are damaged, or exceed Pillow's limit.
         """
         return self._opened(decode=True)
 
     def png(self) -> bytes:
-        """Return the stored bytes where they are PNG already, and no bomb.
+        """Return the stored bytes if they are PNG already and not too large.
 
         Raises
         ------
@@ -146,7 +145,7 @@ class EncodedScreenshot(Screenshot):
 
 
 def as_jpeg(picture: Image, most: tuple[int, int]) -> bytes:
-    """Encode a picture as JPEG, made smaller where it is wider or higher.
+    """Encode a picture as JPEG, scaled down to a maximum size.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ def as_jpeg(picture: Image, most: tuple[int, int]) -> bytes:
 
 
 def unreadable(*, expected: str, found: str, key: str = "images") -> LoadError:
-    """Build the error of a picture that cannot be shown."""
+    """Build the error of a picture that cannot be decoded."""
     advice = "The numbers of the batch are not affected."
     return LoadError.build(key=key, expected=expected, found=found, advice=advice)
 
@@ -190,7 +189,7 @@ class RawScreenshot(Screenshot):
     width, height : int
         In pixels.
     data : callable
-        Gives the pixels, row after row. Called each time the picture is asked for, so
+        Returns the pixels, row after row. Called each time the picture is requested, so
         that they stay on disk.
     palette : sequence of int, optional
         Red, green and blue of each colour of mode P, from 0 to 255.
@@ -214,13 +213,13 @@ class RawScreenshot(Screenshot):
         return self.width, self.height
 
     def image(self) -> Image:
-        """Put the picture together.
+        """Build the picture from its pixels.
 
         Raises
         ------
         LoadError
-            If the pixels are not as many as mode and size say, or more than Pillow's
-            limit, or if the palette is none.
+            If the number of pixels does not fit mode and size or exceeds Pillow's
+            limit, or if the palette is invalid.
         """
         from PIL import Image as Pillow
 
@@ -249,7 +248,7 @@ class RawScreenshot(Screenshot):
 def _colour(picture: Image, palette: Sequence[int]) -> None:
     try:
         picture.putpalette(list(bytes(palette)))
-        picture.load()  # only now is the palette looked at
+        picture.load()  # this validates the palette
     except (TypeError, ValueError) as bad:
         raise unreadable(
             expected="up to 768 numbers from 0 to 255", found="a palette of others"

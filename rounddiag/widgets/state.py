@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from rounddiag import schema
 from rounddiag.core import sample_frame
 from rounddiag.core.columns import extra_column_names
 from rounddiag.errors import FrameError
@@ -17,7 +18,7 @@ from rounddiag.figures._parts.data import layers_of
 from rounddiag.figures._parts.lines import MAX_LINES
 from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
-from rounddiag.schema import MEAN_COLUMNS, ROUNDS, mean_column, metric_name
+from rounddiag.schema import MEAN_COLUMNS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 from rounddiag.text.roles import ROLES
 
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
 # column of a round frame that holds its mean.
-METRICS = {name: mean_column(name) for name in ("abs_diff", "diff", "prob_diff", "k3")}
+METRICS = {
+    name: metric.mean_column.name
+    for name, metric in schema.METRICS.items()
+    if metric.in_explorer
+}
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
@@ -240,7 +245,10 @@ def available_options(batch: Batch) -> dict[str, Any]:
     return {
         "batch": [0],
         "heatmap": ["batch"],
-        "metric": [*METRICS],
+        "metric": [
+            [name, schema.METRICS[name].short, schema.METRICS[name].hint]
+            for name in METRICS
+        ],
         "order": [order for order in get_args(Order) if not lacking.get(order)],
         "scores": ["old", "rollout", *batch.scores],
         "by": [*_grouping_columns(batch, samples)],

@@ -1,4 +1,4 @@
-"""What an agent may write: its grammar, in one place."""
+"""The agent's actions: their grammar and parser."""
 
 import re
 from dataclasses import dataclass

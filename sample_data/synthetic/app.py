@@ -1,4 +1,4 @@
-"""What the three applications share: acting on a screen, and a teacher."""
+"""The base class of the three applications: acting on a screen, and the teacher."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -12,8 +12,8 @@ from .screen import Box, Screen, Widget
 class App(ABC):
     """A page that can be operated, with a task to do on it.
 
-    Every choice (places, order, task) is drawn once, when it is made; the task has
-    `most` goals at most.
+    Every random choice (positions, order, task) is drawn on construction; the task has
+    at most `most` goals.
     """
 
     kind: ClassVar[str]
@@ -21,7 +21,7 @@ class App(ABC):
 
     @abstractmethod
     def screen(self) -> Screen:
-        """Return what is shown now."""
+        """Return the current screen."""
 
     @abstractmethod
     def press(self, item: Widget) -> None:
@@ -41,10 +41,10 @@ class App(ABC):
 
     @abstractmethod
     def advise(self) -> tuple[list[str], Action | str]:
-        """Return thoughts that fit now, and the action or the widget to click."""
+        """Return suitable thoughts, and the action or the widget to click."""
 
     def act(self, action: Action) -> None:
-        """Do what an action says; a click beside everything does nothing."""
+        """Execute an action; a click outside all widgets does nothing."""
         if action.verb == "click":
             item = self.screen().at(action.point)
             if item is not None:
@@ -55,7 +55,7 @@ class App(ABC):
             self.scroll(action.text)
 
     def teach(self, rng: np.random.Generator) -> tuple[str, Action]:
-        """Return what a teacher would think and do now."""
+        """Return the teacher's thought and action for the current screen."""
         thoughts, target = self.advise()
         thought = thoughts[rng.integers(len(thoughts))]
         if isinstance(target, Action):
@@ -86,7 +86,7 @@ def button_cell(rng: np.random.Generator) -> Box:
 
 
 def near_middle(item: Widget, rng: np.random.Generator) -> tuple[int, int]:
-    """Choose a point as a hand would: near the middle of a widget."""
+    """Choose a point near the middle of a widget."""
     left, top, right, bottom = item.box
     x, y = rng.normal(0, 0.04, 2).clip(-0.1, 0.1)
     return (

@@ -59,7 +59,7 @@ def pixels(screenshot: Image.Image) -> Tensor:
 
 @dataclass
 class Conversation:
-    """One trajectory as tokens; `mask` is 1 on what the agent wrote."""
+    """One trajectory as tokens; `mask` is 1 at generated tokens."""
 
     ids: list[int]
     mask: list[int]
@@ -77,7 +77,7 @@ class Conversation:
         return cls(ids, [0] * len(ids), [pixels(screenshot)])
 
     def observe(self, tokenizer: Tokenizer, screenshot: Image.Image) -> None:
-        """Add the next screenshot, that answers an action."""
+        """Add the next screenshot, the response to an action."""
         text = f"\n<|im_start|>user\n{SCREENSHOT}<|im_end|>\n<|im_start|>assistant\n"
         ids = tokenizer.encode(text).ids
         self.ids += ids

@@ -65,12 +65,12 @@ def group_id(index: int) -> str:
 
 
 def sample_id(index: int) -> str:
-    """Name a sample: its task, and which attempt at it."""
+    """Name a sample: its task and the number of the attempt."""
     return f"{group_id(index)}/{index % GROUP}"
 
 
 def sample_columns(found: Sequence[Trajectory]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what is known of each sample."""
+    """Return the sample columns."""
     return {
         "task": np.array([one.task for one in found], dtype=object),
         "task_kind": np.array([one.kind for one in found], dtype=object),
@@ -79,7 +79,7 @@ def sample_columns(found: Sequence[Trajectory]) -> dict[str, np.ndarray[Any, Any
 
 
 def round_columns(found: Sequence[Trajectory]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what is known of each round."""
+    """Return the round columns."""
     rows = [
         (sample, round_, action, parsed, one.weight_version, round_ + 1)
         for sample, one in enumerate(found)

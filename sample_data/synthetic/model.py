@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL made small, from a random start."""
+"""A small Qwen2.5-VL with random initial weights."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a batch holds, in print, and whether it is fit to be a sample."""
+"""Prints the contents of a batch, and checks the quality of the agent."""
 
 from tokenizers import Tokenizer
 

@@ -1,4 +1,4 @@
-"""The engine that samples: bfloat16, a KV cache, one token at a time."""
+"""The sampling engine: bfloat16, a KV cache, one token at a time."""
 
 import io
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ COLOURS = 48
 
 @dataclass
 class Trajectory:
-    """What one episode left behind."""
+    """The record of one episode."""
 
     kind: str
     task: str

@@ -1,4 +1,4 @@
-"""The engine that trains: float32, one forward pass over what is already written."""
+"""The training engine: one float32 forward pass over a finished trajectory."""
 
 import torch
 from torch import Tensor

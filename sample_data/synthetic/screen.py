@@ -1,4 +1,4 @@
-"""What a screen shows, and how Pillow draws it."""
+"""Screens and their widgets, drawn with Pillow."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Behaviour cloning: the model learns from a teacher that knows each page."""
+"""Behaviour cloning from a scripted teacher."""
 
 import copy
 from collections.abc import Container, Sequence

@@ -129,7 +129,7 @@ CASES = [
     (
         {"old_log_probs": torch.zeros(3, 5)},
         "`old_log_probs`: expected shape (3, 6), as `response_ids`; found shape "
-        "(3, 5). Slice every field to the response before building the batch.",
+        "(3, 5). Cut every field to the response before building the batch.",
     ),
     (
         {"old_log_probs": None},
@@ -157,8 +157,8 @@ CASES = [
     ),
     (
         {"lengths": torch.tensor([6, 6, 7])},
-        "`lengths`: expected 0 up to the stored length of each sample; found values "
-        "from 6 to 7. Count the real positions of each row.",
+        "`lengths`: expected values from 0 to the stored length of each sample; found "
+        "values from 6 to 7. Pass the number of real positions of each row.",
     ),
     (
         {"lengths": torch.tensor([6, 4, 6])},
@@ -167,19 +167,18 @@ CASES = [
     ),
     (
         {"round_columns": {"sample": np.array([0]), "round": np.array(["0"])}},
-        "`round_columns`: expected whole numbers as `sample` and `round`; found "
-        "['int64', '<U1']. Say for each row which sample and round it is of.",
+        "`round_columns`: expected integer columns `sample` and `round`; found "
+        "['int64', '<U1']. Give the sample and round of each row.",
     ),
     (
         {"round_columns": {"version": np.array([1])}},
         "`round_columns`: expected `sample`, `round` and columns of the same length; "
-        "found lengths {'version': 1}. Say for each row which sample and round it is "
-        "of.",
+        "found lengths {'version': 1}. Give the sample and round of each row.",
     ),
     (
         {"prompt_ids": torch.zeros(2, 4, dtype=torch.int64)},
-        "`prompt_offsets`: expected 4 values, the last the number of `prompt_ids`; "
-        "found shape (3,). Build the batch with `Batch.from_padded` or "
+        "`prompt_offsets`: expected 4 values, the last equal to the number of "
+        "`prompt_ids`; found shape (3,). Build the batch with `Batch.from_padded` or "
         "`Batch.from_rows`.",
     ),
 ]
@@ -200,7 +199,7 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], message: str) -> None
 def test_rows_of_other_lengths_are_named() -> None:
     message = (
         "`entropy`: expected 3 rows as long as those of `response_ids`; found shape "
-        "(5,) in row 1, where `response_ids` has 6 tokens. Slice every field to the "
+        "(5,) in row 1, where `response_ids` has 6 tokens. Cut every field to the "
         "response before building the batch."
     )
     entropy = [torch.zeros(n) for n in (6, 5, 1)]
@@ -283,8 +282,8 @@ def test_numbers_of_samples_give_those_in_their_order(index: Any) -> None:
 )
 def test_what_is_no_number_of_a_sample_is_an_error(index: Any, found: str) -> None:
     message = (
-        f"expected numbers of samples below 3; found {found}. Pass a number, a slice or"
-        " a list of numbers."
+        f"expected sample numbers below 3; found {found}. Pass an integer, a slice or"
+        " a list of integers."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         hand_batch()[index]

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from rounddiag.loaders.scores import attach
 
 import rounddiag as rd
+from rounddiag.loaders.rescoring import attach
 from tests.batches import padded, random_log_probs
 from tests.benchmarks.parquet import print_time
 

@@ -33,7 +33,7 @@ VOCABULARY = 152_064
 MEASURE = """
 import sys, time
 import rounddiag as rd
-from rounddiag.loaders.pickles.machine import PickleMachine
+from rounddiag.loaders.pickle.unpickler import PickleMachine
 
 def most_megabytes():
     with open("/proc/self/status") as status:

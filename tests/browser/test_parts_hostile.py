@@ -96,7 +96,11 @@ def head() -> dict[str, Any]:
 
 
 def options() -> dict[str, Any]:
-    known = {"metric": ["abs_diff", "k3"], "order": ["worst"], "axis": ["round"]}
+    known = {
+        "metric": [[name, name, name] for name in ("abs_diff", "k3")],
+        "order": ["worst"],
+        "axis": ["round"],
+    }
     names = ("scores", "by", "groups", "roles")
     layers = {"mean": True, "counts": True}
     hostile = {name: [SCRIPT, IMAGE * 50] for name in names}

@@ -1,4 +1,4 @@
-"""What a trainer holds at the moment both log-probabilities are there."""
+"""A trainer's batch at the point where both log-probabilities exist."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 import torch
 
 PIXELS = 2 * 3 * 14 * 14  # values a patch: two frames, three colours
-IMAGE = 99  # the token that stands for a picture
+IMAGE = 99  # the image token
+# The end of the first log message of each type of error.
+SUPPRESSED = "(further warnings of this type are suppressed)"
 
 
 class DataProto(SimpleNamespace):
-    """verl's class in all that is read of it."""
+    """The attributes of verl's class that are read."""
 
 
 def rows(*values: object) -> np.ndarray[Any, Any]:

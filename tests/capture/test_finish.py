@@ -7,6 +7,7 @@ import torch
 from rounddiag.capture import Recorder
 from rounddiag.core import token_frame
 from rounddiag.loaders.parquet import load_parquet
+from tests.capture.conftest import SUPPRESSED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,9 +64,9 @@ def test_weights_are_a_score_whose_diff_is_their_logarithm(
         recorder.step(0, proto)
         recorder.finish(0, {**proto.batch, "rollout_is_weights": weights})
     batch = load_parquet(tmp_path / "step_0.parquet")
-    found = token_frame(batch, a="rollout_is")["diff"]
+    diff = token_frame(batch, a="rollout_is")["diff"]
     expected = torch.tensor([0.0] + [0.5] * 6).log()
-    assert torch.equal(torch.tensor(found), expected)
+    assert torch.equal(torch.tensor(diff), expected)
     unwritten = batch.scores["rollout_is"][batch.response_mask == 0]
     assert unwritten.tolist() == [-0.5] * 16  # the sampler's, as no weight is there
 
@@ -96,7 +97,7 @@ def test_other_rows_are_an_error_and_the_file_stays(
     later["advantages"] = torch.zeros(2, 12)
     assert finished(tmp_path, 0, later, proto).advantages is None
     assert caplog.messages == [
-        "the end of step 0 is not saved: `responses`: expected those of the step's"
+        "step 0 (finish) was not saved: `responses`: expected those of the step's"
         " first call, in the same order; found others. Call `finish` before the batch"
-        " is divided or balanced again. (told once)"
+        f" is split or reordered. {SUPPRESSED}"
     ]

@@ -1,4 +1,4 @@
-"""Files that hold a part of their batch say what the whole came to."""
+"""Files with some samples of a batch still summarise all of them."""
 
 from __future__ import annotations
 

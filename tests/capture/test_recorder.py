@@ -13,6 +13,7 @@ import torch
 from rounddiag.capture import Recorder
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet
+from tests.capture.conftest import SUPPRESSED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,7 +193,7 @@ def test_a_pickled_recorder_arrives_as_a_new_one(
         ({"seed": -1}, "`seed`: expected an integer of at least 0; found -1."),
     ],
 )
-def test_an_option_without_meaning_is_an_error(
+def test_an_option_out_of_range_is_an_error(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     whole = f"{message} Pass another number to `Recorder`."
@@ -200,7 +201,7 @@ def test_an_option_without_meaning_is_an_error(
         Recorder(tmp_path, **options)
 
 
-def test_a_field_of_another_shape_is_logged_once_and_raised_never(
+def test_a_field_of_another_shape_is_logged_once_and_never_raised(
     proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     proto.batch["old_log_probs"] = torch.zeros(2, 11)
@@ -213,9 +214,9 @@ def test_a_field_of_another_shape_is_logged_once_and_raised_never(
         (
             "rounddiag.capture",
             logging.WARNING,
-            "step 0 is not saved: DataProto: `old_log_probs`: expected 2"
+            "step 0 was not saved: DataProto: `old_log_probs`: expected 2"
             " rows of 12 positions; found 2 rows of 11 positions. Save every field for"
-            " the same samples and response positions. (told once)",
+            f" the same samples and tokens. {SUPPRESSED}",
         )
     ]
 
@@ -240,8 +241,8 @@ def test_a_step_that_is_no_number_does_not_reach_the_trainer(
         recorder.step(step, proto)
     assert recorder.errors == 1
     assert caplog.messages == [
-        f"step {step} is not saved: `step`: expected the trainer's global step, an"
-        f" integer; found {step!r}. Pass the number first, then the batch. (told once)"
+        f"step {step} was not saved: `step`: expected the trainer's global step, an"
+        f" integer; found {step!r}. Pass the step first, then the batch. {SUPPRESSED}"
     ]
 
 
@@ -295,6 +296,6 @@ def test_a_mapping_without_log_probs_is_told_nothing_of_verl(
     with Recorder(tmp_path) as recorder:
         recorder.step(0, data)
     assert caplog.messages == [
-        f"step 0 is not saved: dict: `{name}`: expected {meaning};"
-        f" found only {', '.join(data)}. {advice} (told once)"
+        f"step 0 was not saved: dict: `{name}`: expected {meaning};"
+        f" found only {', '.join(data)}. {advice} {SUPPRESSED}"
     ]

@@ -120,7 +120,7 @@ def test_records_that_are_no_lists_of_dictionaries(
     proto.non_tensor_batch["round_records"] = records
     message = (
         "`round_records`: expected 2 lists of dictionaries, one list per sample; found"
-        f" {found}. Collect what `rounddiag.capture.round_record` returns."
+        f" {found}. Collect the return values of `rounddiag.capture.round_record`."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         saved(proto, tmp_path)

@@ -1,4 +1,4 @@
-"""In a trainer's image: torch, numpy and pyarrow, and nothing else of ours."""
+"""In a trainer's image, with torch, numpy and pyarrow alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Blocker:
 
 BLOCKED = {
     "pandas", "PIL", "plotly", "ipywidgets", "anywidget", "tokenizers", "transformers",
-    "safetensors", "tqdm", "verl", "tensordict", "ray", "IPython",
+    "safetensors", "tqdm", "fsspec", "verl", "tensordict", "ray", "IPython",
 }
 sys.meta_path.insert(0, Blocker())
 

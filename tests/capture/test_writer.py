@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rounddiag.capture.writer import Writer
+from tests.capture.conftest import SUPPRESSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,10 @@ def test_a_full_queue_drops_and_counts(
     writer.close()
     assert done == [1, 2]
     assert writer.dropped == 3
-    assert caplog.messages == ["step 3 is not saved: 2 others wait (told once)"]
+    assert caplog.messages == [
+        "step 3 was skipped: the write queue is full (2 pending); further warnings are"
+        " suppressed"
+    ]
 
 
 def test_a_job_takes_the_place_of_one_of_its_name_that_waits(gate: Gate) -> None:
@@ -85,7 +89,7 @@ def test_the_first_error_of_a_kind_is_logged_and_all_are_counted(
         (
             "rounddiag.capture",
             logging.WARNING,
-            f"step 7 is not saved: {text} (told once)",
+            f"step 7 was not saved: {text} {SUPPRESSED}",
         )
         for text in (
             "OSError: [Errno 28] No space left on device",
@@ -103,8 +107,8 @@ def test_closing_waits_no_longer_than_it_may(
     gate.begun.wait(timeout=60)
     for step in range(num_waiting):
         writer.put(f"step {step}", gate.wait)
-    writer.close(patience=0.01)
-    assert caplog.messages == ["stopped waiting for steps to be saved after 0.01 s"]
+    writer.close(timeout=0.01)
+    assert caplog.messages == ["gave up on the pending steps after 0.01 s"]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

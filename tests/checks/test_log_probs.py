@@ -178,3 +178,27 @@ def test_weighted_log_probs_may_be_anything() -> None:
     batch = scored([[-1.0, -2.0]], [[-1.5, -2.0]], scores=scores)
     assert came_to(AT_MOST_ZERO, batch) == PASSED
     assert came_to(FINITE, batch) == PASSED
+
+
+@pytest.mark.parametrize(
+    ("rollout", "old", "name", "engine"),
+    [
+        ([-1.0, -2.0, 0.0], [0.0, 0.0, -3.0], "old_log_probs", "training"),
+        ([0.0, 0.0, -3.0], [-1.0, -2.0, 0.0], "rollout_log_probs", "sampling"),
+    ],
+)
+def test_zeros_of_one_engine_are_not_measurable(
+    rollout: list[float], old: list[float], name: str, engine: str
+) -> None:
+    """The third token is an observation, where a log-prob changes nothing."""
+    batch = scored([rollout], [old], masks=[[1, 1, 0]])
+    reason = (
+        f"`{name}` are 0 at all 2 generated tokens: the {engine} engine did not"
+        " compute them"
+    )
+    assert came_to(MEASURABLE, batch) == ("failed", reason, ())
+
+
+def test_one_value_other_than_0_is_measurable() -> None:
+    batch = scored([[-1.0, -2.0, -3.0]], [[0.0, -1e-30, 0.0]])
+    assert came_to(MEASURABLE, batch) == PASSED

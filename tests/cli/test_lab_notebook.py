@@ -1,4 +1,4 @@
-"""A notebook is made for a file once, and nothing is ever written over."""
+"""A notebook is created for a file once, and nothing is ever overwritten."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
-from rounddiag.cli.lab import notebook_for
+from rounddiag.cli.lab import prepare_notebook
 from rounddiag.errors import RounddiagError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def batch(tmp_path: Path) -> Path:
 
 
 def test_the_notebook_is_valid_and_loads_the_file(batch: Path, tmp_path: Path) -> None:
-    notebook = notebook_for(batch, tmp_path)
+    notebook = prepare_notebook(batch, tmp_path)
     assert notebook == tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
     content = nbformat.read(notebook, as_version=4)
     nbformat.validate(content)
@@ -35,7 +35,7 @@ def test_the_notebook_is_valid_and_loads_the_file(batch: Path, tmp_path: Path) -
 
 
 def test_every_code_cell_compiles(batch: Path, tmp_path: Path) -> None:
-    cells = nbformat.read(notebook_for(batch, tmp_path), as_version=4).cells
+    cells = nbformat.read(prepare_notebook(batch, tmp_path), as_version=4).cells
     sources = [cell.source for cell in cells if cell.cell_type == "code"]
     assert [compile(source, "cell", "exec") is None for source in sources] == [
         False
@@ -45,41 +45,41 @@ def test_every_code_cell_compiles(batch: Path, tmp_path: Path) -> None:
 def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(
     batch: Path, tmp_path: Path
 ) -> None:
-    notebook = notebook_for(batch, tmp_path)
+    notebook = prepare_notebook(batch, tmp_path)
     content = json.loads(notebook.read_text(encoding="utf-8"))
     content["cells"] = []
     notebook.write_text(json.dumps(content), encoding="utf-8")
-    assert notebook_for(batch, tmp_path) == notebook
+    assert prepare_notebook(batch, tmp_path) == notebook
     assert json.loads(notebook.read_text(encoding="utf-8"))["cells"] == []
 
 
 def test_another_file_of_that_name_gets_another_notebook(
     batch: Path, tmp_path: Path
 ) -> None:
-    first = notebook_for(batch, tmp_path)
+    first = prepare_notebook(batch, tmp_path)
     other = tmp_path / batch.name
     other.touch()
-    second = notebook_for(other, tmp_path)
+    second = prepare_notebook(other, tmp_path)
     assert second.name == f"{batch.stem}_2.ipynb"
-    assert notebook_for(batch, tmp_path) == first
-    assert notebook_for(other, tmp_path) == second
+    assert prepare_notebook(batch, tmp_path) == first
+    assert prepare_notebook(other, tmp_path) == second
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"metadata": null}', "\x00"])
-def test_a_file_of_somebody_else_is_left_alone(
+def test_a_file_of_another_origin_is_left_alone(
     batch: Path, tmp_path: Path, content: str
 ) -> None:
     taken = tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
     taken.parent.mkdir()
     taken.write_text(content)
-    assert notebook_for(batch, tmp_path).name == f"{batch.stem}_2.ipynb"
+    assert prepare_notebook(batch, tmp_path).name == f"{batch.stem}_2.ipynb"
     assert taken.read_text() == content
 
 
 def test_a_notebook_is_opened_as_it_is(tmp_path: Path) -> None:
     notebook = tmp_path / "mine.ipynb"
     notebook.write_text("{}")
-    assert notebook_for(notebook, tmp_path) == notebook
+    assert prepare_notebook(notebook, tmp_path) == notebook
     assert [path.name for path in tmp_path.iterdir()] == ["mine.ipynb"]
 
 
@@ -89,4 +89,4 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         "file. Check the path."
     )
     with pytest.raises(RounddiagError, match=f"^{re.escape(message)}$"):
-        notebook_for(tmp_path / "x.pkl", tmp_path)
+        prepare_notebook(tmp_path / "x.pkl", tmp_path)

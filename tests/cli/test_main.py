@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from rounddiag.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-COMMAND = [sys.executable, "-c", "from rounddiag.cli import main; exit(main())"]
 
 
 @pytest.fixture
@@ -66,9 +65,9 @@ def test_a_file_of_another_kind_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_reader_that_stops_ends_it_silently(saved: Path) -> None:
+def test_a_closed_pipe_ends_it_silently(saved: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "summary", str(saved)],
+        [sys.executable, "-m", "rounddiag", "summary", str(saved)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -91,23 +90,28 @@ def test_an_interrupt_ends_it_silently(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("given", [[], ["summary"], ["draw", "x"], ["lab", "a", "b"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["summary"], ["draw", "x"], ["lab", "a", "b"]]
+)
 def test_a_wrong_call_shows_the_usage(
-    given: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match=r"^2$"):
-        main(given)
+        main(arguments)
     assert capsys.readouterr().err.startswith("usage: rounddiag ")
 
 
-def test_python_can_run_the_package(saved: Path) -> None:
-    command = [sys.executable, "-m", "rounddiag", "summary", str(saved)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "\n1 sample, 1 round, 2 generated tokens\n" in done.stdout
+def test_python_can_run_the_package(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["rounddiag", "summary", str(saved)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("rounddiag", run_name="__main__")
+    assert ended.value.code == 0
+    assert "\n1 sample, 1 round, 2 generated tokens\n" in capsys.readouterr().out
 
 
-def test_lab_says_which_notebook_it_makes(
+def test_lab_prints_which_notebook_it_creates(
     saved: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -116,14 +120,14 @@ def test_lab_says_which_notebook_it_makes(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rounddiag.cli.lab.start_lab", lambda *_, **__: None)
     notebook = tmp_path / "rounddiag_notebooks" / "saved.ipynb"
-    line = f"opens {notebook}: made at the first start, then kept\n"
+    line = f"notebook: {notebook} (created once, never overwritten)\n"
     assert main(["lab", str(saved)]) == 0
     assert capsys.readouterr().out == line
     assert main(["lab", str(notebook)]) == 0
     assert capsys.readouterr().out == ""
 
 
-def test_lab_hands_the_rest_to_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_passes_the_rest_to_jupyterlab(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(
         "rounddiag.cli.lab.start_lab", lambda *args, **more: calls.append((args, more))

@@ -18,6 +18,8 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rd.save(hand_batch(), file)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    # A slow machine would show a progress bar on standard error.
+    monkeypatch.setattr("rounddiag.export.page.tqdm", lambda items, **_: items)
     return file
 
 
@@ -31,14 +33,14 @@ def test_the_page_is_written_where_the_user_is(
     assert "<h1>step_40.parquet</h1>" in page.read_text(encoding="utf-8")
 
 
-def test_a_page_that_was_replaced_is_told(
+def test_replacing_a_page_is_reported(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = Path("step_40.html")
     page.write_text("older")
     assert main(["report", str(saved)]) == 0
     size = f"{page.stat().st_size / 1e6:.1f} MB"
-    line = f"wrote step_40.html ({size}), in the place of an older one\n"
+    line = f"wrote step_40.html ({size}), replacing an existing file\n"
     assert capsys.readouterr() == (line, "")
 
 

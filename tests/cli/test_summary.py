@@ -1,4 +1,4 @@
-"""What `rounddiag summary` tells about a batch that can be checked by hand."""
+"""`rounddiag summary` of batches that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def two_rounds(old: list[float], **meta: Any) -> Batch:
     )
 
 
-def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
+def test_counts_rounds_the_worst_round_and_sources() -> None:
     batch = two_rounds(
         [-1.5, -1.0, 0.0, -0.5],
         mask_source="response_mask",
@@ -55,30 +55,30 @@ def test_it_tells_counts_rounds_the_worst_and_the_sources() -> None:
         "old log-probs: a pass of its own\n"
         "sampling: temperature 1.0, top_p 0.9\n"
         "number of dropped rows: 3\n"
-        "tokens left out, diff not finite: 0"
+        "tokens left out because diff is not finite: 0"
     )
 
 
-def test_it_counts_what_is_not_finite() -> None:
+def test_tokens_that_are_not_finite_are_counted() -> None:
     text = describe(two_rounds([NAN, -2.0, 0.0, INF]))
     assert "worst round: 0, mean |diff| 1 nat (" in text
-    assert "\ntokens left out, diff not finite: 2\n\n" in text
+    assert "\ntokens left out because diff is not finite: 2\n\n" in text
 
 
 def test_no_round_is_worst_where_none_has_a_finite_diff() -> None:
     text = describe(two_rounds([NAN, NAN, 0.0, INF]))
-    worst = "worst round: none, no generated token has a finite diff"
+    worst = "worst round: none; no generated token has a finite diff"
     assert f"\n\n{worst}\n\nmask: " in text
 
 
-def test_it_says_what_the_file_does_not_know() -> None:
+def test_missing_sources_are_not_recorded() -> None:
     parts = describe(two_rounds([0.0, 0.0, 0.0, 0.0], rounds="unknown")).split("\n\n")
     assert parts[3].splitlines() == [
         "mask: not recorded",
         "old log-probs: not recorded",
         "sampling: not recorded",
         "rounds: unknown",
-        "tokens left out, diff not finite: 0",
+        "tokens left out because diff is not finite: 0",
     ]
 
 
@@ -101,7 +101,7 @@ def test_rounds_of_few_samples_are_marked_and_cannot_be_the_worst() -> None:
     assert first.split()[:3] == ["0", "10", "10"]
     assert second.split()[:3] == ["1*", "9", "9"]
     assert mark == "* reached by fewer than 10 samples"
-    assert worst.startswith("worst round without *: 0, mean |diff| 0.5 nat (95 % ")
+    assert worst.startswith("worst round not marked *: 0, mean |diff| 0.5 nat (95 % ")
 
 
 def test_samples_of_one_group_count_as_one() -> None:
@@ -111,7 +111,7 @@ def test_samples_of_one_group_count_as_one() -> None:
     assert table.splitlines()[-1] == (
         "* reached by fewer than 10 groups; samples of one group are not independent"
     )
-    assert worst.startswith("worst round without *: 0, ")
+    assert worst.startswith("worst round not marked *: 0, ")
 
 
 def test_no_round_is_marked_where_many_samples_reach_all() -> None:
@@ -120,7 +120,7 @@ def test_no_round_is_marked_where_many_samples_reach_all() -> None:
     assert worst.startswith("worst round: 1, mean |diff| 1.5 nat (")
 
 
-def test_the_whole_is_told_with_its_sign_and_what_is_far_off() -> None:
+def test_the_overall_mismatch_has_its_sign_and_the_share_of_large_diffs() -> None:
     assert "\nall tokens of the file: mean diff +1 nat, |diff| > 1 in 50 %\n" in (
         describe(rounds_reached(10, 10))
     )
@@ -151,6 +151,6 @@ def test_failed_checks_come_first_and_how_many_were_not_testable_last() -> None:
     )
     lines = last.splitlines()
     assert lines[0] == (
-        "8 checks of the data passed, 1 failed; they do not judge the mismatch"
+        "Data checks: 8 passed, 1 failed (integrity only, independent of the mismatch)."
     )
-    assert lines[1:] == ["13 not testable: `rd.check(batch)` names them"]
+    assert lines[1:] == ["Not testable: 13; `rd.check(batch)` lists them."]

@@ -15,6 +15,7 @@ from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
+from tests import oracle
 from tests.batches import hand_batch
 
 DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
@@ -33,6 +34,7 @@ DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
         ("beyond", [0, 0, 1]),
         ("train_rollout_logprob_abs_diff", [0, 0.5, 1]),
         ("mismatch_kl", [0, math.exp(0.5) - 1.5, math.exp(-1)]),
+        ("token_mult_prob_error", [1, math.exp(0.5), math.e]),
     ],
 )
 def test_each_metric_of_three_tokens(metric: str, wanted: list[float]) -> None:
@@ -41,14 +43,14 @@ def test_each_metric_of_three_tokens(metric: str, wanted: list[float]) -> None:
 
 
 def test_every_metric_has_a_column() -> None:
-    assert sorted([*MEASURES, "beyond"]) == sorted(METRICS)
+    assert [*MEASURES] == [*METRICS]
     assert [METRICS[name].unit for name in ("k3", "chi2")] == ["nat", ""]
 
 
 def test_what_trainers_log_has_a_weight_of_its_own() -> None:
     weights = {name: measure.weight for name, measure in MEASURES.items()}
     own = {name: weight for name, weight in weights.items() if weight is not None}
-    assert own == {"train_rollout_logprob_abs_diff": "sample", "mismatch_kl": "token"}
+    assert own == oracle.OWN_WEIGHT
 
 
 def test_large_diffs_are_limited_where_verl_limits_them() -> None:
@@ -112,9 +114,7 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
 
 def test_an_unknown_metric_is_refused() -> None:
     message = (
-        "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
-        " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
-        " found 'kl'. Did you mean 'k3'?"
+        f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         measure_of("kl")

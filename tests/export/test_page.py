@@ -1,4 +1,4 @@
-"""The page: whole, escaped, with everything that the batch has, and no more scripts."""
+"""The page: its sections, escaping, scripts, and atomic writing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 import rounddiag as rd
 from tests.batches import hand_batch, padded
-from tests.export.pages import page_of
+from tests.export.pages import Page, page_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +39,13 @@ def hostile_batch() -> Batch:
     )
 
 
-def test_the_sections_stand_in_order_and_are_linked(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     batch = hand_batch(meta={"source": "/data/step_40.pt"}, step=40)
-    page = page_of(batch, tmp_path, worst=2)
+    return page_of(batch, tmp_path_factory.mktemp("page"), worst=2)
+
+
+def test_sections_are_in_order_and_linked(page: Page) -> None:
     assert page.headings == [
         (1, "step_40.pt, step 40"),
         (2, "Checks"),
@@ -57,13 +61,13 @@ def test_the_sections_stand_in_order_and_are_linked(tmp_path: Path) -> None:
     assert '<html lang="en">' in page.html
 
 
-def test_every_figure_is_there_in_words_and_in_both_themes(tmp_path: Path) -> None:
-    page = page_of(hand_batch(), tmp_path, worst=1)
+def test_every_figure_has_a_description_and_both_themes(page: Page) -> None:
     starts = [words.split(".")[0] for words in page.plots]
     assert starts == [
         "Mismatch per round",
         "Mismatch per sample and round",
         "Sample 2, token by token",
+        "Sample 1, token by token",
     ]
     for stored in page.figures:
         at = {tuple(path): value for path, value in stored["dark"]}
@@ -72,15 +76,14 @@ def test_every_figure_is_there_in_words_and_in_both_themes(tmp_path: Path) -> No
             "#ffffff"
         )
         assert at[paper] == "#111111"
-    assert page.text.count("How to read it") == 3
+    assert page.text.count("How to read it") == 4
 
 
-def test_the_rounds_say_who_is_left(tmp_path: Path) -> None:
-    page = page_of(hand_batch(), tmp_path)
+def test_the_rounds_say_who_is_left(page: Page) -> None:
     assert "at round 0, the samples that reach each round" in page.plots[0]
 
 
-def test_hostile_text_is_text(tmp_path: Path) -> None:
+def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     page = page_of(hostile_batch(), tmp_path)
     assert page.tags.count("script") == 2 + 3
     assert page.tags.count("img") == 0
@@ -89,8 +92,7 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert r"\ud800" in page.text
 
 
-def test_only_the_scripts_of_the_page_may_run(tmp_path: Path) -> None:
-    page = page_of(hand_batch(), tmp_path)
+def test_only_the_scripts_of_the_page_may_run(page: Page) -> None:
     own = [text for kind, text in page.scripts if kind is None]
     digests = [hashlib.sha256(text.encode()).digest() for text in own]
     hashes = [f"'sha256-{base64.b64encode(one).decode()}'" for one in digests]
@@ -126,12 +128,12 @@ def test_sources_say_what_is_known_and_what_was_left_out(tmp_path: Path) -> None
         ("old log-probs", "not recorded"),
         ("sampling", "not recorded"),
         ("number of dropped rows", "3"),
-        ("tokens left out, diff not finite", "1"),
+        ("tokens left out because diff is not finite", "1"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("batch", "said"),
+    ("batch", "text"),
     [
         (padded(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, 3)), "0 of 0"),
         (padded([[0, 0]], [[0.0, 0.0]], [[0.0, 0.0]]), "1 sample has no finite diff."),
@@ -140,10 +142,10 @@ def test_sources_say_what_is_known_and_what_was_left_out(tmp_path: Path) -> None
     ids=["no samples", "no tokens", "all NaN"],
 )
 def test_a_batch_without_numbers_makes_a_page_that_says_so(
-    batch: Batch, said: str, tmp_path: Path
+    batch: Batch, text: str, tmp_path: Path
 ) -> None:
     page = page_of(batch, tmp_path)
-    assert said in page.text
+    assert text in page.text
     assert page.titles == [
         *("A batch", "Checks", "Sources", "Rounds"),
         *("Samples and rounds", "Worst samples"),
@@ -151,7 +153,7 @@ def test_a_batch_without_numbers_makes_a_page_that_says_so(
     assert len(page.figures) == 2
 
 
-def test_a_file_that_is_there_is_replaced_by_a_whole_one_only(
+def test_an_existing_file_is_replaced_atomically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "new" / "page.html"

@@ -17,7 +17,7 @@ def test_the_worst_samples_are_those_of_the_largest_mean(tmp_path: Path) -> None
     # Mean |diff|: 1.75 / 3 = 0.583; 2.75 / 4 = 0.6875; 1.
     page = page_of(hand_batch(), tmp_path)
     assert page.titles[-3:] == ["Sample 2", "Sample 1", "Sample 0"]
-    assert "3 of 3 samples, chosen by the mean of |diff| over all" in page.text
+    assert "3 of 3 samples, selected by the mean of |diff| over all" in page.text
     assert "no finite diff" not in page.text
 
 

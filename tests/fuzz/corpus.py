@@ -125,6 +125,21 @@ def _dictionary(folder: Path) -> Path:
     return path
 
 
+def _older_torch(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "batch.pt"
+    torch.save(verl_writer.small_batch(), path, _use_new_zipfile_serialization=False)
+    return path
+
+
+def _verl_pixels(folder: Path) -> Path:
+    folder.mkdir()
+    grid = torch.tensor([[1, 2, 2]])
+    pixels = {"pixel_values": torch.zeros(4, 24), "image_grid_thw": grid}
+    columns = {"uid": ["a", "b"], "multi_modal_inputs": [pixels, {}]}
+    return verl_writer.write(folder / "step.pkl", verl_writer.small_batch(), columns)
+
+
 def _rows() -> dict[str, list[object]]:
     batch = verl_writer.small_batch()
     return {**{k: v.tolist() for k, v in batch.items()}, "uid": ["a", "b"]}
@@ -162,6 +177,8 @@ _WRITERS = {
     "safetensors": _tensors,
     "npz": _arrays,
     "dictionary": _dictionary,
+    "older-torch": _older_torch,
+    "verl-pixels": _verl_pixels,
     "parquet-table": _table,
     "json-lines-table": _lines,
     "areal": _areal,

@@ -118,7 +118,7 @@ class Guard:
         try:
             return do(what), ""
         except LoadError as error:
-            return None, str(error) if "did not foresee" in str(error) else ""
+            return None, str(error) if "unexpected error" in str(error) else ""
         except (Exception, Hang) as error:  # noqa: BLE001 any of them is a fault
             return None, f"{type(error).__name__}: {error}"
         finally:

@@ -1,11 +1,10 @@
-"""Write a batch of steps as the released Agent-Lightning makes it of its rollouts.
+"""Write a batch of rollouts with released Agent-Lightning.
 
-`AgentModeDaemon.get_train_data_batch` runs as it is; the server around it, which it
-does not use here, is not installed. The trainer then adds what verl computes, and the
-line in the trainer that saves the batch has to add the sampler's log-probabilities:
-Agent-Lightning 0.3.0 does not keep them.
+`AgentModeDaemon.get_train_data_batch` runs unmodified; the server around it is not
+needed and not installed. The fields that verl computes are added here, and so are the
+sampler's log-probabilities, which Agent-Lightning 0.3.0 does not keep.
 Runs in verl's environment (see `run`). Usage: `python agent_lightning.py HOME FOLDER`,
-HOME being where agentlightning is installed without its dependencies.
+where HOME has agentlightning, installed without its dependencies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare two folders of saved batches, as rounddiag reads them."""
+"""Compare two folders of saved batches, loaded with rounddiag."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def differences(one: Batch, other: Batch) -> list[str]:
     names = [
         entry.name for entry in fields(one) if entry.name not in {"meta", "images"}
     ]
-    found = [n for n in names if not _equal(getattr(one, n), getattr(other, n))]
+    changed = [n for n in names if not _equal(getattr(one, n), getattr(other, n))]
     meta = [{**batch.meta, "source": ""} for batch in (one, other)]
-    found += [] if meta[0] == meta[1] else ["meta"]
-    return found + ([] if _equal(_pixels(one), _pixels(other)) else ["images"])
+    changed += [] if meta[0] == meta[1] else ["meta"]
+    return changed + ([] if _equal(_pixels(one), _pixels(other)) else ["images"])
 
 
 def _equal(one: object, other: object) -> bool:
@@ -53,7 +53,7 @@ def _pixels(batch: Batch) -> tuple[object, ...]:
 
 
 def pairs(made: Path, kept: Path) -> Iterator[tuple[Path, Path]]:
-    """Pair files of one name; a version that is not kept with the newest that is."""
+    """Pair files of the same name, or else with the newest version that is kept."""
     for path in sorted(made.iterdir()):
         same = kept / path.name
         yield path, same if same.exists() else _newest(kept, path)

@@ -1,4 +1,4 @@
-"""Write small batches as the released `verl` package writes them.
+"""Write small batches with the released `verl` package.
 
 Runs in an environment that has verl (see `run`, which makes it); rounddiag is not
 needed and not imported. Usage: `python make_fixtures.py FOLDER`.

@@ -16,7 +16,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 from rounddiag.checks.images import rope_positions
 
 PICTURE, TEXT = 1, 0  # token types of transformers
-# What tests/checks/test_mrope.py has as a literal.
+# What tests/checks/test_images_mrope.py has as a literal.
 LITERAL = (16, [(2, (1, 4, 6)), (10, (1, 4, 4))])
 
 

@@ -1,4 +1,4 @@
-"""The recipes of README.md, as they stand there."""
+"""The recipes of README.md, verbatim."""
 
 from __future__ import annotations
 

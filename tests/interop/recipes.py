@@ -2,9 +2,9 @@
 
 Usage, in an environment that has verl, TransferQueue, pyarrow and Pillow, with the
 checkout on PYTHONPATH: `python recipes.py [PAGE]`. The blocks marked `py` in the page
-(README.md when none is named) are executed where it says that they stand: in verl's own
-objects, with verl's own rollout correction between a step and its end. What each wrote
-is opened with `rounddiag.load` and compared with what the trainer held.
+(default: README.md) are executed at the places that it names: in verl's own objects,
+with verl's own rollout correction between a step and its end. The files they write are
+opened with `rounddiag.load` and compared with the trainer's batch.
 """
 
 from __future__ import annotations

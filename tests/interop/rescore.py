@@ -1,8 +1,8 @@
-"""Runs the transformers example of `export_rescore` on a real, tiny, random model.
+"""Runs the README's transformers script for rescoring on a real, tiny, random model.
 
-The batch is sampled from the same model token by token; the whole example of the
-docstring then scores it from the exported folder. What `attach` takes from it must
-agree with the sampler but for rounding. Usage, from the root of the repository:
+The batch is sampled from the same model token by token; the script of the README then
+scores it from the exported folder. The attached scores must agree with the sampler up to
+rounding. Usage, from the root of the repository:
 
     python tests/interop/rescore.py
 
@@ -11,10 +11,8 @@ in an environment with transformers.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import rounddiag as rd
+
+ROOT = Path(__file__).parents[2]
 
 SAMPLES, ROUNDS, WRITTEN, SHOWN = 4, 3, 5, 7
 VOCABULARY = 200
@@ -68,11 +68,10 @@ def sampled(model: Any) -> rd.Batch:
 
 
 def example(folder: Path) -> str:
-    """The docstring's example with the folder, the model and the scores below it."""
-    text = inspect.cleandoc(rd.export_rescore.__doc__ or "")
-    _, _, after = text.partition("With transformers")
-    _, _, code = after.partition("::\n\n")
-    code = textwrap.dedent(code.partition("\n\nThen")[0])
+    """The README's script with the folder, the model and the scores below it."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, _, after = readme.partition("\nWith transformers.")
+    code = after.partition("```py\n")[2].partition("```")[0]
     for name in ("the/model", "scores.jsonl"):
         code = code.replace(f'"{name}', f'"{folder / Path(name).name}')
     return code.replace('"folder/', f'"{folder}/exported/')
@@ -86,7 +85,7 @@ def main() -> None:
         folder = Path(place)
         model.save_pretrained(folder / "model")
         rd.export_rescore(batch, folder / "exported")
-        exec(example(folder), {})  # noqa: S102 our own docstring
+        exec(example(folder), {})  # noqa: S102 our own README
         rescored = rd.attach(batch, "rescored", folder / "scores.jsonl")
     diff = rd.token_frame(rescored, a="rescored", b="rollout")["diff"].abs()
     print(f"{len(diff)} tokens, |rescored - rollout| up to {diff.max():.1e}")

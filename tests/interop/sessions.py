@@ -1,8 +1,8 @@
-"""Write a V1 payload in which one session has two outputs, as the released verl does.
+"""Write a V1 payload of released verl in which one session has two outputs.
 
-Its context was reset in between: the second output has a prompt of its own, its key
-counts on, and the queue gave the rows back in another order, a padding row among them.
-Runs in the environment that `run` makes for `make_fixtures.py`.
+The context was reset between them: the second output has its own prompt and the next
+key. The queue returned the rows in another order, with a padding row among them.
+Runs in the environment that `run` creates for `make_fixtures.py`.
 Usage: `python sessions.py FOLDER`.
 """
 

@@ -1,4 +1,4 @@
-"""Write small batches as the released `skyrl` package dumps them.
+"""Write small batches with the dump function of the released `skyrl` package.
 
 Runs in an environment that has its parts (see `skyrl`, which makes it); rounddiag is
 not needed and not imported. Usage: `python skyrl_files.py FOLDER_OF_SKYRL FOLDER`.

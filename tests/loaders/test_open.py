@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 KINDS = " `rounddiag.formats()` lists what can be opened."
 NAMES = (
-    ' Say what is what: `columns={"response_ids": "...", "response_mask": "...",'
+    ' Name the columns: `columns={"response_ids": "...", "response_mask": "...",'
     ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
 )
-LINES = " JSON lines have a row a line; or pass what `json.load` makes of the file."
+LINES = (
+    " Write JSON lines, with one row a line, or pass what `json.load` makes of the"
+    " file."
+)
 TABLES = (
     " Lists of numbers need Parquet, Arrow, JSON lines, `.npz`, `.safetensors`, `.pt`"
     " or `.pkl`."
@@ -173,7 +176,7 @@ def test_formats_that_come_close_are_named(tmp_path: Path) -> None:
         f"{path}: expected a saved batch; found a dictionary of old_log_probs."
         " It comes close to: tensors under verl's names (any), which also has"
         f" rollout_log_probs.{KINDS}"
-        ' Say what is what: `columns={"response_ids": "...", "response_mask": "...",'
+        ' Name the columns: `columns={"response_ids": "...", "response_mask": "...",'
         ' "rollout_log_probs": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
@@ -186,7 +189,7 @@ def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
 
     message = (
         f"{path}: expected a saved batch; found JSON lines of ids, mask, vllm_lp,"
-        f" train_lp.{KINDS} Say what is what:"
+        f" train_lp.{KINDS} Name the columns:"
         ' `columns={"response_ids": "ids", "response_mask": "mask",'
         ' "rollout_log_probs": "vllm_lp", "old_log_probs": "train_lp"}`.'
     )
@@ -199,7 +202,7 @@ def test_what_is_missing_after_renaming_is_told_in_the_user_s_names() -> None:
     message = (
         "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
         " old_log_probs; found that `old_log_probs` is missing, where the columns are"
-        ' ids, m, lp, new_lp. Say what is what: `columns={"old_log_probs": "..."}`.'
+        ' ids, m, lp, new_lp. Name the columns: `columns={"old_log_probs": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):
         load(
@@ -244,7 +247,7 @@ def test_ids_that_are_missing_after_renaming_are_told_so_too() -> None:
     message = (
         "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
         " old_log_probs; found that `response_ids` and `response_mask` are missing,"
-        " where the columns are ids, a, b. Say what is what:"
+        " where the columns are ids, a, b. Name the columns:"
         ' `columns={"response_ids": "ids", "response_mask": "..."}`.'
     )
     with pytest.raises(LoadError, match=says(message)):

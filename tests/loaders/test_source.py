@@ -11,6 +11,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
+from rounddiag.loaders.pickle.unpickler import PickleMachine
 from tests.loaders.verl_writer import small_batch, write
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def test_a_file_that_changed_shows_no_screenshots(tmp_path: Path) -> None:
     os.utime(path, ns=(0, 0))
     message = (
         f"{path}: expected the file as it was when it was loaded; found another size or"
-        " time. Load it again; copy a file first that a trainer overwrites."
+        " time. Load it again. Copy a file first if a trainer overwrites it."
     )
     with pytest.raises(LoadError, match=says(message)):
         batch.images[0][0].image()
@@ -53,3 +54,21 @@ def test_the_batch_outlives_a_file_that_is_overwritten_in_place(tmp_path: Path) 
         file.truncate(0)
 
     assert batch.old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.97])
+def test_a_file_that_shrinks_while_it_is_open_is_a_load_error(
+    share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.pkl", small_batch())
+    size = path.stat().st_size
+    run = PickleMachine.run
+
+    def run_and_truncate(machine: PickleMachine) -> object:
+        root = run(machine)
+        os.truncate(path, int(size * share))
+        return root
+
+    monkeypatch.setattr(PickleMachine, "run", run_and_truncate)
+    with pytest.raises(LoadError, match="found another size or time"):
+        load(path)

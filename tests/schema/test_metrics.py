@@ -9,7 +9,16 @@ import pytest
 import rounddiag as rd
 from rounddiag import stats
 from rounddiag.errors import FrameError
-from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, mean_column, metric_name
+from rounddiag.schema import (
+    CELLS,
+    MEAN_COLUMNS,
+    METRICS,
+    ROUNDS,
+    SUMMARY,
+    Table,
+    mean_column,
+    metric_name,
+)
 from tests.batches import hand_batch
 
 
@@ -18,8 +27,26 @@ def test_a_metric_is_found_by_its_name_and_by_its_column() -> None:
     assert [metric_name(mean_column(name)) for name in METRICS] == [*METRICS]
 
 
+def names(table: Table) -> set[str]:
+    return {column.name for column in table.columns}
+
+
 def test_columns_of_means_are_columns_of_frames() -> None:
-    assert {*MEAN_COLUMNS.values()} <= {column.name for column in ROUNDS.columns}
+    assert {*MEAN_COLUMNS.values()} <= names(ROUNDS)
+
+
+def test_tables_follow_from_the_metrics() -> None:
+    means = {metric.mean_column.name: metric for metric in METRICS.values()}
+    for table, has in ((SUMMARY, "in_summary"), (CELLS, "in_cells")):
+        wanted = {name for name, metric in means.items() if getattr(metric, has)}
+        assert names(table) & {*means} == wanted
+    assert names(ROUNDS) & {*means} == {"mean_abs_diff", "mean_diff", "k3"}
+
+
+def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
+    offered = [metric for metric in METRICS.values() if metric.in_explorer]
+    assert [m.short for m in offered] == ["|diff|", "signed", "|Δp|", "k3"]
+    assert all(metric.hint and metric.in_cells for metric in offered)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +60,7 @@ def test_columns_of_means_are_columns_of_frames() -> None:
     ],
 )
 def test_the_nearest_name_is_told(name: str, advice: str) -> None:
-    message = (
-        "`metric`: expected one of ['abs_diff', 'beyond', 'chi2', 'diff', 'k1', 'k2',"
-        " 'k3', 'mismatch_kl', 'prob_diff', 'train_rollout_logprob_abs_diff'];"
-        f" found {name!r}. {advice}"
-    )
+    message = f"`metric`: expected one of {sorted(METRICS)}; found {name!r}. {advice}"
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         metric_name(name)
 

@@ -1,6 +1,8 @@
-"""Labels of another pair of scores: the names stand where the standard ones did."""
+"""Labels contain the names of the two scores that are compared."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -17,34 +19,39 @@ COLUMNS = (
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-def test_the_standard_pair_changes_nothing(column: schema.Column) -> None:
-    assert Pair("old", "rollout").label(column) == column.label
+def test_no_label_of_another_pair_names_the_standard_one(column: schema.Column) -> None:
+    label = Pair("x", "y").label(column)
+    assert not {"old", "rollout", "{", "}"} & {*re.findall(r"\w+|[{}]", label)}
+    assert "sampling" not in label
+    assert "{" not in column.label
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("|old - rollout| log-prob", "|current - ref| log-prob"),
-        (
-            "mean k3 estimate of KL(rollout | old)",
-            "mean k3 estimate of KL(ref | current)",
-        ),
-        ("log-prob by the training engine", "log-prob by current"),
-        ("log-prob by the sampling engine", "log-prob by ref"),
-        ("training likes the token more", "current likes the token more"),
-        ("mean k3 of trainer - inference", "mean k3 of current - ref"),
-        # Neither score is in it.
-        ("entropy of the training engine", "entropy of the training engine"),
-        ("`old_log_prob` of a threshold", "`old_log_prob` of a threshold"),
+        ("|{a} - {b}| log-prob", "|current - ref| log-prob"),
+        ("estimate of KL({b} | {a})", "estimate of KL(ref | current)"),
+        ("log-prob by {training_engine}", "log-prob by current"),
+        ("log-prob by {sampling_engine}", "log-prob by ref"),
+        ("{training} likes the token more", "current likes the token more"),
+        # No field, no change.
+        ("older than the rollout", "older than the rollout"),
     ],
 )
-def test_both_names_stand_where_the_standard_ones_did(text: str, wanted: str) -> None:
+def test_names_fill_the_fields_of_a_template(text: str, wanted: str) -> None:
     assert Pair("current", "ref").named(text) == wanted
 
 
-def test_names_that_are_words_of_labels_are_put_once() -> None:
-    assert Pair("rollout", "old").named("|old - rollout|") == "|rollout - old|"
-    assert Pair(r"\1", "{a}").named("old - rollout") == r"\1 - {a}"
+def test_names_that_look_like_fields_are_kept() -> None:
+    assert Pair("rollout", "old").named("|{a} - {b}|") == "|rollout - old|"
+    assert Pair(r"\1", "{a}").named("{a} - {b}") == r"\1 - {a}"
+
+
+def test_the_standard_pair_has_words_for_its_engines() -> None:
+    assert Pair().label(schema.DIFF) == "old - rollout log-prob [nat]"
+    assert schema.OLD_PROB.label == "probability by the training engine"
+    assert schema.ROLLOUT_PROB.label == "probability by the sampling engine"
+    assert Pair().named("{training} likes") == "training likes"
 
 
 def test_the_standard_pair_is_the_default() -> None:

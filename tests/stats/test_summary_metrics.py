@@ -19,26 +19,13 @@ from rounddiag.schema import METRICS
 from rounddiag.stats.intervals import Resampling
 from tests import oracle
 from tests.batches import hand_batch, masks, padded, random_log_probs
+from tests.oracle import OF_DIFF, OWN_WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
     from typing import Any
 
     from rounddiag import Batch
-
-OF_DIFF: dict[str, Callable[[float], float]] = {
-    "abs_diff": abs,
-    "diff": float,
-    "k1": lambda d: -d,
-    "k2": lambda d: d * d / 2,
-    "k3": oracle.k3,
-    "chi2": lambda d: math.exp(2 * min(max(d, -20), 20)) - 1,
-    "beyond": lambda d: float(math.exp(d) > 2 or math.exp(d) < 0.5),
-    "train_rollout_logprob_abs_diff": abs,
-    "mismatch_kl": oracle.k3,
-}
-OWN_WEIGHT = {"train_rollout_logprob_abs_diff": "sample", "mismatch_kl": "token"}
 
 
 def random_batch(seed: int) -> Batch:

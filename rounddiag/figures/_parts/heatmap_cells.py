@@ -10,7 +10,7 @@ import pandas as pd
 
 from rounddiag.figures._parts.labels import CROSS, number, short_name, tick_step
 from rounddiag.figures._parts.scales import LogScale, scale_between, scale_of
-from rounddiag.schema import CELLS, DIFFERENCE, PAIRED_CELLS, ROUND, SAMPLE
+from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS, ROUND, SAMPLE
 from rounddiag.stats.pairing import METRIC
 from rounddiag.wording import pluralize
 
@@ -69,7 +69,10 @@ def grid_of(rounds: pd.DataFrame, num_rows: int, *columns: str) -> Grid:
     return Grid(there=there, columns=spread, **counts)
 
 
-_SIGNED = ("mean_diff", DIFFERENCE.name)
+_SIGNED = (
+    *(m.mean_column.name for m in METRICS.values() if m.is_signed),
+    DIFFERENCE.name,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def without_copies(parts: Sequence[Batch]) -> list[Batch]:
-    """Leave out samples that an earlier batch has too, bit for bit."""
+    """Drop samples that are bit-identical to a sample of an earlier batch."""
     times = Counter(name for part in parts for name in {*(part.sample_ids or ())})
     owner: dict[tuple[str, bytes], int] = {}
     kept = []
@@ -41,7 +41,7 @@ def without_copies(parts: Sequence[Batch]) -> list[Batch]:
 
 
 def _digest(part: Batch, sample: int) -> bytes:
-    """Return a number that is another one where any token or log-prob is."""
+    """Return a hash of all tokens and log-probs of a sample."""
     start = int(part.offsets[sample])
     stop = start + int(part.lengths[sample])
     tokens = {**part.per_token, **part.scores}
@@ -63,7 +63,7 @@ def per_token(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
-    """Join the prompts, where all have them."""
+    """Join the prompts, if all batches have them."""
     ids, sizes = [], []
     for part in parts:
         if part.prompt_ids is None or part.prompt_offsets is None:
@@ -77,7 +77,7 @@ def prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
 
 
 def per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
-    """Join what is there once a sample: all have it, or the others have none."""
+    """Join the fields with one value a sample."""
     found: dict[str, Any] = {"rewards": _rewards(parts)}
     for name in PER_SAMPLE:
         values = [getattr(part, name) for part in parts]
@@ -100,13 +100,13 @@ def _rewards(parts: Sequence[Batch]) -> Tensor | None:
 
 
 def sample_columns(parts: Sequence[Batch]) -> dict[str, Array]:
-    """Join the columns of samples; those that lack one get NaN or None."""
+    """Join the sample columns; a batch that lacks one gets NaN or None."""
     sizes = [len(part) for part in parts]
     return _columns([part.sample_columns for part in parts], sizes)
 
 
 def round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
-    """Join the rows of those that have any; the samples count on."""
+    """Join the round columns; samples are renumbered."""
     starts = np.cumsum([0, *map(len, parts[:-1])])
     counted = [
         {**part.round_columns, "sample": part.round_columns["sample"] + start}
@@ -131,51 +131,53 @@ def _columns(
 
 
 def _end_to_end(arrays: list[Array]) -> Array:
-    """Join arrays; numpy would turn numbers beside texts into texts."""
+    """Join arrays; numpy alone would turn numbers joined with texts into texts."""
     kinds = {array.dtype.kind for array in arrays}
     if len(kinds) > 1 and not kinds <= {"i", "f"}:
         arrays = [array.astype(object) for array in arrays]
     return np.concatenate(arrays)
 
 
-# Entries of `meta` that are not told file by file.
+# Entries of `meta` that are merged in their own way.
 _COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
 
 
 def sources(parts: Sequence[Batch]) -> list[str]:
-    """Return where each came from, or a number."""
+    """Return the source of each batch, or its number."""
     return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
 
 
 def merged_meta(
     parts: Sequence[Batch], num_copies: int, lost: Sequence[str]
 ) -> dict[str, Any]:
-    """Merge what the batches say.
+    """Merge the `meta` of the batches.
 
     Parameters
     ----------
     parts : sequence of Batch
     num_copies : int
-        Rows dropped in joining them, to be counted with those of their own.
+        Rows dropped while joining, added to those the batches dropped.
     lost : sequence of str
-        Names left out in joining them.
+        Names of fields left out while joining.
     """
     names = dict.fromkeys(name for part in parts for name in part.meta)
-    told = {name: _told(parts, name) for name in names if name not in _COUNTED}
+    entries = {
+        name: _merged_entry(parts, name) for name in names if name not in _COUNTED
+    }
     dropped = [part.meta.get("num_dropped_rows") for part in parts]
     counts = {"num_dropped_rows": sum(n for n in dropped if isinstance(n, int))}
     counts["num_dropped_rows"] += num_copies
     left_out = {*lost, *(name for part in parts for name in left_out_of(part))}
     return {
         "source": ", ".join(sources(parts)),
-        **told,
+        **entries,
         **(counts if any(counts.values()) else {}),
         **left_out_entry(left_out),
     }
 
 
-def _told(parts: Sequence[Batch], name: str) -> object:
-    """Return what all say alike, or what each says, by its source."""
+def _merged_entry(parts: Sequence[Batch], name: str) -> object:
+    """Return the common value, or a mapping from source to value."""
     named = zip(sources(parts), parts, strict=True)
     here = [(source, part.meta[name]) for source, part in named if name in part.meta]
     first = here[0][1]
@@ -186,16 +188,16 @@ def _told(parts: Sequence[Batch], name: str) -> object:
 def concatenate(batches: Iterable[Batch]) -> Batch:
     """Join batches of one step end to end.
 
-    What only some of them have is left out and named in `meta["left_out"]`; but where
-    it is one value a sample, the others get NaN or None, and where it is images, none.
-    A sample that an earlier batch has too, under the same name and with the very same
-    numbers, is left out and counted in `meta["num_dropped_rows"]`: tensor-parallel
-    ranks write copies. Where `meta` differs, it is a mapping from source to value.
+    - A field per token that only some batches have is left out and named in
+      `meta["left_out"]`. Missing sample columns are NaN or None, missing images none.
+    - A sample with the name and the exact numbers of an earlier one is dropped and
+      counted in `meta["num_dropped_rows"]`: tensor-parallel ranks write copies.
+    - An entry of `meta` that differs becomes a mapping from source to value.
 
     Parameters
     ----------
     batches : iterable of Batch
-        At least one. They are taken one by one, up to the first of another step.
+        At least one. They are consumed one by one, up to the first of another step.
 
     Returns
     -------
@@ -216,8 +218,8 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     every = _of_one_step(batches)
     parts = without_copies(every)
     num_copies = sum(map(len, every)) - sum(map(len, parts))
-    # A rank without samples lacks nothing; its file only has no field to show.
-    parts = _divided_alike([part for part in parts if len(part)] or parts[:1])
+    # The file of a rank without samples has no fields, which are not missing.
+    parts = _with_common_round_ids([part for part in parts if len(part)] or parts[:1])
     tokens = per_token([part.per_token for part in parts])
     fields = {**tokens, **prompts(parts), **per_sample(parts)}
     scores = per_token([part.scores for part in parts])
@@ -248,17 +250,17 @@ def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
             steps.setdefault(batch.step, batch)
         if len(steps) > 1:
             named = zip(steps, sources(list(steps.values())), strict=True)
-            told = [f"step {step} in {name}" for step, name in named]
+            steps_of_files = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
                 expected="the files of one step",
-                found=" and ".join(told),
+                found=" and ".join(steps_of_files),
                 advice="Pass the folder or the glob of one step.",
             )
     return parts
 
 
-def _divided_alike(parts: list[Batch]) -> list[Batch]:
-    """Give `round_ids` that divide nothing to those that have none, if others do."""
+def _with_common_round_ids(parts: list[Batch]) -> list[Batch]:
+    """Add constant `round_ids` to parts without any, if other parts have some."""
     if all(part.round_ids is None for part in parts):
         return parts
     return [
@@ -274,7 +276,7 @@ def _step(parts: Sequence[Batch]) -> int | None:
 
 
 def _tokenizer(parts: Sequence[Batch]) -> object | None:
-    """Return the one that all of them have, where they have any."""
+    """Return the tokenizer, if all parts that have one have the same."""
     found = [part.tokenizer for part in parts if part.tokenizer is not None]
     is_one = all(tokenizer == found[0] for tokenizer in found)
     return found[0] if found and is_one else None

@@ -1,4 +1,4 @@
-"""Fields of rows, woven into those of the samples that the rows are steps of."""
+"""Fields of samples, interleaved from the rows that are their steps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
-# What nobody computed for an observation; log-probs and masks are 0 there, as in verl.
+# Not computed for observations: NaN. Log-probs and masks are 0 there, as in verl.
 _UNDEFINED = ("entropy", "advantages")
 
 
-class Weave:
-    """Where each row goes in its sample, and the fields that come of it.
+class StepInterleaver:
+    """Interleaves the rows of each sample: a later prompt becomes an observation.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class Weave:
     first, last : array of int, one a sample
         Its first and its last row.
     sample : array of int, one a row
-        The sample that a row belongs to.
+        The sample of the row.
     rounds_before : array of int, one a row
-        How many rounds of its sample come before those of a row.
+        Number of rounds of the sample in earlier rows.
     breaks : Tensor of int
         Where later rows start in the flat fields.
     """
@@ -73,7 +73,7 @@ class Weave:
         return sizes
 
     def fields(self) -> dict[str, Any]:
-        """Return what the samples have of tokens and images, prompts excepted."""
+        """Return the fields of the samples, except prompts."""
         rows, lengths = self._rows, torch.from_numpy(self._width)
         ids = rows.response_ids
         tokens = {
@@ -139,7 +139,7 @@ class Weave:
         return tuple(tuple(chain.from_iterable(shots[a:b])) for a, b in limits)
 
     def _moved(self, row: int, shot: Screenshot) -> Screenshot:
-        """Count its round and position on; a later row may have the round after it."""
+        """Return a screenshot with its round and position in the sample."""
         after = int(self._rounds_after[row])
         last = int(self._rounds_after[self.last[self.sample[row]]])
         index = (

@@ -1,4 +1,4 @@
-"""Rounds that the mask alone does not tell: adjacent turns, holes of a rejection."""
+"""Rounds that the mask alone does not show: adjacent turns, holes of a rejection."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fields have many types
     """Return the batch with another mask or other `round_ids`.
 
-    Screenshots and the rows of `round_columns` go to the round that now has the first
-    token of theirs. Where two rounds become one, the rows of the first are kept and the
-    others counted in `meta["left_out"]`.
+    Screenshots and rows of `round_columns` move to the round that now has the first
+    token of their old one. If two rounds become one, the rows of the first are kept and
+    the others are counted in `meta["left_out"]`.
 
     Parameters
     ----------
@@ -38,24 +38,24 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
     **changes
         `response_mask`, `round_ids` or other fields.
     """
-    done = replace(batch, **changes)
-    if done.num_rounds == batch.num_rounds:
-        return done
-    new_rounds = _NewRounds(batch, done)
+    changed = replace(batch, **changes)
+    if changed.num_rounds == batch.num_rounds:
+        return changed
+    new_rounds = _NewRounds(batch, changed)
     images = batch.images and tuple(
-        tuple(new_rounds.shown(sample, shot) for shot in shots)
+        tuple(new_rounds.moved(sample, shot) for shot in shots)
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merged(batch.round_columns, new_rounds)
     lost = [f"{pluralize(num_lost, 'row')} of `round_columns`"] if num_lost else []
-    told = left_out_entry([*left_out_of(batch), *lost])
+    entry = left_out_entry([*left_out_of(batch), *lost])
     return replace(
-        done, images=images, round_columns=columns, meta={**batch.meta, **told}
+        changed, images=images, round_columns=columns, meta={**batch.meta, **entry}
     )
 
 
 class _NewRounds:
-    """Tells which round a round of the old batch has become."""
+    """Maps the rounds of a batch to those of a changed one."""
 
     def __init__(self, old: Batch, new: Batch) -> None:
         start = new.rounds.start.cpu().numpy()
@@ -67,14 +67,14 @@ class _NewRounds:
         self._first = np.cumsum(self._counts) - self._counts
 
     def of(self, sample: Array, index: Array) -> Array:
-        """Return the new indices; a round that is not there keeps its own."""
+        """Return the new indices; a round that does not exist keeps its index."""
         sample, moved = sample.astype(np.int64), index.astype(np.int64)
         inside = (sample >= 0) & (sample < len(self._counts)) & (moved >= 0)
         inside[inside] = moved[inside] < self._counts[sample[inside]]
         moved[inside] = self._became[self._first[sample[inside]] + moved[inside]]
         return moved
 
-    def shown(self, sample: int, shot: Screenshot) -> Screenshot:
+    def moved(self, sample: int, shot: Screenshot) -> Screenshot:
         if shot.round is None:
             return shot
         moved = self.of(np.array([sample]), np.array([shot.round]))
@@ -84,7 +84,7 @@ class _NewRounds:
 def _merged(
     columns: Mapping[str, Array], new_rounds: _NewRounds
 ) -> tuple[Mapping[str, Array], int]:
-    """Return the columns with their new rounds, the first row of each, and the rest."""
+    """Return the columns with one row a new round, and how many rows are lost."""
     if not columns:
         return columns, 0
     sample = columns["sample"]
@@ -98,11 +98,11 @@ def _merged(
 _MOST = 1 << 31  # of token ids
 
 
-def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
-    """Divide runs of generated tokens after each of these tokens, through `round_ids`.
+def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
+    """Split runs of generated tokens after each of these tokens, through `round_ids`.
 
     Two turns without an observation between them are one run of the mask; a stop token
-    inside the run says where the first one ended.
+    inside the run marks the end of the first turn.
 
     Parameters
     ----------
@@ -113,13 +113,12 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     Returns
     -------
     Batch
-        `meta["stop_tokens"]` counts the divisions. Where the file has `round_ids`, they
-        go on dividing too.
+        `meta["stop_tokens"]` counts the splits. `round_ids` of the file still apply.
 
     Raises
     ------
     LoadError
-        If a stop token is no token id.
+        If a stop token is not a token id.
 
     Examples
     --------
@@ -131,10 +130,10 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     ...     rollout_log_probs=zeros,
     ...     old_log_probs=zeros,
     ... )
-    >>> divide_after(batch, [2]).rounds.num_tokens.tolist()
+    >>> split_after(batch, [2]).rounds.num_tokens.tolist()
     [2, 2]
     """
-    ids = _listed(stop_tokens)
+    ids = _as_list(stop_tokens)
     if not ids:
         return batch
     if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
@@ -146,26 +145,26 @@ def divide_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
         )
     is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))
     after = is_stop.nonzero()[:, 0] + 1
-    done = with_rounds(batch, round_ids=division_ids(batch, after))
-    more = done.num_rounds - batch.num_rounds
-    told = f"{more} runs divided after {', '.join(map(str, ids))}"
-    return replace(done, meta={**done.meta, "stop_tokens": told})
+    changed = with_rounds(batch, round_ids=round_ids_with_breaks(batch, after))
+    more = changed.num_rounds - batch.num_rounds
+    note = f"{more} runs divided after {', '.join(map(str, ids))}"
+    return replace(changed, meta={**changed.meta, "stop_tokens": note})
 
 
-def _listed(given: Any) -> list[int]:  # noqa: ANN401 what should be a list
-    """Return what may be token ids; -1, which is none, where it is no list."""
-    return [*given] if isinstance(given, Iterable) else [-1]
+def _as_list(stop_tokens: Any) -> list[int]:  # noqa: ANN401 what should be a list
+    """Return a list of what should be token ids; an invalid id if it is no list."""
+    return [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
 
 
-def with_holes(batch: Batch, *, fill: bool) -> Batch:
-    """Report the holes that a rejection left in the mask; fill them where asked to.
+def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
+    """Report the holes that a rejection left in the mask, and fill them if requested.
 
     Parameters
     ----------
     batch : Batch
     fill : bool
-        Whether to put 1 into the holes. The mask of the file is then the `loss_mask`,
-        where it had none of its own.
+        Put 1 into the holes. The mask of the file becomes the `loss_mask`, unless the
+        file has one.
 
     Returns
     -------
@@ -175,18 +174,18 @@ def with_holes(batch: Batch, *, fill: bool) -> Batch:
     holes = find_holes(batch)
     if not len(holes):
         return batch
-    told = f"{len(holes)} found; load(..., fill_holes=True) fills them"
+    note = f"{len(holes)} found; load(..., fill_holes=True) fills them"
     if fill:
-        told = f"{len(holes)} filled"
+        note = f"{len(holes)} filled"
         mask = batch.response_mask.clone()
         mask[holes] = 1
         loss_mask = batch.response_mask if batch.loss_mask is None else batch.loss_mask
         batch = with_rounds(batch, response_mask=mask, loss_mask=loss_mask)
-    return replace(batch, meta={**batch.meta, "holes": told})
+    return replace(batch, meta={**batch.meta, "holes": note})
 
 
-def division_ids(batch: Batch, breaks: Tensor) -> Tensor:
-    """Return `round_ids` that change where those of the batch do, and at `breaks`."""
+def round_ids_with_breaks(batch: Batch, breaks: Tensor) -> Tensor:
+    """Return `round_ids` that change where the batch's do, and at `breaks`."""
     changes = torch.zeros(len(batch.response_ids) + 1, dtype=torch.int32)
     changes[breaks] = 1
     if batch.round_ids is not None:

@@ -27,8 +27,8 @@ import torch
 from rounddiag.batch.layout import select
 from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.interleaving import Weave
-from rounddiag.loaders.assembly.round_splitting import division_ids
+from rounddiag.loaders.assembly.interleaving import StepInterleaver
+from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.natural_order import is_absent, sort_keys
 from rounddiag.loaders.source import left_out_entry, left_out_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
 _OF_FRAMEWORKS = ("turn_index_list", "step_ids", "step_idx", "step")
-# Names that are other things too: they count where they hold distinct whole numbers.
+# Names with other uses as well: only distinct whole numbers count as steps.
 _USUAL = (
     *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
     *("env_step", "round", "round_idx"),
@@ -56,55 +56,57 @@ _USUAL = (
 
 @dataclass(frozen=True, kw_only=True)
 class StepOrder:
-    """What puts the rows of a trajectory in order.
+    """How the rows of a trajectory are ordered.
 
     Attributes
     ----------
-    told : str
-        In words.
+    description : str
+        For `meta["rows"]`.
     column : str
-        Its name; empty where the rows stay as they are.
+        The column with the step number; empty if the rows keep their order.
     keys : list
-        One a row, that sort; empty as well.
+        A sort key for each row; empty likewise.
     """
 
-    told: str
+    description: str
     column: str = ""
     keys: Sequence[Any] = ()
 
     def sorted(self, rows: Rows) -> Rows:
-        """Put the rows of one trajectory in order."""
+        """Return the rows of one trajectory in order."""
         return sorted(rows, key=self.keys.__getitem__) if self.keys else rows
 
 
 def step_order(
     batch: Batch, order_by: str | None, trajectories: Collection[Rows]
 ) -> StepOrder:
-    """Find the column that counts the steps: the one that is asked for, or a known one.
+    """Find the column that counts the steps: the requested one, else a known one.
 
     Raises
     ------
     LoadError
-        If the column that is asked for is not there or cannot be put in order.
+        If the requested column does not exist or cannot be sorted.
     """
     if order_by is not None:
-        return _by(order_by, _asked(batch, order_by))
+        return _order_by(order_by, _requested_keys(batch, order_by))
     for name in _OF_FRAMEWORKS:
         keys = sort_keys(batch.sample_columns.get(name))
         if keys is not None and _changes(keys, trajectories):
-            return _by(name, keys)
+            return _order_by(name, keys)
     present = [name for name in _USUAL if name in batch.sample_columns]
     for name in present:
         keys = batch.sample_columns[name].tolist()
         if all(map(_is_whole, keys)) and _is_distinct(keys, trajectories):
-            return _by(name, keys)
+            return _order_by(name, keys)
     why = f", as {', '.join(f'`{name}`' for name in present)} cannot be their numbers"
     unknown = ", as no known column counts the steps (pass `order_by`)"
-    return StepOrder(told=f"in the order of the file{why if present else unknown}")
+    return StepOrder(
+        description=f"in the order of the file{why if present else unknown}"
+    )
 
 
 def named_column(batch: Batch, name: str, option: str) -> Array:
-    """Return a column by name; the option that named it is told where there is none.
+    """Return a column by name; `option` is the parameter that named it, for the error.
 
     Raises
     ------
@@ -124,11 +126,11 @@ def named_column(batch: Batch, name: str, option: str) -> Array:
     return columns[name]
 
 
-def _by(name: str, keys: Sequence[Any]) -> StepOrder:
-    return StepOrder(told=f"ordered by `{name}`", column=name, keys=keys)
+def _order_by(name: str, keys: Sequence[Any]) -> StepOrder:
+    return StepOrder(description=f"ordered by `{name}`", column=name, keys=keys)
 
 
-def _asked(batch: Batch, name: str) -> list[Any]:
+def _requested_keys(batch: Batch, name: str) -> list[Any]:
     values = named_column(batch, name, "order_by")
     keys = sort_keys(values)
     if keys is None:
@@ -142,7 +144,7 @@ def _asked(batch: Batch, name: str) -> list[Any]:
 
 
 def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
-    """Tell steps of a trajectory from the trainer's step, which is one for all."""
+    """Return whether keys differ within a trajectory; the trainer's step does not."""
     several = [rows for rows in trajectories if len(rows) > 1]
     return not several or any(
         keys[i] != keys[rows[0]] for rows in several for i in rows
@@ -159,8 +161,9 @@ def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
     return all(len({keys[i] for i in rows}) == len(rows) for rows in trajectories)
 
 
-# Columns that together name a trajectory: of verl-agent, rLLM (whose `trajectory_ids`
-# are the same in all rollouts of a task), Agent-Lightning, DART-GUI and ROLL.
+# Columns that together identify a trajectory: of verl-agent, rLLM (whose
+# `trajectory_ids` are the same in all rollouts of a task), Agent-Lightning, DART-GUI
+# and ROLL.
 GROUPINGS = (
     ("traj_uid",),
     ("episode_ids", "trajectory_ids"),
@@ -177,13 +180,13 @@ class Trajectories:
     Attributes
     ----------
     rows : array of int
-        All rows of the batch, those of one trajectory together and in order.
+        All rows of the batch, grouped by trajectory and in order.
     sizes : array of int
         How many rows each trajectory has.
     names : tuple of str
-        What each is called.
+        The name of each.
     order : str
-        By what its rows were put in order, in words.
+        How its rows are ordered, for `meta["rows"]`.
     """
 
     rows: Array
@@ -192,18 +195,18 @@ class Trajectories:
     order: str
 
 
-def with_hint(batch: Batch) -> Batch:
-    """Say in `meta["rows"]` where rows are known to be steps, and how to join them."""
+def with_join_hint(batch: Batch) -> Batch:
+    """Say in `meta["rows"]` that rows are steps and how to join them, if they are."""
     for names in GROUPINGS:
         if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
             continue
         values = zip(*(batch.sample_columns[n].tolist() for n in names), strict=True)
         if len(set(map(repr, values))) < len(batch):
             by = repr(names[0]) if len(names) == 1 else repr([*names])
-            told = (
+            hint = (
                 f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
             )
-            return replace(batch, meta={**batch.meta, "rows": told})
+            return replace(batch, meta={**batch.meta, "rows": hint})
     return batch
 
 
@@ -212,7 +215,7 @@ def find_trajectories(
 ) -> Trajectories:
     """Find the rows that have the same values in the columns of `sample_by`.
 
-    A row without a value there is a trajectory of its own. Trajectories stand in the
+    A row without a value there is a trajectory of its own. Trajectories are in the
     order of their first rows.
 
     Parameters
@@ -221,14 +224,14 @@ def find_trajectories(
     sample_by : sequence of str
         Names in `sample_columns`, or `uid`.
     order_by : str, optional
-        The column that counts the steps: numbers, or texts with a number. Left out, it
-        is a known one, else the rows stay in the order of the file.
+        The column that counts the steps: numbers, or texts with a number. By default a
+        known column, else the order of the file.
 
     Raises
     ------
     LoadError
-        If there is no such column, `order_by` cannot be put in order, or two rows of a
-        trajectory are one step.
+        If there is no such column, `order_by` cannot be sorted, or two rows of a
+        trajectory have the same step.
     """
     columns = [named_column(batch, name, "sample_by") for name in sample_by]
     found: dict[tuple[str, ...], list[int]] = {}
@@ -245,12 +248,12 @@ def find_trajectories(
         rows=np.array([row for some in rows for row in some], dtype=np.int64),
         sizes=np.array([len(some) for some in rows], dtype=np.int64),
         names=names,
-        order=order.told,
+        order=order.description,
     )
 
 
 def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None:
-    """Raise a LoadError for the first two rows that are one step of a trajectory."""
+    """Raise a LoadError for the first two rows with the same step of a trajectory."""
     for name, rows in named:
         for one, other in pairwise(rows):
             if order.keys[one] == order.keys[other]:
@@ -260,8 +263,8 @@ def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None
                     expected="one row a step of each trajectory",
                     found=f"rows {one} and {other}, both step {step!s:.40} of"
                     f" trajectory {name!r:.80}",
-                    advice="Drop one of them, or name the columns that tell the"
-                    " trajectories apart in `sample_by`.",
+                    advice="Remove one of them, or pass the columns that distinguish"
+                    " the trajectories as `sample_by`.",
                 )
 
 
@@ -278,20 +281,20 @@ def join_rows(
     batch : Batch
         One row a step.
     sample_by : str or sequence of str
-        The columns that name a trajectory: of `sample_columns`, or `uid`.
+        The columns that identify a trajectory: of `sample_columns`, or `uid`.
     order_by : str, optional
         The column that counts the steps of a trajectory; see `find_trajectories`.
 
     Returns
     -------
     Batch
-        One sample a trajectory, without padding. The round column `row` says which row
-        of the file a round was in, the sample column `num_rows` how many there were.
+        One sample a trajectory, without padding. The round column `row` is the row of
+        the file; the sample column `num_rows` counts the rows of a trajectory.
 
     Raises
     ------
     LoadError
-        If a column is not there or cannot be put in order.
+        If a column does not exist or cannot be sorted.
 
     Examples
     --------
@@ -304,13 +307,13 @@ def join_rows(
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
     found = find_trajectories(batch, names, order_by)
     rows = select(batch, torch.from_numpy(found.rows))
-    weave = Weave(rows, found.sizes)
-    heads = select(rows, torch.from_numpy(weave.first))
-    differing = {k: v for k, v in _columns(rows).items() if not _agree(v, weave)}
+    steps = StepInterleaver(rows, found.sizes)
+    heads = select(rows, torch.from_numpy(steps.first))
+    differing = {k: v for k, v in _columns(rows).items() if not _agree(v, steps)}
     joined = replace(
         heads,
-        **weave.fields(),
-        rewards=None if rows.rewards is None else rows.rewards[weave.last],
+        **steps.fields(),
+        rewards=None if rows.rewards is None else rows.rewards[steps.last],
         group_ids=None if "row_group_id" in differing else heads.group_ids,
         sample_ids=found.names,
         position_ids=None,
@@ -318,14 +321,16 @@ def join_rows(
             **{k: v for k, v in heads.sample_columns.items() if k not in differing},
             "num_rows": found.sizes,
         },
-        round_columns=_round_columns(rows, weave, differing),
-        meta=_meta(batch, differing, f"{_told(names, found.sizes)}, {found.order}"),
+        round_columns=_round_columns(rows, steps, differing),
+        meta=_meta(
+            batch, differing, f"{_join_note(names, found.sizes)}, {found.order}"
+        ),
     )
-    return replace(joined, round_ids=division_ids(joined, weave.breaks))
+    return replace(joined, round_ids=round_ids_with_breaks(joined, steps.breaks))
 
 
 def _columns(rows: Batch) -> dict[str, Array]:
-    """Return what there is one value a row of, the number of the row excepted."""
+    """Return what has one value a row, except the row number."""
     known = {
         "row_id": rows.sample_ids,
         "row_group_id": rows.group_ids,
@@ -335,16 +340,16 @@ def _columns(rows: Batch) -> dict[str, Array]:
     return {**arrays, **rows.sample_columns}
 
 
-def _agree(column: Array, weave: Weave) -> bool:
-    """Tell whether all rows of each trajectory have the same value."""
+def _agree(column: Array, steps: StepInterleaver) -> bool:
+    """Return whether all rows of each trajectory have the same value."""
     pairs = zip(
-        column.tolist(), column[weave.first][weave.sample].tolist(), strict=True
+        column.tolist(), column[steps.first][steps.sample].tolist(), strict=True
     )
     return all(a == b or (a != a and b != b) for a, b in pairs)  # noqa: PLR0124 NaN
 
 
 def _round_columns(
-    rows: Batch, weave: Weave, differing: dict[str, Array]
+    rows: Batch, steps: StepInterleaver, differing: dict[str, Array]
 ) -> dict[str, Array]:
     row = rows.rounds.sample.numpy()
     others = {
@@ -352,33 +357,33 @@ def _round_columns(
         **{name: round_values(rows, name) for name in rows.round_columns},
     }
     return {
-        "sample": weave.sample[row],
-        "round": rows.rounds.round.numpy() + weave.rounds_before[row],
+        "sample": steps.sample[row],
+        "round": rows.rounds.round.numpy() + steps.rounds_before[row],
         "row": rows.sample_columns[ORIGINAL_SAMPLE.name][row],
         **{k: v for k, v in others.items() if k not in {*_KEYS, ORIGINAL_SAMPLE.name}},
     }
 
 
-def _told(names: tuple[str, ...], sizes: Array) -> str:
+def _join_note(names: tuple[str, ...], sizes: Array) -> str:
     columns = ", ".join(f"`{name}`" for name in names)
     return f"{sizes.sum()} rows joined into {len(sizes)} samples by {columns}"
 
 
 def _num_lost(batch: Batch) -> int:
-    """Count the rows of `round_columns` that no round of the mask has taken over."""
+    """Count the rows of `round_columns` that belong to no round of the mask."""
     if not batch.round_columns:
         return 0
     taken = round_values(batch, "sample") == batch.rounds.sample.numpy()
     return len(batch.round_columns["sample"]) - int(np.count_nonzero(taken))
 
 
-def _meta(batch: Batch, differing: dict[str, Array], told: str) -> dict[str, Any]:
+def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any]:
     lost = [name for name in _KEYS if name in differing]
     lost += ["position_ids"] * (batch.position_ids is not None)
     if num_lost := _num_lost(batch):
         lost.append(f"{pluralize(num_lost, 'row')} of `round_columns`")
     left_out = left_out_entry([*left_out_of(batch), *lost])
-    meta = {**batch.meta, "rows": told, **left_out}
+    meta = {**batch.meta, "rows": note, **left_out}
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta

@@ -1,11 +1,11 @@
-"""Fields under verl's names, as a Batch: the one place that maps the names.
+"""Fields under verl's names as a Batch: the one table of names.
 
 =========================================  =====================================
 in the file                                in the Batch
 =========================================  =====================================
 `responses`                                `response_ids`
-`response_mask`, else `loss_mask`, else    `response_mask`; which it was is in
-the response part of `attention_mask`      `meta["mask_source"]`
+`response_mask`, else `loss_mask`, else    `response_mask`; `meta["mask_source"]`
+the response part of `attention_mask`      names the field
 `rollout_log_probs`, `old_log_probs`       the same
 `prompts`, padding removed                 `prompt_ids`
 `attention_mask`, response part            `lengths`
@@ -32,7 +32,7 @@ from rounddiag.batch import Batch
 from rounddiag.batch.layout import REQUIRED
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.padding import real_positions, unpadded
+from rounddiag.loaders.fields.padding import real_positions, without_padding
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.wording import join_names
 
@@ -62,10 +62,10 @@ def plain_columns(
     >>> plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[], []]}, 2)
     {'turns': array([2, 3]), 'text': array(['a', None], dtype=object)}
     """
-    found = {name: _plain(values) for name, values in columns.items()}
+    arrays = {name: _plain(values) for name, values in columns.items()}
     return {
         name: values
-        for name, values in found.items()
+        for name, values in arrays.items()
         if values is not None and len(values) == num_samples
     }
 
@@ -88,31 +88,31 @@ def _fit_int64(values: list[int]) -> bool:
     return all(-(1 << 63) <= value < 1 << 63 for value in values)
 
 
-def compared(reader: FieldReader) -> dict[str, str]:
-    """Say, for `meta`, whether `input_ids` are prompt and response end to end.
+def compare_input_ids(reader: FieldReader) -> dict[str, str]:
+    """Return an entry of `meta`: whether `input_ids` are prompt and response.
 
-    The model ran on `input_ids`: where they are something else, the responses are not
-    what the log-probabilities are of. Padding may differ.
+    The model ran on `input_ids`. If they differ from prompt and response, the
+    log-probabilities belong to other tokens. Padding may differ.
     """
     whole, prompts = reader.rows("input_ids"), reader.prompts
     if whole is None or prompts is None:
         return {}
-    fields = (whole, prompts, reader.responses)
+    fields = (whole, prompts, reader.tokens)
     if len({len(field.lengths) for field in fields}) > 1:
         return {"input_ids": "it has another number of rows"}
     rows = zip(*(field.rows() for field in fields), strict=True)
-    found = {
+    unequal = {
         sample: (ids, prompt, response)
         for sample, (ids, prompt, response) in enumerate(rows)
         if not torch.equal(ids, torch.cat([prompt, response]))
     }
-    real = real_positions(reader) if found else None
-    told = [
-        f"sample {sample} {what}"
-        for sample, parts in found.items()
-        if (what := _difference(*parts, None if real is None else real[sample]))
+    real = real_positions(reader) if unequal else None
+    differences = [
+        f"sample {sample} {difference}"
+        for sample, parts in unequal.items()
+        if (difference := _difference(*parts, None if real is None else real[sample]))
     ]
-    return {"input_ids": join_names(told, len(told)) or "equal"}
+    return {"input_ids": join_names(differences, len(differences)) or "equal"}
 
 
 def _difference(
@@ -129,7 +129,7 @@ def _difference(
 
 
 _REWARDS = ("token_level_scores", "rm_scores")
-SCORE = re.compile(r"(.+)_log_?probs?")  # a field of more log-probabilities
+SCORE = re.compile(r"(.+)_log_?probs?")  # a further set of log-probabilities
 _SAMPLING = (
     "temperature",
     "top_p",
@@ -155,13 +155,13 @@ def batch_from_fields(
     ----------
     fields : mapping of str to rows
         Padded tensors, nested tensors, or sequences of rows. Only those in the table
-        above are looked up, so a mapping may read from a file when asked.
+        above are looked up, so the mapping may read each from a file.
     source : path-like
-        Where they came from, for messages and `meta["source"]`.
+        Their origin, for messages and `meta["source"]`.
     columns : mapping of str to sequence, optional
-        What there is one value of a sample; what is not plain is left out.
+        One value per sample. Columns of lists, dictionaries and objects are left out.
     info : mapping, optional
-        What the file says of the whole batch: verl's `meta_info`.
+        Facts about the whole batch: verl's `meta_info`.
     sample_ids : sequence of str, optional
         A name for each sample.
 
@@ -176,17 +176,17 @@ def batch_from_fields(
     """
     reader = FieldReader(fields, source)
     facts = dict(info or {})
-    kept = plain_columns(columns or {}, len(reader.responses.lengths))
+    kept = plain_columns(columns or {}, len(reader.tokens.lengths))
     groups = kept.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     parts: dict[str, Any] = {
-        "response_ids": reader.responses.values,
+        "response_ids": reader.tokens.values,
         "response_mask": mask,
         "rollout_log_probs": reader.log_probs("rollout_log_probs"),
         "old_log_probs": reader.log_probs("old_log_probs"),
-        "offsets": reader.responses.offsets,
-        **unpadded(reader),
+        "offsets": reader.tokens.offsets,
+        **without_padding(reader),
         "entropy": reader.per_token("entropys", "entropy"),
         "advantages": reader.per_token("advantages"),
         "round_ids": reader.per_token("round_ids"),
@@ -198,8 +198,13 @@ def batch_from_fields(
         "step": _step(facts),
         "sample_columns": kept,
     }
-    known = {"source": str(source), "mask_source": mask_source, **compared(reader)}
-    parts["meta"] = {**known, **_origins(mask_source, facts), **not_measurable(parts)}
+    parts["meta"] = {
+        "source": str(source),
+        "mask_source": mask_source,
+        **compare_input_ids(reader),
+        **_origins(mask_source, facts),
+        **not_measurable(parts),
+    }
     try:
         return Batch(**parts)
     except BatchError as error:
@@ -209,16 +214,16 @@ def batch_from_fields(
 
 def _scores(reader: FieldReader) -> dict[str, Tensor]:
     """Return the other log-probabilities of the same tokens, by name."""
-    found = {}
+    scores = {}
     for name in reader.names:
         match = SCORE.fullmatch(name)
         if match and match[1] not in {"old", "rollout"}:
-            found[match[1]] = reader.per_token(name)
-    return {name: value for name, value in found.items() if value is not None}
+            scores[match[1]] = reader.per_token(name)
+    return {name: value for name, value in scores.items() if value is not None}
 
 
 def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
-    """Take the rewards out of the columns, where they are numbers; None is NaN."""
+    """Remove the rewards from the columns if they are numbers; None becomes NaN."""
     rewards = columns.get("rewards")
     if rewards is None or rewards.dtype.kind not in "biufO":
         return None
@@ -228,7 +233,7 @@ def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
 
 
 def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Say where the numbers come from, as far as the file knows."""
+    """Return entries of `meta` on the origin of the numbers, as far as it is known."""
     rounds = {"rounds": "unknown"} if mask_source == "attention_mask" else {}
     plain = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
     return {
@@ -239,12 +244,12 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _step(facts: Mapping[str, Any]) -> int | None:
-    found = (facts.get(name) for name in ("global_steps", "global_step", "step"))
-    return next((step for step in found if isinstance(step, int)), None)
+    steps = (facts.get(name) for name in ("global_steps", "global_step", "step"))
+    return next((step for step in steps if isinstance(step, int)), None)
 
 
 def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Say so, for `meta`, where the two engines' numbers are one and the same."""
+    """Return an entry of `meta` if both engines' numbers are identical."""
     fields = [parts[name] for name in REQUIRED[1:]]
     fits = len({field.shape for field in fields}) == 1
     reason = why_not_measurable(*fields) if fits else ""

@@ -1,4 +1,4 @@
-"""Padding of prompts and responses, as the attention mask tells it."""
+"""Padding removed by the attention mask; whole sequences split in two."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.fields.reader import PLACES, RowReader, shape_of
+from rounddiag.loaders.fields.reader import PLACES, FieldReader, shape_of
 from rounddiag.loaders.lazy.arrays import ragged
 
 if TYPE_CHECKING:
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rounddiag.loaders.fields.reader import FieldReader
 
-
-def unpadded(reader: FieldReader) -> dict[str, Any]:
+def without_padding(reader: FieldReader) -> dict[str, Any]:
     """Return lengths, prompts and position ids of a batch, without padding.
 
-    Nested fields have no padding, and neither has a file without `attention_mask`, as
-    far as anyone can tell.
+    Nested fields have no padding. A file without `attention_mask` is read as if it had
+    none.
     """
     real = real_positions(reader)
     return {
@@ -32,27 +30,27 @@ def unpadded(reader: FieldReader) -> dict[str, Any]:
 
 
 def real_positions(reader: FieldReader) -> list[Tensor] | None:
-    """Return which positions of prompt and response are real, for each sample."""
-    found = reader.rows("attention_mask") if reader.responses.is_padded else None
-    if found is None:
+    """Return a mask of the real positions of prompt and response, a row a sample."""
+    mask = reader.rows("attention_mask") if reader.tokens.is_padded else None
+    if mask is None:
         return None
-    if len(found.lengths) != reader.num_samples or found.values.dim() != 1:
+    if len(mask.lengths) != reader.num_samples or mask.values.dim() != 1:
         raise reader.misfit(
             key="attention_mask",
             expected=f"{reader.num_samples} rows of positions",
-            found=shape_of(found),
+            found=shape_of(mask),
         )
-    if bool((found.lengths < reader.responses.lengths).any()):
+    if bool((mask.lengths < reader.tokens.lengths).any()):
         raise reader.misfit(
             key="attention_mask",
-            expected=f"at least {shape_of(reader.responses)}",
-            found=shape_of(found),
+            expected=f"at least {shape_of(reader.tokens)}",
+            found=shape_of(mask),
         )
-    return [row != 0 for row in found.rows()]
+    return [row != 0 for row in mask.rows()]
 
 
 def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
-    stored = reader.responses.lengths
+    stored = reader.tokens.lengths
     if real is None:
         return stored
     pairs = zip(real, stored.tolist(), strict=True)
@@ -61,7 +59,7 @@ def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
 
 
 def end_of(marked: Tensor) -> int:
-    """Return the position behind the last that is marked; 0 where none is.
+    """Return the position after the last marked one; 0 if none is marked.
 
     Examples
     --------
@@ -73,26 +71,26 @@ def end_of(marked: Tensor) -> int:
 
 
 def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor]:
-    found = reader.prompts
-    if found is None:
+    prompts = reader.prompts
+    if prompts is None:
         return {}
-    if len(found.lengths) != reader.num_samples:
+    if len(prompts.lengths) != reader.num_samples:
         raise reader.misfit(
             key="prompts",
             expected=f"{reader.num_samples} rows of positions",
-            found=shape_of(found),
+            found=shape_of(prompts),
         )
     if real is not None:
-        wholes = (found.lengths + reader.responses.lengths).tolist()
+        wholes = (prompts.lengths + reader.tokens.lengths).tolist()
         if wholes != [len(row) for row in real]:
             raise reader.misfit(
                 key="attention_mask",
                 expected=f"{wholes[:1]} positions a row, of prompt and response",
                 found=f"{[len(row) for row in real[:1]]}",
             )
-        pairs = zip(found.rows(), real, strict=True)
-        found = ragged([row[keep[: len(row)]] for row, keep in pairs])
-    return {"prompt_ids": found.values, "prompt_offsets": found.offsets}
+        pairs = zip(prompts.rows(), real, strict=True)
+        prompts = ragged([row[keep[: len(row)]] for row, keep in pairs])
+    return {"prompt_ids": prompts.values, "prompt_offsets": prompts.offsets}
 
 
 def _position_ids(
@@ -112,7 +110,7 @@ def _position_ids(
 
 
 def _real_part(row: Tensor, real: Tensor) -> Tensor:
-    """Cut the padding off: left of the prompt, right of the response."""
+    """Cut off the padding on the left of the prompt and the right of the response."""
     places = real.nonzero()[:, 0]
     first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
     whole = last - first + 1 == len(places)
@@ -120,57 +118,59 @@ def _real_part(row: Tensor, real: Tensor) -> Tensor:
 
 
 def divided(
-    held: Mapping[str, Any],
+    fields: Mapping[str, Any],
     source: object,
     *,
     tokens: str,
     written: str,
     names: Mapping[str, str],
 ) -> dict[str, list[Tensor]]:
-    """Return the fields of whole sequences under verl's names, unpadded.
+    """Split whole sequences into prompt and response, under verl's names, unpadded.
 
-    The prompt is what stands before the first token that the model wrote, and the first
-    token in any case; the response goes on to the last that `attention_mask` marks.
+    The prompt is what precedes the first token that the model wrote, and at least the
+    first token. The response goes on to the last token that `attention_mask` marks.
 
     Parameters
     ----------
-    held : mapping of str to rows
-        Padded tensors or sequences of rows; it may read from a file when looked up.
+    fields : mapping of str to rows
+        Padded tensors or sequences of rows. A field is read when it is looked up.
     source : path-like
         Named in messages.
     tokens, written : str
-        Which field holds the token ids, and which marks what the model wrote.
+        The fields of token ids, and of the mask of what the model wrote.
     names : mapping of str to str
-        What else is per token, where it is there, and its name in verl.
+        Optional fields with one value per token, and verl's names for them. Fields
+        other than `tokens` may lack the first token.
 
     Raises
     ------
     LoadError
-        If the fields are missing or do not fit.
+        If a field is missing or does not fit.
     """
-    sequences = RowReader(held, source, tokens, most_lacking=1)
-    mask, real = sequences.required(written), sequences.real()
+    reader = FieldReader(fields, source, tokens)
+    ids = reader.tokens.rows()
+    mask = reader.required_token_rows(written, may_lack_first=True)
+    attended = reader.token_rows("attention_mask", may_lack_first=True)
+    real = [row != 0 for row in attended or map(torch.ones_like, ids)]
     spans = [_span(*rows) for rows in zip(mask, real, strict=True)]
-    before = [keep[:start] for keep, (start, _) in zip(real, spans, strict=True)]
-    found = {ours: sequences.field(theirs) for theirs, ours in names.items()}
-    parts = {"responses": sequences.tokens, "response_mask": mask, **found}
-    places = sequences.field(PLACES)
-    return {
-        "prompts": [
-            row[: len(keep)][keep]
-            for row, keep in zip(sequences.tokens, before, strict=True)
-        ],
-        **{
-            name: [row[slice(*span)] for row, span in zip(rows, spans, strict=True)]
-            for name, rows in parts.items()
-            if rows is not None
-        },
-        **({} if places is None else {PLACES: _real(places, real)}),
+    parts = {"responses": ids, "response_mask": mask}
+    for theirs, ours in names.items():
+        rows = reader.token_rows(theirs, may_lack_first=True)
+        if rows is not None:
+            parts[ours] = rows
+    prompts = [
+        row[:start][keep[:start]]
+        for row, keep, (start, _) in zip(ids, real, spans, strict=True)
+    ]
+    responses = {
+        name: [row[slice(*span)] for row, span in zip(rows, spans, strict=True)]
+        for name, rows in parts.items()
     }
-
-
-def _real(rows: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-    return [row[..., keep] for row, keep in zip(rows, real, strict=True)]
+    places = reader.token_rows(PLACES, may_lack_first=True)
+    if places is not None:
+        pairs = zip(places, real, strict=True)
+        responses[PLACES] = [row[..., keep] for row, keep in pairs]
+    return {"prompts": prompts, **responses}
 
 
 def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Fields of one file, looked up by name and fitted to its responses."""
+"""Fields of one file, looked up by name and fitted to the tokens."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+PLACES = "position_ids"  # the only field that may have several values per token
+_SAME = "Save every field for the same samples and tokens."
+_EXPECTED = {
+    "responses": "the token ids of responses",
+    "response_mask": "a mask of the tokens that the model wrote",
+    "rollout_log_probs": "the log-probabilities of the sampling engine",
+    "old_log_probs": "the log-probabilities of the training engine",
+}
 _ADVICE = {
     "responses": "A batch needs verl's fields `responses`, `response_mask`,"
     " `rollout_log_probs` and `old_log_probs`.",
@@ -28,10 +36,11 @@ _ADVICE = {
     " as verl's gen_batch.dp and tq_batch.pt are: save it after"
     " `batch = batch.union(old_log_prob)`, with"
     " `rounddiag.capture.save_batch(batch, path)`.",
-    "response_mask": "Save `response_mask` too: without a mask nobody knows what the"
-    " model wrote.",
+    "response_mask": "Save `response_mask` as well: without it, generated tokens cannot"
+    " be told apart from observations.",
 }
-_IN_MEMORY = {
+# Columns that were passed in memory need not be verl's.
+_ADVICE_IN_MEMORY = {
     "rollout_log_probs": "Let the sampler return them, and pass them with the others.",
     "old_log_probs": "Pass them with the others, after the training engine computed"
     " them.",
@@ -44,44 +53,54 @@ class FieldReader:
     Parameters
     ----------
     fields : mapping of str to rows
+        Padded or nested tensors, or sequences of rows. A field is read when it is
+        looked up.
     source : path-like
         Named in messages.
+    tokens : str, optional
+        The field of token ids. By default verl's `responses`, or `response_ids`.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The names of all fields.
+    tokens : Ragged
+        The token ids.
+    num_samples : int
     """
 
-    def __init__(self, fields: Mapping[str, Any], source: object) -> None:
+    def __init__(
+        self, fields: Mapping[str, Any], source: object, tokens: str | None = None
+    ) -> None:
         self.fields, self.source = fields, source
-        # `in` on a mapping that reads when looked up would read the whole field.
+        # `in` on a mapping that is not ours may read the whole field.
         self.names = tuple(fields)
-        name = "responses" if "responses" in self.names else "response_ids"
-        self.responses = self._required(name, "responses", "the token ids of responses")
-        self.num_samples = len(self.responses.lengths)
-
-    def _required(self, name: str, key: str, meaning: str) -> Ragged:
-        found = self.rows(name)
-        if found is None:
-            # What is passed in memory need not be verl's.
-            advice = _ADVICE | (_IN_MEMORY if self.source == dict.__name__ else {})
-            raise LoadError.build(
-                file=self.source,
-                key=key,
-                expected=meaning,
-                found=f"only {format_names(self.names)}",
-                advice=advice[key],
-            )
-        return found
-
-    @cached_property
-    def prompts(self) -> Ragged | None:
-        """The prompts, where they are there."""
-        return self.rows("prompts") or self.rows("prompt_ids")
+        if tokens is None and "responses" not in self.names:
+            tokens = "response_ids" if "response_ids" in self.names else None
+        self._key = tokens or "responses"
+        self.tokens = self.required(self._key)
+        self.num_samples = len(self.tokens.lengths)
 
     def rows(self, name: str) -> Ragged | None:
-        """Return a field as rows of positions, where it is there."""
+        """Return a field as rows of positions, or None if it is missing."""
         return self._converted(name, ragged)
 
     def row_list(self, name: str) -> list[Tensor] | None:
-        """Return a field as rows that may have dimensions of their own."""
+        """Return a field as rows that may have more dimensions, or None."""
         return self._converted(name, row_list)
+
+    def required(self, name: str) -> Ragged:
+        """Return a field as rows of positions; a LoadError if it is missing."""
+        rows = self.rows(name)
+        if rows is not None:
+            return rows
+        in_memory = _ADVICE_IN_MEMORY if self.source == dict.__name__ else {}
+        raise self.misfit(
+            key=name,
+            expected=_EXPECTED.get(name, "this field"),
+            found=f"only {format_names(self.names)}",
+            advice={**_ADVICE, **in_memory}.get(name, _SAME),
+        )
 
     def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
         try:
@@ -94,179 +113,135 @@ class FieldReader:
                 key=name, expected="rows of numbers", found=f"{error!s:.80}"
             ) from error
 
-    def misfit(self, *, key: str, expected: str, found: str) -> LoadError:
-        """Build the LoadError of a field that does not fit."""
+    def misfit(
+        self, *, key: str, expected: str, found: str, advice: str = _SAME
+    ) -> LoadError:
+        """Build the LoadError of a field that is missing or does not fit."""
         return LoadError.build(
-            file=self.source,
-            key=key,
-            expected=expected,
-            found=found,
-            advice="Save every field for the same samples and response positions.",
+            file=self.source, key=key, expected=expected, found=found, advice=advice
         )
+
+    # One value per token
 
     def per_token(self, *names: str) -> Tensor | None:
-        """Return the first of these fields that is there, one value a position."""
+        """Return the values of the first of these fields that exists, end to end."""
         name = next((name for name in names if name in self.names), None)
-        found = None if name is None else self.rows(name)
-        if name is None or found is None:
+        rows = None if name is None else self.rows(name)
+        if name is None or rows is None:
             return None
-        if not self._fits(found):
+        if not self._fits(rows):
             raise self.misfit(
-                key=name, expected=shape_of(self.responses), found=shape_of(found)
+                key=name, expected=shape_of(self.tokens), found=shape_of(rows)
             )
-        return found.values
+        return rows.values
 
-    def _fits(self, found: Ragged) -> bool:
-        same = torch.equal(found.offsets, self.responses.offsets)
-        return same and found.values.shape == self.responses.values.shape
+    def _fits(self, rows: Ragged) -> bool:
+        same = torch.equal(rows.offsets, self.tokens.offsets)
+        return same and rows.values.shape == self.tokens.values.shape
 
-    def log_probs(self, name: str) -> Tensor:
-        """Return one of the two required sets of log-probabilities."""
-        found = self.per_token(name)
-        if found is None:
-            meaning = "the log-probabilities of the " + (
-                "training engine" if name == "old_log_probs" else "sampling engine"
-            )
-            found = self._required(name, name, meaning).values
-        return found
+    def token_rows(
+        self, name: str, *, may_lack_first: bool = False
+    ) -> list[Tensor] | None:
+        """Return a field as rows as long as those of the tokens, or None.
 
-    def mask(self) -> tuple[Tensor, str]:
-        """Return the mask of what the model wrote, and which field it is."""
-        for name in ("response_mask", "loss_mask", "attention_mask"):
-            found = self.response_part(name)
-            if found is not None:
-                return found, name
-        meaning = "a mask of the tokens that the model wrote"
-        return self._required("response_mask", "response_mask", meaning).values, ""
-
-    def response_part(self, name: str) -> Tensor | None:
-        """Return a field of responses; of one that has prompts too, the last part."""
-        found = self.rows(name)
-        if found is None or self._fits(found):
-            return None if found is None else found.values
-        if not self._is_whole(found):
-            raise self.misfit(
-                key=name, expected=shape_of(self.responses), found=shape_of(found)
-            )
-        return found.tails(self.responses.lengths).values
-
-    def _is_whole(self, found: Ragged) -> bool:
-        """Whether rows are as long as prompt and response; cut otherwise, they shift.
-
-        Without prompts, `input_ids` or `attention_mask` say how long that is.
+        Parameters
+        ----------
+        name : str
+        may_lack_first : bool
+            Accept rows without a value for the first token, and put 0 there.
         """
-        if found.values.dim() != 1 or len(found.lengths) != self.num_samples:
-            return False
-        if self.prompts is not None:
-            parts = (self.prompts.lengths, self.responses.lengths)
-            same_rows = len(parts[0]) == self.num_samples
-            return same_rows and torch.equal(found.lengths, parts[0] + parts[1])
-        known = [self.rows(other) for other in ("input_ids", "attention_mask")]
-        longer = bool((found.lengths >= self.responses.lengths).all())
-        return longer and any(
-            whole is not None and torch.equal(found.lengths, whole.lengths)
-            for whole in known
-        )
-
-    def row_sums(self, *names: str) -> Tensor | None:
-        """Return the sum over each row of the first of these fields that is there."""
-        name = next((name for name in names if name in self.names), None)
-        if name is None:
+        rows = self.row_list(name)
+        if rows is None:
             return None
-        found = self.rows(name)
-        if found is None:
-            return None
-        sums = [row.sum() for row in found.rows()]
-        return torch.stack(sums) if sums else found.values.new_zeros(0)
-
-
-def shape_of(field: Ragged) -> str:
-    """Say how many rows of which length a field has."""
-    if field.is_padded and len(field.lengths):
-        return f"{len(field.lengths)} rows of {int(field.lengths[0])} positions"
-    return f"{len(field.lengths)} rows of {field.lengths.tolist()[:4]} positions"
-
-
-PLACES = "position_ids"  # which alone may have several values a token
-
-
-class RowReader:
-    """Looks up fields, each as rows as long as those of the tokens.
-
-    Parameters
-    ----------
-    held : mapping of str to rows
-        It may read from a file when looked up.
-    source : path-like
-        Named in messages.
-    tokens : str
-        The field of token ids.
-    most_lacking : int
-        How many of the first tokens a field may have no value for: 0 or 1.
-    """
-
-    def __init__(
-        self, held: Mapping[str, Any], source: object, tokens: str, *, most_lacking: int
-    ) -> None:
-        self._held, self._source, self._key = held, source, tokens
-        self._most_lacking = most_lacking
-        # `in` on a mapping that reads when looked up would read the whole field.
-        self._names = tuple(held)
-        self.tokens = self._rows(tokens)
-
-    def required(self, name: str) -> list[Tensor]:
-        """Return a field that has to be there."""
-        found = self.field(name)
-        return self._rows(name) if found is None else found
-
-    def real(self) -> list[Tensor]:
-        """Return which tokens are no padding."""
-        found = self.field("attention_mask") or map(torch.ones_like, self.tokens)
-        return [row != 0 for row in found]
-
-    def field(self, name: str) -> list[Tensor] | None:
-        """Return a field, with 0 for the first token where it has no value."""
-        if name not in self._names:
-            return None
-        rows = self._rows(name)
         dims = {row.dim() for row in rows} - {1}
         if dims and name != PLACES:
-            raise self._misfit(
-                name,
+            raise self.misfit(
+                key=name,
                 expected="one value a token",
                 found=f"rows of {max(dims)} dimensions",
             )
-        sizes = [len(row) for row in self.tokens]
+        sizes = self.tokens.lengths.tolist()
         lacking = {size - row.shape[-1] for row, size in zip(rows, sizes, strict=False)}
-        if (
-            len(rows) != len(sizes)
-            or len(lacking) > 1
-            or not lacking <= {0, self._most_lacking}
-        ):
-            raise self._misfit(
-                name,
+        fits = len(lacking) <= 1 and lacking <= {0, int(may_lack_first)}
+        if len(rows) != len(sizes) or not fits:
+            raise self.misfit(
+                key=name,
                 expected=f"{len(sizes)} rows, as long as those of `{self._key}`"
-                + " or without the first token" * self._most_lacking,
+                + " or without the first token" * may_lack_first,
                 found=f"{len(rows)} rows of {[row.shape[-1] for row in rows[:4]]},"
                 f" where those have {sizes[:4]}",
             )
         return [pad(row, (max(lacking, default=0), 0)) for row in rows]
 
-    def _rows(self, name: str) -> list[Tensor]:
-        if name not in self._names:
-            raise self._misfit(name, expected="this field", found="none")
-        try:
-            return row_list(self._held[name])
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise self._misfit(
-                name, expected="rows of numbers", found=f"{error!s:.80}"
-            ) from error
+    def required_token_rows(
+        self, name: str, *, may_lack_first: bool = False
+    ) -> list[Tensor]:
+        """Return what `token_rows` does; a LoadError if the field is missing."""
+        rows = self.token_rows(name, may_lack_first=may_lack_first)
+        return self.required(name).rows() if rows is None else rows
 
-    def _misfit(self, key: str, *, expected: str, found: str) -> LoadError:
-        return LoadError.build(
-            file=self._source,
-            key=key,
-            expected=expected,
-            found=found,
-            advice="Save every field for the same samples and tokens.",
+    def log_probs(self, name: str) -> Tensor:
+        """Return one of the two required sets of log-probabilities, end to end."""
+        values = self.per_token(name)
+        return self.required(name).values if values is None else values
+
+    def mask(self) -> tuple[Tensor, str]:
+        """Return the mask of what the model wrote, and the name of its field."""
+        for name in ("response_mask", "loss_mask", "attention_mask"):
+            values = self.response_part(name)
+            if values is not None:
+                return values, name
+        return self.required("response_mask").values, ""
+
+    # Prompts and responses
+
+    @cached_property
+    def prompts(self) -> Ragged | None:
+        """The prompts, or None."""
+        return self.rows("prompts") or self.rows("prompt_ids")
+
+    def response_part(self, name: str) -> Tensor | None:
+        """Return a field of responses, cut out of rows with the prompt if need be."""
+        rows = self.rows(name)
+        if rows is None or self._fits(rows):
+            return None if rows is None else rows.values
+        if not self._has_prompts(rows):
+            raise self.misfit(
+                key=name, expected=shape_of(self.tokens), found=shape_of(rows)
+            )
+        return rows.tails(self.tokens.lengths).values
+
+    def _has_prompts(self, rows: Ragged) -> bool:
+        """Whether rows are as long as prompt and response together.
+
+        Without prompts, `input_ids` or `attention_mask` tell that length. Rows of any
+        other length must not be cut: their values would shift.
+        """
+        if rows.values.dim() != 1 or len(rows.lengths) != self.num_samples:
+            return False
+        if self.prompts is not None:
+            parts = (self.prompts.lengths, self.tokens.lengths)
+            same_rows = len(parts[0]) == self.num_samples
+            return same_rows and torch.equal(rows.lengths, parts[0] + parts[1])
+        wholes = [self.rows(other) for other in ("input_ids", "attention_mask")]
+        longer = bool((rows.lengths >= self.tokens.lengths).all())
+        return longer and any(
+            whole is not None and torch.equal(rows.lengths, whole.lengths)
+            for whole in wholes
         )
+
+    def row_sums(self, *names: str) -> Tensor | None:
+        """Return the sum over each row of the first of these fields that exists."""
+        name = next((name for name in names if name in self.names), None)
+        rows = None if name is None else self.rows(name)
+        if rows is None:
+            return None
+        sums = [row.sum() for row in rows.rows()]
+        return torch.stack(sums) if sums else rows.values.new_zeros(0)
+
+
+def shape_of(rows: Ragged) -> str:
+    """Describe the number of rows and their lengths, for a message."""
+    if rows.is_padded and len(rows.lengths):
+        return f"{len(rows.lengths)} rows of {int(rows.lengths[0])} positions"
+    return f"{len(rows.lengths)} rows of {rows.lengths.tolist()[:4]} positions"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
+from rounddiag.loaders.frameworks._token_records import split_record
 from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.tabular.json_lines import Record, SampleRecords, others
+from rounddiag.loaders.tabular.json_lines import Record, SampleRecords
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -34,22 +35,23 @@ _SKIPPED = (
 def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
     """Build a batch from the records of one step.
 
-    A sample is a whole sequence, padded to the longest; `input_lengths` says where it
-    ends. `token_loss_mask` tells the rounds. A sample with a `sample_loss_mask` of 0
-    was rejected: it stays, with its rounds, and only `loss_mask` (the product of the
-    two) is 0 for it. Messages and other values that are not plain are columns of JSON
-    text. Prompts and groups are ours, and `meta` says so: prompts that differ in their
-    images alone are one group.
+    - A sample is a whole sequence, padded; `input_lengths` is its length.
+    - `token_loss_mask` is the response mask.
+    - A sample with a `sample_loss_mask` of 0 was rejected. It keeps its rounds, and its
+      `loss_mask` (the product of the two masks) is 0.
+    - Messages and other nested values are columns of JSON text.
+    - Prompts and groups are derived from the tokens, and `meta` says so. Prompts that
+      differ only in their images are one group.
 
     Raises
     ------
     LoadError
         If a field is missing, or the rows of a line differ in length.
     """
-    lacking = [name for name in _ROWS if name not in lines.first]
-    if lacking:
+    missing = [name for name in _ROWS if name not in lines.first]
+    if missing:
         raise source.error(
-            expected=f"`{lacking[0]}` in the records of NeMo-RL",
+            expected=f"`{missing[0]}` in the records of NeMo-RL",
             found=f"only {format_names(lines.first)}",
             advice="Older releases and some of its algorithms do not save it: update"
             " NeMo-RL, and train with GRPO.",
@@ -62,11 +64,11 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
         "old_log_probs_source": "a pass of its own",
         "step": int(step[1]) if step else None,
     }
-    return _without_pass(samples.batch(info))
+    return _with_skipped_pass(samples.batch(info))
 
 
 def _unwrapped(record: Record) -> dict[str, Any]:
-    """Take values out of the lists of one that a micro batch of one sample leaves."""
+    """Unwrap the lists of one value that a micro batch of one sample writes."""
     return {name: _only(value) for name, value in record.items()}
 
 
@@ -78,14 +80,12 @@ def _only(value: Any) -> Any:  # noqa: ANN401 any value of JSON
 
 def _add(samples: SampleRecords, record: Record) -> None:
     """Add the sample of one record, without its padding."""
-    num_tokens = len(record.row("token_ids"))
-    more, columns, left_out = others(record, _ROWS, num_tokens)
-    rows = {name: record.row(key, num_tokens) for key, name in _ROWS.items()}
-    is_kept = columns.get("sample_loss_mask", 1) != 0
-    rows |= {"loss_mask": rows["response_mask"] * is_kept, **more}
-    length = _length(record, num_tokens)
+    rows, columns = split_record(samples, record, _ROWS)
+    rows["loss_mask"] = rows["response_mask"] * (
+        columns.get("sample_loss_mask", 1) != 0
+    )
+    length = _length(record, len(rows["token_ids"]))
     samples.add({name: row[:length] for name, row in rows.items()}, columns)
-    samples.left_out |= left_out
 
 
 def _length(record: Record, num_tokens: int) -> int:
@@ -99,8 +99,8 @@ def _length(record: Record, num_tokens: int) -> int:
     )
 
 
-def _without_pass(batch: Batch) -> Batch:
-    """Say so where the training engine's pass was skipped."""
+def _with_skipped_pass(batch: Batch) -> Batch:
+    """Mark a batch as not measurable if the training engine's pass was skipped."""
     generated = batch.response_mask != 0
     if not generated.any() or batch.old_log_probs[generated].any():
         return batch

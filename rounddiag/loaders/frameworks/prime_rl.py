@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.tabular.json_lines import SampleRecords, others
+from rounddiag.loaders.frameworks._token_records import split_record
+from rounddiag.loaders.tabular.json_lines import SampleRecords
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -23,18 +24,19 @@ _ROWS = {
     "inference_logprobs": "rollout_log_probs",
     "trainer_logprobs": "old_log_probs",
 }
-_USED = {"schema_version", "is_masked", "rewards", *_ROWS}
+_USED = {"schema_version", "is_masked", "rewards"}
 
 
 def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
     """Build a batch from the sequences that one rank exported.
 
-    A log-probability of null was NaN or infinite: it stays a token, as NaN. prime-rl's
-    `loss_mask` tells the rounds; `loss_mask` of the batch also leaves out the tokens
-    that its loss clipped (`is_masked`). What it computed from the two engines'
-    log-probabilities is left out, as rounddiag computes it, and `meta["left_out"]`
-    names it. Samples of one group are scattered over the ranks of a step; prompts and
-    groups are ours, and `meta` says so.
+    - prime-rl's `loss_mask` is the response mask. The batch's `loss_mask` is also 0 at
+      tokens that the loss clipped (`is_masked`).
+    - A log-probability of null was NaN or infinite; it becomes NaN.
+    - Statistics that prime-rl computed from both engines' log-probabilities are left
+      out and named in `meta["left_out"]`: rounddiag computes them itself.
+    - Prompts and groups are derived from the tokens, and `meta` says so. Samples of one
+      group are scattered over the ranks of a step.
 
     Raises
     ------
@@ -56,15 +58,12 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
 def _add(samples: SampleRecords, record: Record) -> None:
     """Add the sample of one record."""
     _check_version(record)
-    num_tokens = len(record.row("token_ids"))
-    more, columns, left_out = others(record, _USED, num_tokens)
-    rows = {name: record.row(key, num_tokens) for key, name in _ROWS.items()}
+    rows, columns = split_record(samples, record, _ROWS, _USED)
     mask = rows["response_mask"]
-    rows |= {"loss_mask": mask * ~_clipped(record, num_tokens), **more}
+    rows["loss_mask"] = mask * ~_clipped(record, len(mask))
     if "rewards" in record:
-        columns["rewards"] = _reward(record.row("rewards", num_tokens), mask)
+        columns["rewards"] = _reward(record.row("rewards", len(mask)), mask)
     samples.add(rows, columns)
-    samples.left_out |= left_out
 
 
 def _check_version(record: Record) -> None:
@@ -78,11 +77,11 @@ def _check_version(record: Record) -> None:
 
 
 def _clipped(record: Record, num_tokens: int) -> Array:
-    """Return which tokens the loss left out; null where no loss looked at them."""
+    """Return which tokens the loss left out; null means that no loss used them."""
     if "is_masked" not in record:
         return np.zeros(num_tokens, dtype=bool)
-    found: Array = record.row("is_masked", num_tokens) == 1
-    return found
+    is_masked: Array = record.row("is_masked", num_tokens) == 1
+    return is_masked
 
 
 def _reward(rewards: Array, mask: Array) -> float:

@@ -45,7 +45,7 @@ class TrainingInput:
     lists : dict of str to list of StoredTensor
         Fields of one tensor a row: pixel values and grids.
     metadata : dict of str to object
-        What SkyRL notes of the batch; its metrics are on the same level.
+        SkyRL's metadata of the batch, and its metrics, on one level.
     source : Source
     """
 
@@ -106,13 +106,13 @@ class TrainingInput:
 def training_input(node: Node, source: Source) -> TrainingInput:
     """Return the parts of a pickled TrainingInputBatch, in either of its layouts."""
     match node:
-        case Node(args=(_, {"batch_dict": dict(held), **facts})):
+        case Node(args=(_, {"batch_dict": dict(stored), **facts})):
             pass
-        case Node(state={"batch_dict": dict(held), **facts}):
+        case Node(state={"batch_dict": dict(stored), **facts}):
             pass
         case _:
             raise source.damaged(found="a TrainingInputBatch without its tensors")
-    fields = {str(key): _field(v, source) for key, v in held.items() if v is not None}
+    fields = {str(key): _field(v, source) for key, v in stored.items() if v is not None}
     return TrainingInput(
         tensors={k: v for k, v in fields.items() if isinstance(v, StoredTensor)},
         lists={k: v for k, v in fields.items() if isinstance(v, list)},
@@ -162,7 +162,7 @@ RESPONSE = {
 _BOUNDARIES = "_boundaries"
 
 
-def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
+def response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
     """Return the fields under verl's names, one row a sample.
 
     Sequences are padded on the left; fields of the response are those of the last
@@ -172,16 +172,16 @@ def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
     Raises
     ------
     LoadError
-        If shapes do not fit together, or the loss looks at a padding row.
+        If shapes do not fit together, or a padding row has a loss.
     """
-    named = {key: name for key, name in RESPONSE.items() if key in given.tensors}
-    before = _check_shapes(given, named)
-    _check_padding(given)
-    spans = [_span(row) for row in given.read("response_mask")]
-    tokens, real = given.read("sequences"), given.read("attention_mask") != 0
+    named = {key: name for key, name in RESPONSE.items() if key in inputs.tensors}
+    before = _check_shapes(inputs, named)
+    _check_padding(inputs)
+    spans = [_span(row) for row in inputs.read("response_mask")]
+    tokens, real = inputs.read("sequences"), inputs.read("attention_mask") != 0
     starts = [before + span.start for span in spans]
     parts = {"responses": tokens[:, before:]}
-    parts |= {name: given.read(key) for key, name in named.items()}
+    parts |= {name: inputs.read(key) for key, name in named.items()}
     return {
         "prompts": [
             row[:start][keep[:start]]
@@ -194,35 +194,35 @@ def divided(given: TrainingInput) -> dict[str, list[Tensor]]:
     }
 
 
-def _check_shapes(given: TrainingInput, named: Iterable[str]) -> int:
-    """Return how many columns of a sequence stand before those of the response."""
+def _check_shapes(inputs: TrainingInput, named: Iterable[str]) -> int:
+    """Return the number of columns of a sequence before those of the response."""
     whole, window = (
-        given.tensors[name].shape for name in ("sequences", "response_mask")
+        inputs.tensors[name].shape for name in ("sequences", "response_mask")
     )
     expected = {"attention_mask": whole, **dict.fromkeys(named, window)}
     for name, shape in expected.items():
-        if given.tensors[name].shape != shape:
-            raise given.misfit(
+        if inputs.tensors[name].shape != shape:
+            raise inputs.misfit(
                 key=name,
                 expected=f"shape {shape}",
-                found=f"shape {given.tensors[name].shape}",
+                found=f"shape {inputs.tensors[name].shape}",
             )
     match whole, window:
         case (num_rows, width), (same, columns) if (
             num_rows == same and columns <= width
         ):
             return width - columns
-    raise given.misfit(
+    raise inputs.misfit(
         key="response_mask",
         expected=f"the last columns of shape {whole}",
         found=f"shape {window}",
     )
 
 
-def _check_padding(given: TrainingInput) -> None:
-    num_kept = given.num_rows - given.num_padding
-    if given.tensors["loss_mask"].rows(num_kept, given.num_rows).read().any():
-        raise given.misfit(
+def _check_padding(inputs: TrainingInput) -> None:
+    num_kept = inputs.num_rows - inputs.num_padding
+    if inputs.tensors["loss_mask"].rows(num_kept, inputs.num_rows).read().any():
+        raise inputs.misfit(
             key="loss_mask",
             expected="0 in the rows that pad the batch",
             found="other values",
@@ -237,24 +237,24 @@ def _span(marked: Tensor) -> slice:
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
-def columns(given: TrainingInput) -> dict[str, Sequence[object]]:
-    """Return what there is one value of a row, without padding rows."""
-    num_kept = given.num_rows - given.num_padding
+def row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
+    """Return what has one value a row, without padding rows."""
+    num_kept = inputs.num_rows - inputs.num_padding
     found: dict[str, Sequence[object]] = {
-        name: given.read(name).tolist() for name in single(given)
+        name: inputs.read(name).tolist() for name in names_of_scalars(inputs)
     }
-    for name, value in given.metadata.items():
+    for name, value in inputs.metadata.items():
         if isinstance(value, list) and name.endswith(_BOUNDARIES):
             found[name.removesuffix(_BOUNDARIES)] = _numbers(value, num_kept)
-        elif isinstance(value, list) and len(value) == given.num_rows:
+        elif isinstance(value, list) and len(value) == inputs.num_rows:
             found[name] = value[:num_kept]
     return found
 
 
-def single(given: TrainingInput) -> list[str]:
+def names_of_scalars(inputs: TrainingInput) -> list[str]:
     """Return the names of the fields of one value a row."""
-    shape = (given.num_rows,)
-    return [name for name, tensor in given.tensors.items() if tensor.shape == shape]
+    shape = (inputs.num_rows,)
+    return [name for name, tensor in inputs.tensors.items() if tensor.shape == shape]
 
 
 def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
@@ -287,75 +287,76 @@ _STEPS = {"trajectory_ids", "is_last_step"}  # columns of rows that are steps
 def read_skyrl(node: Node, source: Source) -> Batch:
     """Build a batch from a pickled TrainingInputBatch.
 
-    `response_mask` says which tokens are the response, and the `loss_mask` in it what
-    the model wrote: a sample that SkyRL took out of the loss has no rounds. Rows that
-    pad the batch are dropped and counted. Where SkyRL notes no groups, samples with the
-    same prompt tokens are one, unless they have images or are steps.
+    - `response_mask` marks the response; the `loss_mask` in it is the mask of what the
+      model wrote. A sample that SkyRL took out of the loss has no rounds.
+    - Rows that pad the batch are dropped and counted.
+    - Without groups in the file, samples with the same prompt tokens are one group,
+      unless they have images or are steps.
 
     Raises
     ------
     LoadError
         If a field is missing or None, or the fields do not fit together.
     """
-    given = training_input(node, source)
+    inputs = training_input(node, source)
     for name, advice in _NEEDED.items():
-        given.require(name, advice)
-    fields, table = divided(given), columns(given)
-    groups, told = _groups(given, table, fields["prompts"])
+        inputs.require(name, advice)
+    fields, table = response_fields(inputs), row_columns(inputs)
+    groups, origin = _groups(inputs, table, fields["prompts"])
     batch = batch_from_fields(
-        fields, source=source.path, columns={**table, **groups}, info=_info(given)
+        fields, source=source.path, columns={**table, **groups}, info=_info(inputs)
     )
-    batch = replace(batch, meta={**batch.meta, **_meta(given), **told})
-    images = _images(given)[: len(batch)]
+    batch = replace(batch, meta={**batch.meta, **_meta(inputs), **origin})
+    images = _images(inputs)[: len(batch)]
     return with_screenshots(batch, images, source) if images else batch
 
 
 def _groups(
-    given: TrainingInput, table: dict[str, Sequence[object]], prompts: list[Tensor]
+    inputs: TrainingInput, table: dict[str, Sequence[object]], prompts: list[Tensor]
 ) -> tuple[dict[str, Sequence[object]], dict[str, str]]:
-    """Return the groups, where there are any, and what to tell of them."""
+    """Return the groups, if there are any, and a note on their origin for `meta`."""
     for name in ("uids", "policy_prompt"):
         if name in table:
             return {"uid": table.pop(name)}, {}
-    if given.lists or _STEPS & table.keys():
+    if inputs.lists or _STEPS & table.keys():
         return {}, {}
     return {"uid": [prompt_group(row) for row in prompts]}, SAME_PROMPT
 
 
-def _plain(given: TrainingInput) -> dict[str, object]:
+def _plain(inputs: TrainingInput) -> dict[str, object]:
     """Return the plain values of the metadata."""
     plain = str | int | float
-    return {k: v for k, v in given.metadata.items() if isinstance(v, plain)}
+    return {k: v for k, v in inputs.metadata.items() if isinstance(v, plain)}
 
 
-def _info(given: TrainingInput) -> dict[str, object]:
-    step = _STEP.search(given.source.path.name)
+def _info(inputs: TrainingInput) -> dict[str, object]:
+    step = _STEP.search(inputs.source.path.name)
     return {
-        **_plain(given),
+        **_plain(inputs),
         "old_log_probs_source": "a pass of its own",
         "step": int(step[1]) if step else None,
     }
 
 
-def _meta(given: TrainingInput) -> dict[str, object]:
-    """Return what SkyRL notes, and what was left out."""
-    known = {*_NEEDED, *RESPONSE, *_IMAGES, *single(given)}
+def _meta(inputs: TrainingInput) -> dict[str, object]:
+    """Return SkyRL's metadata, and the names of what was left out."""
+    known = {*_NEEDED, *RESPONSE, *_IMAGES, *names_of_scalars(inputs)}
     return {
-        "metadata": _plain(given),
-        "num_dropped_rows": given.num_padding,
-        **left_out_entry({*given.tensors, *given.lists} - known),
+        "metadata": _plain(inputs),
+        "num_dropped_rows": inputs.num_padding,
+        **left_out_entry({*inputs.tensors, *inputs.lists} - known),
     }
 
 
-def _images(given: TrainingInput) -> list[dict[str, StoredTensor]]:
+def _images(inputs: TrainingInput) -> list[dict[str, StoredTensor]]:
     """Return pixel values and grids, by name, of each row; nothing without both."""
-    found = [given.lists[name] for name in _IMAGES if name in given.lists]
+    found = [inputs.lists[name] for name in _IMAGES if name in inputs.lists]
     if len(found) != len(_IMAGES):
         return []
-    if any(len(rows) != given.num_rows for rows in found):
-        raise given.misfit(
+    if any(len(rows) != inputs.num_rows for rows in found):
+        raise inputs.misfit(
             key=_IMAGES[0],
-            expected=f"{given.num_rows} tensors, as there are rows",
+            expected=f"{inputs.num_rows} tensors, as there are rows",
             found=f"{len(found[0])}, and {len(found[1])} grids",
         )
     return [dict(zip(_IMAGES, row, strict=True)) for row in zip(*found, strict=True)]

@@ -1,4 +1,12 @@
-"""What verl saves of a batch: a DataProto. Others save it too, under its name."""
+"""verl's files: a DataProto, which other frameworks save too, and V1's payload.
+
+=====================  =============================================================
+`DATA_PROTO`           a pickled DataProto, in either of verl's serialisations
+the same, of ROLL      fields and groups of its own names: `roll_fields`
+the same, of ARPO      whole sequences as `responses`
+`PAYLOAD`              what verl's V1 trainer exchanges, with padding rows
+=====================  =============================================================
+"""
 
 from __future__ import annotations
 
@@ -11,8 +19,9 @@ import torch
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.padding import divided
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.trl import roll_fields
+from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,
     StoredTensor,
@@ -27,7 +36,6 @@ from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tabular.table import (
     Table,
-    Watched,
     as_list,
     batch_from_table,
     plain_values,
@@ -36,14 +44,17 @@ from rounddiag.loaders.tabular.table import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
+
+    from torch import Tensor
 
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
 
 
 OWN_PASS = {"old_log_probs_source": "a pass of its own"}
-# Per token in files of whole sequences.
-_OF_SEQUENCES = (
+# Fields per token in files of whole sequences.
+_SEQUENCE_FIELDS = (
     "rollout_log_probs",
     "old_log_probs",
     "ref_log_prob",
@@ -55,39 +66,89 @@ _OF_SEQUENCES = (
 )
 
 
+# ROLL's fields per token, without the first; `final_response_mask` is the mask after
+# rejection.
+_ROLL = {
+    "infer_logprobs": "rollout_log_probs",
+    "old_log_probs": "old_log_probs",
+    "ref_log_probs": "ref_log_probs",
+    "advantages": "advantages",
+    "final_response_mask": "loss_mask",
+    "scores": "rm_scores",
+}
+_ROLL_ADVICE = {
+    "infer_logprobs": "Let the sampler return them, and save the batch again.",
+    "old_log_probs": "ROLL dumps a rollout before the training engine computed them:"
+    " save the batch in the pipeline where they are, before the correction.",
+}
+
+
 def read_data_proto(node: Node, source: Source) -> Batch:
     """Build a batch from a pickled DataProto, of either serialisation.
 
-    verl chooses between the two by an environment variable, which a reader cannot know;
-    here the content says which it is: bytes, or a tuple. ROLL's state has a fourth
-    part, and fields of its own.
+    verl chooses between the two by an environment variable. The content shows which one
+    it is: bytes, or a tuple. ROLL's state has a fourth part, and fields of its own.
     """
     match node.state:
-        case (held, dict(others), *remote, dict(info)) if len(remote) <= 1:
-            fields = _batch(held, source)
+        case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
+            fields = _batch_fields(tensors, source)
             columns = {str(k): plain_values(v, source) for k, v in others.items()}
             table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
             if remote:
-                return batch_from_table(_of_roll(table, source), source)
-            if _are_whole(fields.get("responses"), fields.get("input_ids")):
+                _check_local(fields, source)
+                return batch_from_table(_roll_table(table, source), source)
+            if _are_equal(fields.get("responses"), fields.get("input_ids")):
                 return _from_sequences(table, source)
             return batch_from_table(table, source)
     raise source.damaged(found="a DataProto without its three parts")
 
 
-def _of_roll(table: Table, source: Source) -> Table:
+def _check_local(fields: Mapping[str, Value], source: Source) -> None:
+    """Raise a LoadError if ROLL's tensors were in other processes when it was saved."""
+    if not fields:
+        raise source.error(
+            expected="ROLL's tensors",
+            found="a DataProto without any: `transfer_backend` keeps them elsewhere",
+            advice="Run ROLL without `transfer_backend`, and save the batch again.",
+        )
+
+
+def _roll_table(table: Table, source: Source) -> Table:
     """Return ROLL's fields and groups under verl's names."""
-    held, columns = Watched(table.fields), dict(table.columns)
+    saved, columns = LazyFields.watch(table.fields), dict(table.columns)
     groups = columns.pop("traj_group_id", None)
-    named = {} if groups is None else {"uid": groups}
-    fields = roll_fields(held, source.path)
-    return replace(
-        table, fields=fields, columns={**named, **columns}, left_out=held.left_out
+    if groups is not None:
+        columns = {"uid": groups, **columns}
+    fields = roll_fields(saved, source.path)
+    return replace(table, fields=fields, columns=columns, left_out=saved.left_out)
+
+
+def roll_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
+    """Return the fields of ROLL's DataProto under verl's names.
+
+    ROLL has masks of the whole sequence, and log-probabilities that lack its first
+    token.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If a field is missing or does not fit; ROLL's own dumps of rollouts have no
+        `old_log_probs`.
+    """
+    require_log_probs(fields, _ROLL, _ROLL_ADVICE, source)
+    return divided(
+        fields, source, tokens="input_ids", written="response_mask", names=_ROLL
     )
 
 
-def _are_whole(responses: Value | None, sequences: Value | None) -> bool:
-    """Tell whether `responses` are `input_ids`, prompts and all, as ARPO has it."""
+def _are_equal(responses: Value | None, sequences: Value | None) -> bool:
+    """Return whether `responses` are `input_ids`, prompts included, as in ARPO."""
     pair = responses, sequences
     match pair:
         case (StoredTensor(shape=shape), StoredTensor(shape=other)) if shape == other:
@@ -96,21 +157,21 @@ def _are_whole(responses: Value | None, sequences: Value | None) -> bool:
 
 
 def _from_sequences(table: Table, source: Source) -> Batch:
-    held = Watched(table.fields)
-    names = {name: name for name in _OF_SEQUENCES}
+    saved = LazyFields.watch(table.fields)
+    names = {name: name for name in _SEQUENCE_FIELDS}
     fields = divided(
-        held, source.path, tokens="responses", written="response_mask", names=names
+        saved, source.path, tokens="responses", written="response_mask", names=names
     )
-    whole = replace(table, fields=fields, left_out=held.left_out)
-    batch = batch_from_table(whole, source)
-    told = (
-        "`responses` are whole sequences, as `input_ids`: prompts are what is before"
+    split = replace(table, fields=fields, left_out=saved.left_out)
+    batch = batch_from_table(split, source)
+    note = (
+        "`responses` are whole sequences, as `input_ids`: the prompt is what precedes"
         " the first token that the model wrote"
     )
-    return replace(batch, meta={**batch.meta, "prompts": told})
+    return replace(batch, meta={**batch.meta, "prompts": note})
 
 
-def _batch(value: object, source: Source) -> dict[str, Value]:
+def _batch_fields(value: object, source: Source) -> dict[str, Value]:
     match value:
         case Node("_io.BytesIO", state=(data, *_)):  # ROLL
             value = data
@@ -184,7 +245,7 @@ def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
 
 
 def _key_columns(keys: list[str]) -> dict[str, list[object]]:
-    """Take the keys apart: `uid_session_index`, where a uid may have underscores."""
+    """Split the keys `uid_session_index`; a uid may have underscores."""
     parts = [key.rsplit("_", 2) for key in keys]
     if not parts or any(len(part) != 3 for part in parts):  # noqa: PLR2004 see above
         return {}
@@ -210,7 +271,7 @@ def _without_padding(batch: Batch) -> Batch:
 
 
 def _is_padding(batch: Batch) -> list[bool]:
-    """Tell padding rows by their tag; without tags, by group id and an empty mask."""
+    """Find padding rows by their tag; without tags, by group id and an empty mask."""
     flags = batch.sample_columns.get("is_padding")
     if flags is not None:
         return [bool(flag) for flag in flags]

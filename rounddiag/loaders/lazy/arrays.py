@@ -1,4 +1,4 @@
-"""Nodes of a pickle that stand for numpy arrays and scalars."""
+"""numpy arrays and scalars of a pickle; rows of different lengths."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StoredArray:
 
 
 def stored_array(value: object, source: Source) -> StoredArray | list[object] | None:
-    """Return an array of plain values, the items of an array of objects, or None."""
+    """Return an array of plain values, the items of an object array, or None."""
     if isinstance(value, StoredArray):
         return value
     if not isinstance(value, Node):
@@ -73,7 +73,7 @@ def stored_array(value: object, source: Source) -> StoredArray | list[object] | 
 
 
 def scalar_value(value: object) -> object:
-    """Return a number that numpy wrapped as it is without numpy; others unchanged."""
+    """Return a scalar of numpy as a Python value; other values unchanged."""
     match value:
         case Node(name, (Node() as dtype, bytes(data))) if name.endswith(
             "multiarray.scalar"
@@ -85,7 +85,7 @@ def scalar_value(value: object) -> object:
 
 
 def _dtype(node: Node) -> np.dtype[Any] | None:
-    """Return a dtype of plain values; dates, records and objects are not needed."""
+    """Return a dtype of plain values; None for dates, records and objects."""
     match node:
         case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
             if _PLAIN.fullmatch(code) and order in {"<", ">", "|", "="}:
@@ -95,7 +95,7 @@ def _dtype(node: Node) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Ragged:
-    """Rows that follow each other along one dimension of `values`.
+    """Rows that are concatenated along one dimension of `values`.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Ragged:
     offsets : Tensor of int64, shape (num_rows + 1,)
         Where each row starts.
     dim : int
-        The dimension along which they follow each other.
+        The dimension along which they are concatenated.
     is_padded : bool
         Whether the rows are those of a padded tensor, all of the same length.
     """
@@ -124,7 +124,7 @@ class Ragged:
         return list(self.values.split(self.lengths.tolist(), dim=self.dim))
 
     def tails(self, lengths: Tensor) -> Ragged:
-        """Return the last positions of each row, as many as `lengths` says.
+        """Return the last `lengths` positions of each row.
 
         Examples
         --------
@@ -145,7 +145,7 @@ def ragged(value: object) -> Ragged:
     Parameters
     ----------
     value : Tensor, array, or sequence of them
-        A padded tensor, a nested one (jagged or strided), or one row after the other.
+        A padded tensor, a nested one (jagged or strided), or a sequence of rows.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def ragged(value: object) -> Ragged:
 
 
 def row_list(value: object) -> list[Tensor]:
-    """Return the rows of a field whose rows may have dimensions of their own."""
+    """Return the rows of a field; a row may have several dimensions."""
     if isinstance(value, torch.Tensor) and not value.is_nested and value.dim() > 1:
         return list(value)
     return ragged(value).rows()
@@ -177,7 +177,7 @@ def row_list(value: object) -> list[Tensor]:
 def compact(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, dim: int
 ) -> Ragged:
-    """Return the rows of a nested tensor, without the holes that `lengths` leaves.
+    """Return the rows of a nested tensor without the gaps that `lengths` leaves.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _nested(value: Tensor) -> Ragged:
     if value.layout != torch.jagged:
         return _joined(list(value.unbind()))
     ragged_dim = int(getattr(value, "_ragged_idx", 1)) - 1
-    nested: Any = value  # torch's types know nothing of nested tensors
+    nested: Any = value  # torch has no types for nested tensors
     return compact(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
 
 

@@ -1,4 +1,4 @@
-"""Tensors that are still in the file: where they are, and how to copy them out."""
+"""Tensors that stay in the file: where they are, and how to copy them out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# A tensor with stride 0 repeats itself: up to here it may be larger than its storage.
+# A tensor with stride 0 repeats its elements: the bytes up to which it may be larger
+# than its storage.
 MAX_REPEATED = 1 << 28
 MAX_NUMBER = 1 << 48  # of a shape, stride or offset
 
@@ -39,13 +40,13 @@ DTYPES = {
         torch.float64,
     )
 }
-# torch can compute little with them; token ids fit in int64.
+# torch supports few operations on these; token ids fit in int64.
 _UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """A tensor in a file: a view on a storage, checked when it is made.
+    """A tensor in a file: a view of a storage, validated on construction.
 
     Attributes
     ----------
@@ -87,7 +88,7 @@ class StoredTensor:
 
     @property
     def _size(self) -> int:
-        """Elements of the storage from the first to the last that is used."""
+        """Elements of the storage from the first to the last one used."""
         if not self.num_elements:
             return 0
         steps = zip(self.shape, self.stride, strict=True)
@@ -147,7 +148,7 @@ _NESTED = "torch.nested._internal.nested_tensor._rebuild_njt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredJagged:
-    """A nested tensor in a file: values end to end, and where each row starts.
+    """A nested tensor in a file: values end to end, and the start of each row.
 
     `dim` is the dimension of `values` along which the rows follow each other.
     """
@@ -159,27 +160,27 @@ class StoredJagged:
 
 
 def stored(value: object, source: Source) -> StoredTensor | StoredJagged | None:
-    """Return the tensor that a value of a pickle stands for; None for anything else."""
+    """Return the tensor that a value of a pickle represents, or None."""
     if isinstance(value, StoredTensor):
         return value
     if not isinstance(value, Node):
         return None
-    if value.name == _TYPED:  # a call in a call: made once, never deeper
+    if value.name == _TYPED:  # a call in a call: unwrapped once, never deeper
         value = _call_of_type(value, source)
     if value.name in _VIEWS:
         return _view(value.args, source)
     if value.name == "torch._utils._rebuild_parameter":
         return stored_tensor(value.args[0], source) if value.args else None
-    return _nested_tensor_nodes(value.args, source) if value.name == _NESTED else None
+    return _nested(value.args, source) if value.name == _NESTED else None
 
 
 def stored_tensor(value: object, source: Source) -> StoredTensor:
-    """Return the plain tensor that a value of a pickle stands for."""
+    """Return the plain tensor that a value of a pickle represents."""
     if isinstance(value, Node) and value.name == _TYPED:
         value = _call_of_type(value, source)
     if isinstance(value, Node) and value.name in _VIEWS:
         return _view(value.args, source)
-    raise source.damaged(found="something else in the place of a tensor")
+    raise source.damaged(found="another value in place of a tensor")
 
 
 def _call_of_type(node: Node, source: Source) -> Node:
@@ -192,14 +193,14 @@ def _call_of_type(node: Node, source: Source) -> Node:
 def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
     match args:
         case (storage, int(offset), tuple(shape), tuple(stride), *rest):
-            found = _storage(storage, source)
-            dtype = found.dtype
+            memory = _storage(storage, source)
+            dtype = memory.dtype
             match rest:
                 case (_, _, Name(name), *_):
                     dtype = DTYPES.get(name.removeprefix("torch."), dtype)
-            if found.span is not None:
+            if memory.span is not None:
                 return StoredTensor(
-                    storage=found.span,
+                    storage=memory.span,
                     dtype=dtype,
                     offset=offset,
                     shape=integers(shape, source),
@@ -209,7 +210,7 @@ def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
 
 
 def _storage(value: object, source: Source) -> Storage:
-    """Return a storage: of the file itself, or in a file of its own in the pickle."""
+    """Return a storage: of the file, or of a torch file inside the pickle."""
     match value:
         case Node(
             "torch.storage._load_from_bytes",
@@ -218,16 +219,15 @@ def _storage(value: object, source: Source) -> Storage:
             value = read_torch(as_span(inner, source))
     if isinstance(value, Storage):
         return value
-    raise source.damaged(found="something else in the place of a storage")
+    raise source.damaged(found="another value in place of a storage")
 
 
-def _nested_tensor_nodes(args: tuple[object, ...], source: Source) -> StoredJagged:
+def _nested(args: tuple[object, ...], source: Source) -> StoredJagged:
     match args:
         case ({"values": values, "offsets": offsets, **others},):
-            found = stored_tensor(values, source)
             lengths, ragged = others.get("lengths"), others.get("_ragged_idx", 1)
             return jagged(
-                found,
+                stored_tensor(values, source),
                 stored_tensor(offsets, source),
                 None if lengths is None else stored_tensor(lengths, source),
                 ragged,
@@ -241,10 +241,10 @@ def jagged(
     lengths: StoredTensor | None,
     ragged: object,
 ) -> StoredJagged:
-    """Put a nested tensor together.
+    """Assemble a nested tensor.
 
-    `ragged` counts the dimension of rows too; tensordict up to 0.12.1 does not save it
-    (None): then it is the last dimension, as in all that verl saves.
+    `ragged` is the ragged dimension, with the rows as dimension 0. tensordict up to
+    0.12.1 does not save it (None): then it is the last one, as in all files of verl.
     """
     count = len(values.shape)
     dim = ragged - 1 if isinstance(ragged, int) else count - 1
@@ -256,7 +256,7 @@ def jagged(
 
 
 def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
-    """Return where bytes of a pickle stand; short and decoded ones are in memory."""
+    """Return bytes of a pickle as a span; short and decoded ones are in memory."""
     if isinstance(data, Span):
         return data
     decoded = data.read() if isinstance(data, TextBytes) else data
@@ -271,31 +271,31 @@ def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
 
 
 Value = StoredTensor | StoredJagged | list[object]
-MAX_ROWS = 1 << 24  # that one value may stand for
+MAX_ROWS = 1 << 24  # that share one value
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
 def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
-    """Return the fields of a TensorDict, still in the file; None for anything else."""
+    """Return the fields of a TensorDict, still in the file; None for other values."""
     match value:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
-            return _made(td, source)
+            return _from_call(td, source)
         case Node(name, ({"leaves": dict(leaves)}, storage)) if name == _CONSOLIDATED:
             return _consolidated(leaves, stored_tensor(storage, source), source)
     return None
 
 
-def _made(fields: dict[object, object], source: Source) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for key, value in fields.items():
+def _from_call(entries: dict[object, object], source: Source) -> dict[str, Value]:
+    fields: dict[str, Value] = {}
+    for key, value in entries.items():
         field = _rows(value) or stored(value, source)
         if isinstance(key, str) and field is not None:
-            found[key] = field
-    return found
+            fields[key] = field
+    return fields
 
 
 def _rows(value: object) -> list[object] | None:
-    """Return the values of a NonTensorStack, or the one value of all rows."""
+    """Return the values of a NonTensorStack, or one value repeated for all rows."""
     match value:
         case Node(state={"tensordicts": list(rows)}):
             return [_datum(row) for row in rows]
@@ -319,14 +319,14 @@ def _datum(row: object) -> object:
 def _consolidated(
     leaves: dict[object, object], storage: StoredTensor, source: Source
 ) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    fields: dict[str, Value] = {}
     for key, leaf in leaves.items():
         if isinstance(key, str):
-            found[key], ragged = _leaf(leaf, storage, source)
+            fields[key], ragged = _leaf(leaf, storage, source)
             if key.startswith("<NJT_OFFSETS>"):
                 name = key.removeprefix("<NJT_OFFSETS>")
-                found[name] = _nested_tensordict(found, name, ragged, source)
-    return {key: value for key, value in found.items() if not key.startswith("<NJT")}
+                fields[name] = _nested_leaves(fields, name, ragged, source)
+    return {key: value for key, value in fields.items() if not key.startswith("<NJT")}
 
 
 def _leaf(
@@ -342,11 +342,11 @@ def _leaf(
     raise source.damaged(found="a TensorDict with a field of an unknown kind")
 
 
-def _nested_tensordict(
-    found: dict[str, Value], name: str, ragged: object, source: Source
+def _nested_leaves(
+    fields: dict[str, Value], name: str, ragged: object, source: Source
 ) -> StoredJagged:
     values, offsets, lengths = (
-        found.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
+        fields.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
     )
     if not (isinstance(values, StoredTensor) and isinstance(offsets, StoredTensor)):
         raise source.damaged(found="a nested tensor without values")

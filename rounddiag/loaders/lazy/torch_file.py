@@ -1,4 +1,4 @@
-"""Files of `torch.save`, read without torch's unpickler; tensors stay in the file.
+"""Files of `torch.save`, read without torch's unpickler. Tensors stay in the file.
 
 ========================  =======================================================
 the stream has            it becomes
@@ -44,14 +44,14 @@ _STORAGES = {
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """The memory behind tensors: what its elements are, and where they stand."""
+    """The memory behind tensors: the dtype of its elements, and where they are."""
 
     dtype: torch.dtype
     span: Span | None = None
 
 
 def read_torch(span: Span) -> object:
-    """Return what `torch.save` was given, as data, nodes and storages."""
+    """Return the object that was saved, as plain data, nodes and storages."""
     with span.open() as stream:
         if stream.read(4) == b"PK\x03\x04":
             return _read_zip(span)
@@ -61,10 +61,10 @@ def read_torch(span: Span) -> object:
 
 def _read_zip(span: Span) -> object:
     entries = zip_entries(span)
-    [*found] = [name for name in entries if name.endswith("/data.pkl")]
-    if len(found) != 1:
-        raise span.source.damaged(found=f"a zip with {len(found)} `data.pkl`")
-    folder = found[0].removesuffix("data.pkl")
+    pickles = [name for name in entries if name.endswith("/data.pkl")]
+    if len(pickles) != 1:
+        raise span.source.damaged(found=f"a zip with {len(pickles)} `data.pkl`")
+    folder = pickles[0].removesuffix("data.pkl")
 
     def storage(key: object) -> Storage:
         name, dtype = _storage_key(span, key)
@@ -72,16 +72,16 @@ def _read_zip(span: Span) -> object:
             raise span.source.damaged(found=f"no storage {name!r:.40} in the zip")
         return Storage(dtype, entries[f"{folder}data/{name}"])
 
-    pickle = entries[found[0]]
+    pickle = entries[pickles[0]]
     with pickle.open() as stream:
         return PickleMachine(pickle, stream, storage).run()
 
 
 def zip_entries(span: Span) -> dict[str, Span]:
-    """Return where the entries of a zip stand.
+    """Return the spans of the entries of a zip.
 
-    The directory at the end of a zip and the header before an entry can differ; the
-    directory says where the header is, and the header where the data start.
+    The directory at the end of a zip and the header before an entry can differ: the
+    directory locates the header, and the header locates the data.
     """
     try:
         with span.open() as stream, zipfile.ZipFile(stream) as archive:
@@ -121,7 +121,7 @@ def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:
 
 
 def _read_legacy(span: Span, stream: SpanReader) -> object:
-    """Read five pickles, then for each storage its length and its bytes."""
+    """Read five pickles, then the length and the bytes of each storage."""
     storages: dict[str, Storage] = {}
 
     def storage(key: object) -> Storage:

@@ -1,12 +1,20 @@
-"""Our own file: Parquet, one row a sample.
+"""Our own file: Parquet, one row per sample.
 
-Columns are named as the fields of a Batch; `score:NAME` and `sample:NAME` hold its
-`scores` and `sample_columns`, `round_columns` is a list of structs, and `screenshots`
-is stored as Hugging Face `datasets` stores a list of images, with their rounds and
-positions in lists beside it. A dtype that Parquet lacks, or that would be wider than
-the values need, is named in the column's metadata (`dtypes`). What is not per sample
-stands as JSON in the file's metadata, under the key `rounddiag`, with the version of
-this layout; older versions open too.
+===============  ===========================================================
+`writer`         `save`
+`reader`         `load_parquet`, and columns read one at a time
+`columns`        tensors, arrays and texts as columns, and back
+`metadata`       what is not per sample; what `redact=True` removes
+`screenshots`    pictures, read from the file when one is requested
+===============  ===========================================================
+
+Columns are named as the fields of a Batch. `score:NAME` and `sample:NAME` hold its
+`scores` and `sample_columns`; `round_columns` is a list of structs. `screenshots` is
+stored as Hugging Face `datasets` stores a list of images, with their rounds and
+positions in a second column of lists. A dtype that Parquet lacks, or that is wider than
+the values need, is named in the column's metadata. What is not per sample is JSON in
+the file's metadata, under the key `rounddiag`, with the version of this layout. Older
+versions can be read.
 """
 
 from rounddiag.loaders.parquet.reader import load_parquet

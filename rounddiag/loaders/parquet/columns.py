@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Columns = Mapping[str, np.ndarray[Any, Any]]
 
 
-# What Arrow and numpy raise over a file that is broken, or made to break a reader.
+# What Arrow and numpy raise for a file that is broken or forged.
 BROKEN = (
     pa.ArrowException,
     ArithmeticError,
@@ -39,7 +39,7 @@ _INT32 = torch.iinfo(torch.int32)
 
 
 def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return the values on the host: floats from 32 bits up, int64 narrowed to int32.
+    """Return host values: floats of at least 32 bits, int64 as int32 if they fit.
 
     Examples
     --------
@@ -55,13 +55,13 @@ def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
 
 
 def mask_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return a mask as bool where it holds 0 and 1 only, else as `to_numpy`."""
+    """Return a mask as bool if it holds only 0 and 1, else as `to_numpy` does."""
     flags = values != 0
     return to_numpy(flags if bool((values == flags).all()) else values)
 
 
 def list_array(values: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> pa.Array:
-    """Divide flat values into lists of these sizes."""
+    """Split flat values into lists of these sizes."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), pa.array(values.reshape(-1))
@@ -88,7 +88,7 @@ def text_array(name: str, texts: Sequence[str]) -> pa.Array:
 
 
 def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
-    """Return numbers as a tensor of their own memory.
+    """Return a copy of numbers as a tensor.
 
     Raises
     ------
@@ -102,12 +102,12 @@ def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
 
 
 def to_json(key: str, value: object) -> str:
-    """Return a value as JSON: NaN as Python writes it, numpy's values as Python's.
+    """Return a value as JSON, with NaN, and numpy values as Python values.
 
     Raises
     ------
     BatchError
-        If it holds objects that JSON has no form for.
+        If it holds objects that JSON cannot represent.
     """
     try:
         return json.dumps(value, default=_plain)
@@ -144,11 +144,11 @@ _TORCH = (
 )
 _BY_NAME = {str(dtype).removeprefix("torch.").encode(): dtype for dtype in _TORCH}
 _KINDS = "biufmMUS"
-_MOST_TEXT = 1 << 26  # bytes of an array in which each text has the longest one's room
+_MOST_TEXT = 1 << 26  # bytes of an array of fixed-width text
 
 
 def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
-    """Return the mark of a tensor's dtype; none where it is to stay as stored.
+    """Return metadata that names a tensor's dtype; empty if a column cannot have it.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
 
 
 def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
-    """Return a tensor in the dtype that it had when it was saved.
+    """Return a tensor in the dtype that it was saved with.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
 
 
 def array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
-    """Return the mark of an array's dtype; none for objects.
+    """Return metadata that names an array's dtype; empty for objects.
 
     Examples
     --------
@@ -187,9 +187,9 @@ def array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
 
 
 def marked_array(values: Array, field: pa.Field) -> Array:
-    """Return an array in the dtype that it had when it was saved.
+    """Return an array in the dtype that it was saved with.
 
-    Texts stay objects where fixed width would need far more room than they do.
+    Texts stay objects if fixed width would need far more memory.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def _unknown(field: pa.Field, mark: bytes) -> LoadError:
     )
 
 
-# How a column that Arrow has no type for is marked in its field's metadata.
+# Metadata of a column that Arrow has no type for.
 _MARK = b"rounddiag"
 _OBJECTS, _JSON = b"objects", b"json"
 _PLAIN = {
@@ -235,15 +235,15 @@ _UNITS = ("ms", "us", "ns")  # of times in Parquet
 
 
 def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
-    """Return a column of any kind without loss.
+    """Return an array of any dtype as a column, without loss.
 
-    Numbers, times and texts of numpy keep their dtype, objects of one plain type become
-    a column of that type, and other objects become JSON.
+    Numbers, times and texts of numpy keep their dtype. Objects of one plain type become
+    a column of that type, other objects become JSON.
 
     Raises
     ------
     BatchError
-        If it holds what neither Parquet nor JSON has a form for.
+        If neither Parquet nor JSON can represent the values.
     """
     try:
         array, marks = _stored(name, values.reshape(-1))
@@ -256,7 +256,7 @@ def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
 
 
 def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
-    """Return what `open_column` was given."""
+    """Return the array that `open_column` turned into a column."""
     shape = [len(column)]
     while pa.types.is_fixed_size_list(column.type):
         shape.append(column.type.list_size)
@@ -281,7 +281,7 @@ def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
 
 
 def _times(flat: Array) -> Array:
-    """Return times in a unit that Parquet has, or as the integers that they are."""
+    """Return times in a unit of Parquet, or else as their integers."""
     unit, count = np.datetime_data(flat.dtype)
     if unit in _UNITS and count == 1:
         return flat
@@ -313,7 +313,7 @@ def _plain_array(items: list[Any]) -> pa.Array | None:
     try:
         return pa.array(items, _PLAIN[types.pop()])
     except (pa.ArrowException, ValueError, OverflowError):
-        return None  # an integer beyond 64 bits, or text that is no Unicode
+        return None  # an integer beyond 64 bits, or text with lone surrogates
 
 
 def _unfit(name: str, values: Array) -> BatchError:
@@ -326,27 +326,27 @@ def _unfit(name: str, values: Array) -> BatchError:
 
 
 def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Array]:
-    """Return the columns as a list of structs a sample, in the order they have there.
+    """Return the columns as a list of structs per sample, in their order.
 
     Raises
     ------
     BatchError
-        If a row is of no sample of the batch.
+        If a row belongs to no sample of the batch.
     """
     sample = columns["sample"]
     sizes = _rows_a_sample(sample, num_samples)
     order = np.argsort(sample, kind="stable")
-    found = [
+    parts = [
         open_column(name, values[order])
         for name, values in columns.items()
         if name != "sample"
     ]
     structs = pa.StructArray.from_arrays(
-        [array for _, array in found], fields=[field for field, _ in found]
+        [array for _, array in parts], fields=[field for field, _ in parts]
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
-    # The lists stand for `sample`; what is left of that column is its dtype.
+    # The lists replace the column `sample`; only its dtype is stored.
     mark = array_mark(sample.dtype)
     return pa.field("round_columns", array.type, metadata=mark), array
 
@@ -354,7 +354,7 @@ def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Arra
 def rounds_of(
     values: pa.ChunkedArray, sizes: np.ndarray[Any, Any], field: pa.Field
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns of structs that stand end to end, with `sample` first."""
+    """Return the columns of concatenated structs, with `sample` first."""
     columns = [
         pa.chunked_array([column]) for column in values.combine_chunks().flatten()
     ]

@@ -1,4 +1,4 @@
-"""What is not per sample: JSON in the metadata of the file."""
+"""The values that are not per sample: JSON in the metadata of the file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 KEY = b"rounddiag"
-VERSION = 2  # 1 had the rounds of screenshots among the fields of the picture
-_MOST = 1 << 22  # characters: parsed, JSON can take 25 times its size
+VERSION = 2  # in version 1, the struct of a picture had its round
+_MOST = 1 << 22  # characters; parsed JSON can need 25 times its size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """What a file says besides its rows."""
+    """The facts about the whole batch."""
 
     step: int | None = None
     tokenizer: str | None = None
@@ -41,7 +41,7 @@ class Footer:
         Raises
         ------
         BatchError
-            If `meta` holds what JSON has no form for, or too much.
+            If `meta` is too large, or JSON cannot represent it.
         """
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
         text = to_json("meta", {**facts, "meta": dict(self.meta)})
@@ -55,7 +55,7 @@ class Footer:
         return text
 
     def meta_of(self, file: Path) -> dict[str, Any]:
-        """Return `meta` with the file as its `source`; an older one is kept beside."""
+        """Return `meta` with the file as `source`; the old one is `original_source`."""
         known = dict(self.meta)
         if "source" in known:
             known.setdefault("original_source", known["source"])
@@ -82,7 +82,7 @@ class Footer:
 
 
 def tokenizer_name(batch: Batch, folder: Path) -> str | None:
-    """Return the path of the tokenizer relative to `folder`, if it lies there."""
+    """Return the path of the tokenizer relative to `folder`, if it is inside."""
     if not isinstance(batch.tokenizer, str | os.PathLike):
         return None
     path, folder = Path(batch.tokenizer).absolute(), folder.absolute()
@@ -91,10 +91,10 @@ def tokenizer_name(batch: Batch, folder: Path) -> str | None:
 
 
 def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
-    """Return the tokenizer's file if it is there, inside `folder`, or None.
+    """Return the tokenizer's file if it exists inside `folder`, else None.
 
-    A name that leads out of the folder is left alone: a file must not make us read
-    other places.
+    A name that leads out of the folder is ignored: a file must not make us read other
+    places.
     """
     for name in (footer.tokenizer, footer.meta.get("tokenizer")):
         if not isinstance(name, str):
@@ -147,11 +147,11 @@ def _not_ours(found: object) -> LoadError:
     )
 
 
-# A number under such a name stands for one thing of the user's: a request, a prompt.
+# A number under such a name identifies something of the user's: a request, a prompt.
 _NAMES_ONE = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
 _NUMBERS = "biuf"
 _PLAIN = (bool, int, float, type(None))
-# The values of `meta` that are words of this package's own.
+# Values of `meta` that only this package writes.
 _WORDS = {
     "mask_source": ("response_mask", "loss_mask", "attention_mask"),
     "rounds": ("unknown",),
@@ -159,7 +159,7 @@ _WORDS = {
 
 
 def redacted(batch: Batch) -> Batch:
-    """Return the batch as `save(..., redact=True)` writes it; see there what stays."""
+    """Return the batch as `save(..., redact=True)` writes it; see `save`."""
     return replace(
         batch,
         response_ids=torch.zeros_like(batch.response_ids),
@@ -177,7 +177,7 @@ def redacted(batch: Batch) -> Batch:
 
 
 def _numbered(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Replace names by numbers in the order in which they first stand."""
+    """Replace names by numbers, in order of first occurrence."""
     if names is None:
         return None
     numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(names))}
@@ -199,7 +199,7 @@ def _holds_numbers(values: Array) -> bool:
 
 
 def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep counts, the sampler's numbers, and words that only this package writes."""
+    """Keep counts, numbers of the sampler, and values that only this package writes."""
     counts = {k: v for k, v in meta.items() if k.startswith("num_") and _is_number(v)}
     words = {k: meta.get(k) for k, known in _WORDS.items() if meta.get(k) in known}
     sampling = meta.get("sampling")
@@ -209,7 +209,7 @@ def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pair(batch: Batch) -> dict[str, Any]:
-    """Keep which scores are compared, as their names stay."""
+    """Keep the pair that is compared: names of scores are not redacted."""
     pair = pair_of(batch)
     is_known = {pair.a, pair.b} <= {"old", "rollout", *batch.scores}
     return {"pair": [pair.a, pair.b]} if is_known and not pair.is_standard else {}

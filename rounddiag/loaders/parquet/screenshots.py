@@ -1,4 +1,4 @@
-"""Screenshots that stay in their file until one is asked for."""
+"""Screenshots that stay in their file until one is requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import BROKEN
-from rounddiag.loaders.parquet.size_guard import PICTURE, check_weights
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ BYTES = f"{COLUMN}.list.element.bytes"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredScreenshot(Screenshot):
-    """A screenshot of a saved batch, read each time it is asked for.
+    """A screenshot of a saved batch, read each time it is requested.
 
     Attributes
     ----------
@@ -36,7 +35,7 @@ class StoredScreenshot(Screenshot):
     stamp : tuple of int
         Size and time of the file when the batch was read.
     row_group, row, index : int
-        Where it stands: the row in its row group, and the element of the row's list.
+        Its place: the row of its row group, and the element of the row's list.
     """
 
     file: Path
@@ -64,7 +63,7 @@ class StoredScreenshot(Screenshot):
         Raises
         ------
         LoadError
-            If the file is gone, changed since the batch was read, or is broken.
+            If the file is missing, broken, or has changed since the batch was read.
         """
         try:
             is_same = stamp_of(self.file) == self.stamp
@@ -89,7 +88,7 @@ class StoredScreenshot(Screenshot):
 
 
 def stamp_of(file: Path) -> tuple[int, int]:
-    """Return size and time of a file, which tell whether it changed."""
+    """Return size and time of a file, which change when it is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -111,8 +110,7 @@ _TYPE = pa.list_(pa.struct(_PICTURE))
 _FIRST_TYPE = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
 _NAMES = ("round", "position", "seen_width", "seen_height")
 _FACTS_TYPE = pa.list_(pa.struct([(name, pa.int32()) for name in _NAMES]))
-# What tells `datasets` to show the column as pictures, in a form that all its versions
-# understand.
+# Makes every version of `datasets` show the column as pictures.
 FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
 
 
@@ -127,7 +125,7 @@ def screenshots_of(
         If the columns hold anything else.
     """
     stamp = stamp_of(file)
-    rows = zip(_places(source), _known(source, file), strict=True)
+    rows = zip(_places(source), _all_facts(source), strict=True)
     return tuple(
         tuple(
             StoredScreenshot(
@@ -147,7 +145,7 @@ def screenshots_of(
 def screenshot_columns(
     images: tuple[tuple[Screenshot, ...], ...],
 ) -> Iterator[tuple[pa.Field, pa.Array]]:
-    """Yield screenshots as columns, as they are stored already or else as PNG."""
+    """Yield screenshots as columns: in their encoding, or else as PNG."""
     encoded = [
         [{"bytes": _encoded_bytes(shot), "path": None} for shot in shots]
         for shots in images
@@ -172,37 +170,36 @@ def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
     }
 
 
-def _known(source: pq.ParquetFile, file: Path) -> list[list[dict[str, int | None]]]:
-    """Return what is known of every picture, a list a sample."""
+def _all_facts(source: pq.ParquetFile) -> list[list[dict[str, int | None]]]:
+    """Return the facts about every picture, a list per sample."""
     is_first = _is_first(source.schema_arrow)
     names = [_ROUND] if is_first else [_PATH, _FACTS]
     table = source.read(names, use_threads=False)
     sizes = pc.list_value_length(table[COLUMN])
-    check_weights(file, (PICTURE * size for size in sizes.to_pylist()))
-    known = table[COLUMN if is_first else _FACTS]
-    if not pc.list_value_length(known).equals(sizes):
+    column = table[COLUMN if is_first else _FACTS]
+    if not pc.list_value_length(column).equals(sizes):
         raise LoadError.build(
             key=_FACTS,
             expected=f"as many entries a row as `{COLUMN}` has",
             found="other numbers of them",
             advice="Save the batch with `rounddiag.save`.",
         )
-    facts: list[list[dict[str, int | None]]] = known.to_pylist()
+    facts: list[list[dict[str, int | None]]] = column.to_pylist()
     return facts
 
 
 def _is_first(schema: pa.Schema) -> bool:
-    """Whether screenshots are stored as in the first layout; in neither is an error."""
+    """Whether screenshots are stored as in version 1; a LoadError in neither layout."""
     types = {field.name: field.type for field in schema}
-    found = [types.get(name) for name in (COLUMN, _FACTS)]
-    if found[0] != _FIRST_TYPE and found != [_TYPE, _FACTS_TYPE]:
+    pair = [types.get(name) for name in (COLUMN, _FACTS)]
+    if pair[0] != _FIRST_TYPE and pair != [_TYPE, _FACTS_TYPE]:
         raise LoadError.build(
             key=COLUMN,
             expected=f"{_TYPE}, and `{_FACTS}` beside it",
-            found=", ".join(map(str, found)),
+            found=", ".join(map(str, pair)),
             advice="Save the batch with `rounddiag.save`.",
         )
-    return bool(found[0] == _FIRST_TYPE)
+    return bool(pair[0] == _FIRST_TYPE)
 
 
 def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Batch -> Parquet."""
+"""Write a batch as our own Parquet file."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     Column = tuple[pa.Field, pa.Array]
 
 
-# What stands before the names of open columns.
+# Prefixes of the names of open columns.
 SCORE, SAMPLE = "score:", "sample:"
-SHAPE = "_shape"  # after the name of a field whose rows have dimensions of their own
+SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 
 
 def table_of(batch: Batch) -> pa.Table:
-    """Return the table of a batch: one row a sample, padding left out.
+    """Return the table of a batch: one row per sample, without padding.
 
     Raises
     ------
     BatchError
-        If an open column holds objects that a file cannot hold, or has a name that is
-        no Unicode.
+        If an open column holds objects that a file cannot hold, or if UTF-8 cannot
+        represent a name.
     """
     parts = (_named(batch), _tokens(batch), _prompts(batch), _others(batch))
     try:
@@ -109,7 +109,7 @@ def _others(batch: Batch) -> Iterator[Column]:
 
 
 def _rows(name: str, rows: tuple[Tensor, ...]) -> Iterator[Column]:
-    """Yield one tensor a sample, and their shapes if they have any."""
+    """Yield one tensor per sample, and their shapes unless all are 1-D."""
     flat = [row.reshape(-1) for row in rows]
     values = torch.cat(flat) if flat else torch.empty(0, dtype=torch.int64)
     sizes = np.array([len(row) for row in flat], dtype=np.int64)
@@ -127,38 +127,45 @@ def _without_padding(flat: Tensor, offsets: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> Column:
-    """Return a column, marked with the dtype of the tensor that it stands for."""
+    """Return a column whose metadata names the dtype of its tensor."""
     mark = None if tensor is None else tensor_mark(tensor.dtype)
     return pa.field(name, array.type, metadata=mark), array
 
 
-# Positions a row group: one sample is read fast, and short ones share a group.
+# Positions per row group: one sample is read fast, short ones share a group.
 _GROUP = 1 << 15
 
 
 def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) -> None:
-    """Write a batch as Parquet, one row a sample, without loss.
+    """Write a batch as Parquet, one row per sample, without loss.
 
-    Padding is left out, and objects in `sample_columns`, `round_columns` and `meta`
-    come back as JSON has them (a tuple as a list); everything else comes back with its
-    values and its dtype. A `tokenizer` is kept if it is a file beside or below `path`.
-    A file that is there already is replaced only when the new one is whole.
+    - Everything keeps its values and its dtype. Padding is left out, and objects in
+      `sample_columns`, `round_columns` and `meta` come back as in JSON (a tuple as a
+      list).
+    - A `tokenizer` is kept if it is a file in the folder of `path` or below.
+    - An existing file is replaced only when the new one is complete.
 
     Parameters
     ----------
     batch : Batch
     path : path-like
-        Where to write; its folder is made if it is not there.
+        The file to write. Its folder is created if it does not exist.
     redact : bool
-        Leave out whatever could tell the task: token ids (the responses' become 0),
-        prompts, the sampler's ids, screenshots, the tokenizer, columns of texts, times,
-        lists and objects, columns named after an id or a hash, and `meta`.
+        Leave out everything that could reveal the task.
 
-        What stays: the masks, all log-probabilities with the scores' names, `entropy`,
-        `advantages`, `rewards`, `round_ids`, `position_ids`, `step`, columns of one
-        number or flag a row with their names, and of `meta` the counts (`num_*`), the
-        numbers in `sampling`, `mask_source` and `rounds`. Sample and group ids become
-        numbers, so that groups stay groups. Loaded, `meta["redacted"]` is True.
+        ==========  ================================================================
+        left out    token ids (those of responses become 0), prompts, the sampler's
+                    ids, screenshots, the tokenizer, columns of texts, times, lists
+                    and objects, columns named after an id or a hash, `meta`
+        kept        masks, all log-probabilities with the names of the scores,
+                    `entropy`, `advantages`, `rewards`, `round_ids`, `position_ids`,
+                    `step`, columns of one number or flag per row with their names;
+                    of `meta` the counts (`num_*`), the numbers in `sampling`,
+                    `mask_source` and `rounds`
+        numbered    sample ids and group ids, so that groups remain
+        ==========  ================================================================
+
+        When the file is loaded, `meta["redacted"]` is True.
 
     Raises
     ------
@@ -168,9 +175,9 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
     Notes
     -----
-    pandas, DuckDB and Hugging Face `datasets` read the file without this package, and
-    the last shows the screenshots. In DuckDB, the mean of the absolute `diff` of each
-    round, in nats, where the mask alone tells the rounds:
+    pandas, DuckDB and Hugging Face `datasets` read the file without this package;
+    `datasets` shows the screenshots. The mean of the absolute `diff` of each round in
+    DuckDB, in nats, for a batch without `round_ids`:
 
     .. code-block:: sql
 
@@ -229,7 +236,7 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
 
 @contextmanager
 def write_atomically(file: Path) -> Iterator[Path]:
-    """Give a path to write to, whose file takes the place of `file` when whole."""
+    """Yield a temporary path; the file written there replaces `file` at the end."""
     partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}.partial")
     try:
         yield partial
@@ -246,13 +253,13 @@ def _rows_a_group(batch: Batch) -> int:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
-    """Name an encoding for each list of numbers; other columns keep the default."""
-    found = {}
+    """Return an encoding for each list of numbers; other columns keep the default."""
+    encodings = {}
     for field in schema:
         if pa.types.is_list(field.type):
             path = f"{field.name}.list.element"
             if pa.types.is_floating(field.type.value_type):
-                found[path] = "BYTE_STREAM_SPLIT"
+                encodings[path] = "BYTE_STREAM_SPLIT"
             elif pa.types.is_integer(field.type.value_type):
-                found[path] = "DELTA_BINARY_PACKED"
-    return found
+                encodings[path] = "DELTA_BINARY_PACKED"
+    return encodings

@@ -1,8 +1,8 @@
-"""What a pickle may become here: plain data, and names and nodes that do nothing.
+"""Inert placeholders for the globals, calls and objects of a pickle.
 
-A pickle stream names functions and classes and asks for calls. None of them is ever
-looked up: a name stays text, and a call or an object becomes a `Node` that remembers
-what was asked for. Loaders read nodes like any other file content.
+A pickle stream names functions and classes and requests calls. None of them is ever
+looked up: a global stays text, and a call or an object becomes a `Node` that records
+the request. Loaders read nodes like any other file content.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A global that the stream named, as text: `torch.FloatStorage`."""
+    """A global of the stream, as text: `torch.FloatStorage`."""
 
     name: str
 
 
-ENCODE = Name("_codecs.encode")  # what turns text into bytes in protocols 0 to 2
+ENCODE = Name("_codecs.encode")  # makes bytes of text in protocols 0 to 2
 
 
 @dataclass(eq=False, slots=True, repr=False)
 class Node:
-    """A call or an object that the stream asked for, and what it was given."""
+    """A call or an object that the stream requests, with its arguments and state."""
 
     name: str
     args: tuple[object, ...] = ()
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TextBytes:
-    """Long bytes that protocols 0 to 2 store as text; the text is still in the file."""
+    """Long bytes that protocols 0 to 2 store as text, which stays in the file."""
 
     text: Span
 
@@ -52,7 +52,7 @@ class TextBytes:
             raise self.text.source.damaged(found=found) from error
 
 
-# Calls that may stand in a stream. They are not made: they become nodes.
+# Calls that a stream may request. They are not made: they become nodes.
 CALLED = frozenset(
     {
         "numpy._core.multiarray._reconstruct",
@@ -97,7 +97,7 @@ CALLED = frozenset(
 
 
 def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes:
-    """Make bytes, which protocols 0 to 2 store as text of the same code points."""
+    """Make bytes of text with the same code points, as protocols 0 to 2 store them."""
     if not isinstance(text, str | Span) or encoding not in {"latin1", "latin-1"}:
         msg = "bytes in an unknown encoding"
         raise ValueError(msg)
@@ -105,7 +105,7 @@ def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes
 
 
 def _mapping(pairs: object = ()) -> dict[object, object]:
-    """Make a dictionary, filled later; the factory of a `defaultdict` is not needed."""
+    """Make an empty dictionary; the factory of a `defaultdict` is ignored."""
     if pairs == () or isinstance(pairs, Name):
         return {}
     msg = "a mapping made from pairs"
@@ -113,7 +113,7 @@ def _mapping(pairs: object = ()) -> dict[object, object]:
 
 
 def _sequence(values: object = ()) -> list[object]:
-    """Keep sets as lists, so that nothing of the stream is ever hashed."""
+    """Return sets as lists, so that nothing of the stream is hashed."""
     if not isinstance(values, list | tuple):
         msg = "a set made from no list"
         raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
@@ -125,14 +125,14 @@ def _size(values: object = ()) -> tuple[object, ...]:
 
 
 def _reconstructed(cls: object, *_: object) -> Node:
-    """Make an object as protocols 0 and 1 do."""
+    """Return the placeholder of an object of protocols 0 and 1."""
     if not isinstance(cls, Name):
         msg = "an object of no class"
         raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
     return Node(cls.name)
 
 
-# Calls whose result is plain data, made by functions of our own.
+# Calls whose result is plain data, made by functions of this module.
 BUILT: dict[str, Callable[..., object]] = {
     ENCODE.name: _encode,
     "builtins.bytes": _encode,

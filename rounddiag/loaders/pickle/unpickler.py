@@ -1,8 +1,9 @@
-"""A pickle interpreter that makes plain data, names and nodes, and nothing else."""
+"""A pickle interpreter that makes plain data and placeholders, and nothing else."""
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
@@ -10,178 +11,66 @@ from rounddiag.loaders.pickle.opcodes import (
     MAX_TEXT,
     OPCODES,
     BrokenPickleError,
-    Stack,
-    named,
-    pairs,
     take_numbers,
 )
 from rounddiag.loaders.pickle.placeholders import BUILT, CALLED, ENCODE, Name, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rounddiag.loaders.source import Span, SpanReader
 
 
-def _global(m: PickleMachine, arg: Any) -> None:  # noqa: ANN401 read by pickletools
-    m.name(*arg.split(" ", 1))
-
-
-def _stack_global(m: PickleMachine, _: object) -> None:
-    name, module = m.pop(), m.pop()
-    m.name(module, name)
-
-
-def _reduce(m: PickleMachine, _: object) -> None:
-    args, called = m.pop(), m.pop()
-    m.call(called, args)
-
-
-def _inst(m: PickleMachine, arg: Any) -> None:  # noqa: ANN401 read by pickletools
-    args = tuple(m.pop_mark())
-    m.name(*arg.split(" ", 1))
-    m.call(m.pop(), args)
-
-
-def _obj(m: PickleMachine, _: object) -> None:
-    called, *args = m.pop_mark()
-    m.call(called, tuple(args))
-
-
-def _new(m: PickleMachine, _: object) -> None:
-    args, cls = m.pop(), m.pop()
-    m.make(cls, args)
-
-
-def _new_with_keywords(m: PickleMachine, _: object) -> None:
-    _keywords, args, cls = m.pop(), m.pop(), m.pop()
-    m.make(cls, args)
-
-
-def _pop_mark(m: PickleMachine, _: object) -> None:
-    m.pop_mark()
-
-
-def _append(m: PickleMachine, _: object) -> None:
-    m.extend([m.pop()])
-
-
-def _set_item(m: PickleMachine, _: object) -> None:
-    value, key = m.pop(), m.pop()
-    m.update([key, value])
-
-
-def _nothing(m: PickleMachine, arg: object) -> None:
-    """PROTO tells what is not needed here."""
-
-
-def _mark(m: PickleMachine, _: object) -> None:
-    m.mark()
-    m.push_numbers()
-
-
-def _frame(m: PickleMachine, _: object) -> None:
-    """Go on with the numbers that the start of a frame divides."""
-    m.push_numbers()
-
-
-def _fresh(make: Callable[[], object]) -> Callable[[PickleMachine, object], None]:
-    return lambda m, _: m.push(make())
-
-
-def _tuple(size: int) -> Callable[[PickleMachine, object], None]:
-    return lambda m, _: m.tuple_of(size)
-
-
-_PUSHED = [
-    "INT",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG",
-    "LONG1",
-    "LONG4",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-    "BYTEARRAY8",
-    "UNICODE",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "FLOAT",
-    "BINFLOAT",
-]
-
-ACTIONS: dict[str, Callable[[PickleMachine, Any], None]] = {
-    **dict.fromkeys(_PUSHED, Stack.push),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Stack.memoize),
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Stack.recall),
-    "PROTO": _nothing,
-    "FRAME": _frame,
-    "NONE": _fresh(lambda: None),
-    "NEWTRUE": _fresh(lambda: True),
-    "NEWFALSE": _fresh(lambda: False),
-    "EMPTY_TUPLE": _fresh(tuple),
-    "EMPTY_LIST": _fresh(list),
-    "EMPTY_DICT": _fresh(dict),
-    "EMPTY_SET": _fresh(list),  # sets stay lists: nothing in them is hashed
-    "MARK": _mark,
-    "POP": lambda m, _: m.drop(),
-    "POP_MARK": _pop_mark,
-    "DUP": lambda m, _: m.push(m.top()),
-    "TUPLE": lambda m, _: m.push(tuple(m.pop_mark())),
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
-    "LIST": lambda m, _: m.push(m.pop_mark()),
-    "FROZENSET": lambda m, _: m.push(m.pop_mark()),
-    "DICT": lambda m, _: m.push(pairs(m.pop_mark())),
-    "APPEND": _append,
-    "APPENDS": lambda m, _: m.extend(m.pop_mark()),
-    "ADDITEMS": lambda m, _: m.extend(m.pop_mark()),
-    "SETITEM": _set_item,
-    "SETITEMS": lambda m, _: m.update(m.pop_mark()),
-    "GLOBAL": _global,
-    "STACK_GLOBAL": _stack_global,
-    "REDUCE": _reduce,
-    "INST": _inst,
-    "OBJ": _obj,
-    "NEWOBJ": _new,
-    "NEWOBJ_EX": _new_with_keywords,
-    "BUILD": lambda m, _: m.build(),
-    "PERSID": lambda m, arg: m.persist(arg),
-    "BINPERSID": lambda m, _: m.persist(m.pop()),
-}
-
-
 MAX_STEPS = 1 << 25  # opcodes of one pickle; each makes one object at most
 MAX_NUMBERS = 1 << 27  # read in runs; each takes as much memory as a few of its bytes
+MAX_KEY = 1 << 60  # no two smaller integers have the same hash
 
 # Protocols 0 to 2 call these modules by their names in Python 2.
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-# Opcode -> what it does, and how its argument is read.
-_STEPS = {
-    code: (ACTIONS[name], argument)
-    for code, (name, argument) in OPCODES.items()
-    if name in ACTIONS
-}
-# How a damaged stream shows itself: a stack that is too short, arguments that end early
-# or are of another type.
+# How damage shows: a stack that is too short, arguments that end early or have another
+# type.
 _DAMAGED = (BrokenPickleError, IndexError, TypeError, ValueError, struct.error)
 
 
-class PickleMachine(Stack):
+# Opcodes whose argument is the value.
+_VALUES = (
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
+    *("FLOAT", "BINFLOAT", "BINSTRING", "SHORT_BINSTRING"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+)
+# Opcodes that stand for a value themselves.
+_CONSTANTS: dict[str, Callable[[object], object]] = {
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    "EMPTY_SET": lambda _: [],  # sets stay lists: nothing in them is hashed
+}
+
+
+def _steps(
+    handlers: Mapping[str, Callable[..., object]],
+) -> dict[bytes, tuple[Callable[..., object], Callable[[Any], object] | None]]:
+    """Return, for each opcode, its handler and how the handler's argument is made."""
+    return {
+        code: (handlers[name], _CONSTANTS.get(name, read))
+        for code, (name, read) in OPCODES.items()
+        if name in handlers
+    }
+
+
+class PickleMachine:
     """Interprets one pickle of an open span.
 
     Parameters
     ----------
     span : Span
-        What `stream` shows; long bytes in the pickle become parts of it.
+        The bytes that `stream` reads; long bytes in the pickle become parts of it.
     stream : SpanReader
-        Stands at the start of the pickle, and at its end afterwards.
+        Positioned at the start of the pickle, and at its end afterwards.
     persistent : callable, optional
         Makes an object of a persistent id (a storage of a torch file).
     """
@@ -192,10 +81,12 @@ class PickleMachine(Stack):
         stream: SpanReader,
         persistent: Callable[[object], object] | None = None,
     ) -> None:
-        super().__init__()
         self.span, self.stream = span, stream
         self.text_left, self._numbers_left = MAX_TEXT, MAX_NUMBERS
         self._persistent = persistent
+        self._stack: list[object] = []
+        self._marks: list[int] = []  # heights of the stack
+        self._memo: dict[object, object] = {}
 
     def run(self) -> object:
         """Return what the pickle holds.
@@ -203,7 +94,7 @@ class PickleMachine(Stack):
         Raises
         ------
         LoadError
-            If it is damaged, too large, or would call anything that is not known.
+            If it is damaged or too large, or if it calls anything that is not known.
         """
         try:
             return self._run()
@@ -218,46 +109,170 @@ class PickleMachine(Stack):
         for _ in range(MAX_STEPS):
             code = read(1)
             if code == b".":
-                return self.pop()
-            if code not in _STEPS:
+                return self._stack.pop()
+            if code not in self._STEPS:
                 msg = f"opcode {code!r}" if code else "an end in the middle"
                 raise BrokenPickleError(msg)
-            act, argument = _STEPS[code]
-            act(self, argument(self) if argument else None)
+            handle, argument = self._STEPS[code]
+            if argument is None:
+                handle(self)
+            else:
+                handle(self, argument(self))
         msg = f"more than {MAX_STEPS} steps"
         raise BrokenPickleError(msg)
 
     @property
     def is_encoding(self) -> bool:
-        """Whether text that comes next stands for bytes."""
-        return self.is_on_top(ENCODE)
+        """Whether the text that comes next stands for bytes."""
+        return bool(self._stack) and self._stack[-1] == ENCODE
 
     def push_numbers(self) -> None:
-        """Put the numbers that come next on the stack, where they are many."""
+        """Push the numbers that come next, if they are many."""
         values = take_numbers(self.stream)
         self._numbers_left -= len(values)
         if self._numbers_left < 0:
             msg = f"more than {MAX_NUMBERS} numbers"
             raise BrokenPickleError(msg)
-        self.push_all(values)
+        self._stack += values
 
-    def name(self, module: object, name: object) -> None:
-        """Put a global on the stack: its name, which is never looked up."""
+    # The stack, its marks, and the memo
+
+    def _push(self, value: object) -> None:
+        self._stack.append(value)
+
+    def _pop(self) -> None:
+        """Drop one value, or the mark if no value is above it."""
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._stack.pop()
+
+    def _duplicate(self) -> None:
+        self._stack.append(self._stack[-1])
+
+    def _mark(self) -> None:
+        self._marks.append(len(self._stack))
+        self.push_numbers()
+
+    def _pop_mark(self) -> list[object]:
+        """Take everything above the last mark."""
+        height = self._marks.pop()
+        values = self._stack[height:]
+        del self._stack[height:]
+        return values
+
+    def _frame(self, _: object) -> None:
+        """Go on with numbers that a frame interrupts."""
+        self.push_numbers()
+
+    def _ignore(self, _: object) -> None:
+        """Pass over the protocol's number."""
+
+    def _memoize(self, key: object = None) -> None:
+        value = self._stack[-1]
+        self._memo[len(self._memo) if key is None else _scalar(key)] = value
+
+    def _recall(self, key: object) -> None:
+        if key not in self._memo:
+            msg = f"nothing in the memo at {key!r}"
+            raise BrokenPickleError(msg)
+        self._stack.append(self._memo[key])
+
+    def _persist(self, key: object) -> None:
+        if self._persistent is None:
+            msg = "a reference to something outside the pickle"
+            raise BrokenPickleError(msg)
+        self._stack.append(self._persistent(key))
+
+    def _persist_from_stack(self) -> None:
+        self._persist(self._stack.pop())
+
+    # Containers
+
+    def _tuple_of_marked(self) -> None:
+        self._stack.append(tuple(self._pop_mark()))
+
+    def _tuple(self, size: int) -> None:
+        if len(self._stack) < size:
+            msg = "a tuple of more than the stack holds"
+            raise BrokenPickleError(msg)
+        self._stack[-size:] = [tuple(self._stack[-size:])]
+
+    def _list(self) -> None:
+        self._stack.append(self._pop_mark())
+
+    def _dict(self) -> None:
+        self._stack.append(_pairs(self._pop_mark()))
+
+    def _append(self) -> None:
+        self._extend([self._stack.pop()])
+
+    def _append_marked(self) -> None:
+        self._extend(self._pop_mark())
+
+    def _extend(self, values: list[object]) -> None:
+        """Add items to the list, set or object on top."""
+        target = self._stack[-1]
+        items = target.items if isinstance(target, Node) else target
+        if not isinstance(items, list):
+            msg = "items for something that is no list"
+            raise BrokenPickleError(msg)
+        items.extend(values)
+
+    def _set_item(self) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._update([key, value])
+
+    def _set_marked(self) -> None:
+        self._update(self._pop_mark())
+
+    def _update(self, values: list[object]) -> None:
+        """Add alternating keys and values to the dictionary or object on top."""
+        target = self._stack[-1]
+        entries = target.entries if isinstance(target, Node) else target
+        if not isinstance(entries, dict):
+            msg = "keys for something that is no dictionary"
+            raise BrokenPickleError(msg)
+        entries.update(_pairs(values))
+
+    # Globals, calls and objects, none of which is looked up or made
+
+    def _global(self, names: str) -> None:
+        self._name(*names.split(" ", 1))
+
+    def _global_from_stack(self) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._name(module, name)
+
+    def _name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
             msg = "a global whose name is no text"
             raise BrokenPickleError(msg)
-        self.push(Name(f"{_RENAMED.get(module, module)}.{name}"))
+        self._stack.append(Name(f"{_RENAMED.get(module, module)}.{name}"))
 
-    def call(self, called: object, args: object) -> None:
-        """Turn a call into data, or refuse it."""
-        name = named(called)
+    def _reduce(self) -> None:
+        args, called = self._stack.pop(), self._stack.pop()
+        self._call(called, args)
+
+    def _inst(self, names: str) -> None:
+        args = tuple(self._pop_mark())
+        self._global(names)
+        self._call(self._stack.pop(), args)
+
+    def _obj(self) -> None:
+        called, *args = self._pop_mark()
+        self._call(called, tuple(args))
+
+    def _call(self, called: object, args: object) -> None:
+        """Push what stands for a call, or refuse it."""
+        name = _called_name(called)
         if not isinstance(args, tuple):
             msg = f"a call of `{name}` without arguments"
             raise BrokenPickleError(msg)
         if name in BUILT:
-            self.push(BUILT[name](*args))
+            self._stack.append(BUILT[name](*args))
         elif name in CALLED:
-            self.push(Node(name, args))
+            self._stack.append(Node(name, args))
         else:
             raise self._refused(name)
 
@@ -269,13 +284,85 @@ class PickleMachine(Stack):
             " save it without that value.",
         )
 
-    def make(self, cls: object, args: object) -> None:
-        """Turn an object that the stream creates without a call into a node."""
-        self.push(Node(named(cls), args if isinstance(args, tuple) else ()))
+    def _new(self) -> None:
+        """Push the placeholder of an object that is created without a call."""
+        args, cls = self._stack.pop(), self._stack.pop()
+        args = args if isinstance(args, tuple) else ()
+        self._stack.append(Node(_called_name(cls), args))
 
-    def persist(self, key: object) -> None:
-        """Put on the stack what a persistent id stands for."""
-        if self._persistent is None:
-            msg = "a reference to something outside the pickle"
+    def _new_with_keywords(self) -> None:
+        self._stack.pop()
+        self._new()
+
+    def _build(self) -> None:
+        """Give a state to the object below; plain data needs none."""
+        state, target = self._stack.pop(), self._stack[-1]
+        if isinstance(target, Node):
+            target.state = state
+        elif not isinstance(target, dict | list):
+            msg = "a state for something that has none"
             raise BrokenPickleError(msg)
-        self.push(self._persistent(key))
+
+    # What is not here (extensions, buffers from outside the file) is refused.
+    _STEPS = _steps(
+        {
+            **dict.fromkeys((*_VALUES, *_CONSTANTS), _push),
+            **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _memoize),
+            **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _recall),
+            **dict.fromkeys(("LIST", "FROZENSET"), _list),
+            **dict.fromkeys(("APPENDS", "ADDITEMS"), _append_marked),
+            "PROTO": _ignore,
+            "FRAME": _frame,
+            "MARK": _mark,
+            "POP": _pop,
+            "POP_MARK": _pop_mark,
+            "DUP": _duplicate,
+            "TUPLE": _tuple_of_marked,
+            "TUPLE1": partial(_tuple, size=1),
+            "TUPLE2": partial(_tuple, size=2),
+            "TUPLE3": partial(_tuple, size=3),
+            "DICT": _dict,
+            "APPEND": _append,
+            "SETITEM": _set_item,
+            "SETITEMS": _set_marked,
+            "GLOBAL": _global,
+            "STACK_GLOBAL": _global_from_stack,
+            "REDUCE": _reduce,
+            "INST": _inst,
+            "OBJ": _obj,
+            "NEWOBJ": _new,
+            "NEWOBJ_EX": _new_with_keywords,
+            "BUILD": _build,
+            "PERSID": _persist,
+            "BINPERSID": _persist_from_stack,
+        }
+    )
+
+
+def _pairs(values: list[object]) -> dict[object, object]:
+    """Make a dictionary of alternating keys and values."""
+    if len(values) % 2:
+        msg = "a key without a value"
+        raise BrokenPickleError(msg)
+    keys = [_scalar(key) for key in values[::2]]
+    return dict(zip(keys, values[1::2], strict=True))
+
+
+def _scalar(key: object) -> object:
+    """Return a key that is cheap to hash and to compare; refuse any other.
+
+    Tuples as keys can be nested so deep that hashing one ends the process, or share
+    parts so that it never ends; integers can be chosen to have one hash.
+    """
+    small = isinstance(key, int) and abs(key) < MAX_KEY
+    if small or key is None or isinstance(key, str | float | bytes):
+        return key
+    msg = f"a dictionary key that is no plain value but a {type(key).__name__}"
+    raise BrokenPickleError(msg)
+
+
+def _called_name(value: object) -> str:
+    if isinstance(value, Name):
+        return value.name
+    msg = f"a call of something that is no name but a {type(value).__name__}"
+    raise BrokenPickleError(msg)

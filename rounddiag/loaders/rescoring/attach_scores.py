@@ -1,4 +1,4 @@
-"""Add a score that was made elsewhere to a batch."""
+"""`attach`: add log-probabilities that another engine computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import place_of
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.rescoring.score_files import entries_of
-from rounddiag.loaders.sniff import looks_like, read_root
+from rounddiag.loaders.sniff import describe_content, open_container
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.in_memory import in_memory, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def need_ids(batch: Batch, advice: str) -> None:
-    """Raise a BatchError for no batch, and for one whose file left token ids out."""
+    """Raise a BatchError unless it is a batch with its token ids."""
     require_batch(batch)
     if batch.is_redacted:
         raise BatchError.build(
@@ -43,7 +43,7 @@ def check_entries(batch: Batch, entries: Entries) -> None:
     Raises
     ------
     BatchError
-        For the first token whose id differs, that is there twice, or that is missing.
+        For the first token whose id differs, that is duplicated, or that is missing.
     """
     flat = entries.flat_positions(batch)
     _check_ids(batch, entries, flat)
@@ -53,7 +53,7 @@ def check_entries(batch: Batch, entries: Entries) -> None:
         raise BatchError.build(
             expected=f"one value for {place_of(batch, int(twice[0]))}",
             found=f"{counts[twice[0]]}",
-            advice="Drop the rows that are there again.",
+            advice="Remove the duplicate rows.",
         )
     _check_complete(batch, counts)
 
@@ -68,7 +68,7 @@ def _check_ids(batch: Batch, entries: Entries, flat: Array) -> None:
             expected=f"token id {expected[first]} at {place}",
             found=f"{entries.token_ids[first]}, and {len(differs) - 1} others differ",
             advice="Rescore the ids that `rounddiag.export_rescore` writes; text that"
-            " is tokenised again gives others.",
+            " is tokenised again can give other ids.",
         )
 
 
@@ -86,12 +86,11 @@ def _check_complete(batch: Batch, counts: Array) -> None:
 
 
 def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frames of several libraries
-    """Add log-probabilities that another engine gave to the tokens of a batch.
+    """Add log-probabilities that another engine computed for the tokens of a batch.
 
-    A third score on identical tokens says which of two engines is wrong:
-    `token_frame(batch, a="rescored", b="rollout")` compares with it. Every token id is
-    compared with the batch's, so that a score of other tokens cannot be taken for one
-    of these.
+    A third score of identical tokens shows which of two engines is wrong: compare with
+    `token_frame(batch, a="rescored", b="rollout")`. Every token id is checked against
+    the batch, so that scores of other tokens are rejected.
 
     Parameters
     ----------
@@ -99,26 +98,32 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     name : str
         What the score is called in `batch.scores`; one of that name is replaced.
     source : path-like, DataFrame or mapping of str to sequence
-        A file of JSON lines or Parquet, or the columns themselves. One row a sample
-        with `token_ids` and `log_probs`, for the whole response or for its generated
-        tokens; or one row a token with `token_id`, `log_prob` and either `position` or
-        `round` and `token`. Either way with `sample_id`, or with `sample`, the number
-        in this batch; `sample_id` is used where the batch has ids and no two are alike.
-        Log-probabilities in nats; null where there is none.
+        A file of JSON lines or Parquet, or the columns themselves.
+
+        ==================  ======================================================
+        one row per sample  `token_ids` and `log_probs`, of the whole response or of
+                            its generated tokens
+        one row per token   `token_id`, `log_prob`, and `position` or both `round`
+                            and `token`
+        both                `sample_id` if the batch has unique ids, else `sample`,
+                            the index in this batch
+        ==================  ======================================================
+
+        Log-probabilities are in nats; null where there is none.
 
     Returns
     -------
     Batch
-        The same batch with one more score; NaN at tokens that the source has no value
-        for, such as observations.
+        The batch with one more score; NaN at tokens without a value, such as
+        observations.
 
     Raises
     ------
     BatchError
-        If a token id differs, a generated token or a sample is missing or there twice,
+        If a token id differs, a generated token or a sample is missing or duplicated,
         the columns do not fit, or the batch was redacted.
     LoadError
-        The same of a file, or if it cannot be read.
+        The same for a file, or if it cannot be read.
 
     Examples
     --------
@@ -138,7 +143,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     if name in {"old", "rollout"}:
         raise BatchError.build(
             expected="a name for a further score",
-            found=f"{name!r}, which the batch has of its own",
+            found=f"{name!r}, which every batch has",
             advice="Pass another name, such as 'rescored'.",
         )
     need_ids(batch, "Attach to the batch that it was made of.")
@@ -170,13 +175,13 @@ def _table_of_file(path: Path) -> Table:
             advice="Pass the path of the scores.",
         )
     source = Source.of_file(path)
-    root = read_root(source)
+    root = open_container(source)
     if isinstance(root, JsonLines):
         return table_of_lines(root)
     if isinstance(root, Table):
         return root
     raise source.error(
         expected="JSON lines or a Parquet file of scores",
-        found=looks_like(root),
-        advice="Write what `rounddiag.attach` says: a row a sample, or a row a token.",
+        found=describe_content(root),
+        advice="See `rounddiag.attach` for the columns: one row a sample or a token.",
     )

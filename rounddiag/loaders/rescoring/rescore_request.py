@@ -16,8 +16,6 @@ from rounddiag.loaders.rescoring.attach_scores import need_ids
 if TYPE_CHECKING:
     import os
 
-    from torch import Tensor
-
     from rounddiag.batch import Batch
     from rounddiag.vision import Screenshot
 
@@ -47,15 +45,14 @@ def _prompt(batch: Batch, sample: int) -> list[int] | None:
     ids, offsets = batch.prompt_ids, batch.prompt_offsets
     if ids is None or offsets is None:
         return None
-    part: Tensor = ids[offsets[sample] : offsets[sample + 1]]
-    found: list[int] = part.tolist()
-    return found
+    prompt: list[int] = ids[offsets[sample] : offsets[sample + 1]].tolist()
+    return prompt
 
 
 def _write(shot: Screenshot, place: Path, name: str) -> tuple[str | None, str | None]:
     """Write a screenshot; return its name, or why there is none."""
     try:
-        shot.image()  # what is stored as PNG would be passed on without a look at it
+        shot.image()  # `png` passes stored PNG bytes on without decoding them
         data = shot.png()
     except (RounddiagError, *BROKEN) as error:
         return None, f"{error!s:.300}"
@@ -64,81 +61,45 @@ def _write(shot: Screenshot, place: Path, name: str) -> tuple[str | None, str | 
 
 
 def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
-    """Write token ids and screenshots for rescoring; `attach` takes what comes back.
+    """Write exact token ids and screenshots, for another engine to score.
 
-    Only a third score of identical tokens says which of two engines is wrong. The ids
-    are written as numbers and never pass through text, so that they stay the same.
+    Only a third score of identical tokens shows which of two engines is wrong. The ids
+    are written as numbers and never pass through text, so they stay the same.
 
-    `samples.jsonl` has one record a sample: `sample`, `sample_id` (null where the batch
-    has none), `prompt_ids` (null likewise), `response_ids`, `response_mask`, and three
-    lists with an entry a screenshot: `images`, the names of PNG files under `images/`;
-    `image_positions`, where its first image token stands in the response, counted back
-    from the response's start if negative, null if unknown; `image_errors`, why it could
-    not be written, null if it was. Screenshots are written as the batch has them:
-    `capture.save_batch` makes them smaller than the model saw them.
+    `samples.jsonl` has one record per sample:
+
+    ===================  =========================================================
+    `sample`             index in the batch
+    `sample_id`          null if the batch has none
+    `prompt_ids`         null if the batch has none
+    `response_ids`
+    `response_mask`
+    `images`             names of PNG files under `images/`, one per screenshot;
+                         null for a screenshot that could not be written
+    `image_positions`    of the first image token in the response; negative in the
+                         prompt (-1 is its last token), null if unknown
+    `image_errors`       why a screenshot could not be written, else null
+    ===================  =========================================================
+
+    Screenshots are written as the batch has them: `capture.save_batch` stores them
+    smaller than the model saw them.
 
     Parameters
     ----------
     batch : Batch
         All of a batch, or a selection such as `batch[:8]`.
     folder : path-like
-        A folder that is new or empty.
+        A new or empty folder.
 
     Raises
     ------
     BatchError
-        If the folder has something in it, or the batch was redacted.
+        If the folder is not empty, or the batch was redacted.
 
-    Notes
-    -----
-    With vLLM. It writes an image token for each patch itself, so those that stand in a
-    row become one; `IMAGE` is their id::
-
-        import json
-        from PIL import Image
-        from vllm import LLM, SamplingParams
-
-        llm = LLM("the/model")
-        params = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=1.0)
-        with open("folder/samples.jsonl") as samples, open("scores.jsonl", "w") as out:
-            for line in samples:
-                sample = json.loads(line)
-                ids = sample["prompt_ids"] + sample["response_ids"]
-                follows = zip(ids, [None, *ids])
-                kept = [t for t, last in follows if t != IMAGE or last != IMAGE]
-                prompt = {"prompt_token_ids": kept}
-                shots = [Image.open(f"folder/{name}") for name in sample["images"]]
-                if shots:
-                    prompt["multi_modal_data"] = {"image": [s.copy() for s in shots]}
-                result = llm.generate(prompt, params)[0]
-                size = len(sample["response_ids"])
-                row = {"sample": sample["sample"], "sample_id": sample["sample_id"]}
-                row["token_ids"] = list(result.prompt_token_ids[-size:])
-                found = zip(row["token_ids"], result.prompt_logprobs[-size:])
-                row["log_probs"] = [given[token].logprob for token, given in found]
-                print(json.dumps(row), file=out)
-
-    With transformers; a model that sees takes `AutoModelForImageTextToText`, and what
-    its image processor makes of the screenshots::
-
-        import json
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained("the/model").eval()
-        with open("folder/samples.jsonl") as samples, open("scores.jsonl", "w") as out:
-            for line in samples:
-                sample = json.loads(line)
-                ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
-                with torch.inference_mode():
-                    logits = model(input_ids=ids).logits[0, :-1].float()
-                chosen = logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
-                row = {"sample": sample["sample"], "sample_id": sample["sample_id"]}
-                row["token_ids"] = sample["response_ids"]
-                row["log_probs"] = chosen[len(sample["prompt_ids"]) - 1 :].tolist()
-                print(json.dumps(row), file=out)
-
-    Then `rd.attach(batch, "rescored", "scores.jsonl")`.
+    See Also
+    --------
+    attach : Adds the scores. README.md, "Which engine is wrong", has complete scripts
+        for vLLM and transformers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows of scores as one entry a token: where it stands, its id, its log-probability."""
+"""Scores from a file or table: the position, id and log-probability of each token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rounddiag.loaders.tabular.table import Table
 
 
-_ODD = (ArithmeticError, TypeError, ValueError, RuntimeError)
+_CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)
 
 
-def shown_names(table: Table) -> str:
+def describe_columns(table: Table) -> str:
     """Return the names of a table's columns for a message."""
     return f"columns {format_names(table.names)}"
 
@@ -32,7 +32,7 @@ def whole(table: Table, name: str, size: int | None = None) -> Array:
     Raises
     ------
     BatchError
-        If it is not there, has another number of rows, or holds anything else.
+        If it is missing, has another number of rows, or holds other values.
     """
     return _whole(name, _column(table, name, size))
 
@@ -58,7 +58,7 @@ def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
     """
     try:
         rows = ragged(table.fields[name])
-    except (*_ODD, KeyError) as error:
+    except (*_CONVERSION_ERRORS, KeyError) as error:
         raise _misfit(name, "a list of numbers a sample", f"{error!s:.80}") from error
     if rows.values.dim() != 1 or len(rows.lengths) != num_rows:
         found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
@@ -69,7 +69,7 @@ def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
 
 def _column(table: Table, name: str, size: int | None) -> Array:
     if name not in table.columns:
-        raise _misfit(name, "a column of one value a row", shown_names(table))
+        raise _misfit(name, "a column of one value a row", describe_columns(table))
     values = np.asarray(table.columns[name])
     if size not in {None, len(values)}:
         raise _misfit(name, f"{size} values, one a row", f"{len(values)}")
@@ -84,9 +84,9 @@ def _whole(name: str, values: Array) -> Array:
             numbers = values.astype(np.int64)
         if values.dtype.kind in "fO" and (numbers == values).all():
             return numbers
-    except _ODD as error:
+    except _CONVERSION_ERRORS as error:
         raise _misfit(name, "whole numbers", f"{error!s:.80}") from error
-    raise _misfit(name, "whole numbers", _first_odd(values))
+    raise _misfit(name, "whole numbers", _first_invalid(values))
 
 
 def _floats(name: str, values: Array) -> Array:
@@ -95,14 +95,14 @@ def _floats(name: str, values: Array) -> Array:
     try:
         if values.dtype.kind in "iuO":
             return values.astype(np.float64)
-    except _ODD as error:
+    except _CONVERSION_ERRORS as error:
         raise _misfit(name, "numbers", f"{error!s:.80}") from error
-    raise _misfit(name, "numbers", _first_odd(values))
+    raise _misfit(name, "numbers", _first_invalid(values))
 
 
-def _first_odd(values: Array) -> str:
-    odd = [v for v in values.tolist() if not isinstance(v, float) or v % 1]
-    return f"{odd[0]!r:.80}" if odd else str(values.dtype)
+def _first_invalid(values: Array) -> str:
+    invalid = [v for v in values.tolist() if not isinstance(v, float) or v % 1]
+    return f"{invalid[0]!r:.80}" if invalid else str(values.dtype)
 
 
 def _misfit(name: str, expected: str, found: str) -> BatchError:
@@ -118,7 +118,7 @@ _SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
 
 
 def samples_of(batch: Batch, table: Table) -> Array:
-    """Return which sample of the batch each row is of.
+    """Return the sample of each row.
 
     Raises
     ------
@@ -131,9 +131,9 @@ def samples_of(batch: Batch, table: Table) -> Array:
     if "sample" not in table.names:
         raise BatchError.build(
             key="sample",
-            expected="the number of the sample in each row, or `sample_id` where the"
-            " batch has ids and no two are alike",
-            found=shown_names(table),
+            expected="the index of the sample in each row, or `sample_id` if the"
+            " batch has unique ids",
+            found=describe_columns(table),
             advice="`rounddiag.export_rescore` writes both: pass them on.",
         )
     sample = whole(table, "sample")
@@ -142,7 +142,7 @@ def samples_of(batch: Batch, table: Table) -> Array:
 
 
 def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
-    """Return the position in the response of each row that is a token.
+    """Return the position in the response of each row, for one row a token.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
 
 
 def response_positions(batch: Batch, sample: int, size: int) -> Array:
-    """Return the positions that a row of so many tokens is for: all, or the generated.
+    """Return the positions that a row of this size covers: all, or the generated ones.
 
     Raises
     ------
@@ -210,9 +210,9 @@ def _samples_by_id(ids: tuple[str, ...], names: Any) -> Array:  # noqa: ANN401 a
 
 
 def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) -> None:
-    odd = (values < 0) | (values >= stop)
-    if odd.any():
-        row = int(np.flatnonzero(odd)[0])
+    invalid = (values < 0) | (values >= stop)
+    if invalid.any():
+        row = int(np.flatnonzero(invalid)[0])
         most = np.broadcast_to(stop, values.shape)[row]
         raise BatchError.build(
             key=name,
@@ -224,12 +224,12 @@ def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """One value a token, as a source has them.
+    """The scores of a source, one entry a token.
 
     Attributes
     ----------
     sample, position : array of int
-        Where the token stands.
+        Of the token.
     token_ids : array of int
     log_probs : array of float
     """
@@ -240,13 +240,13 @@ class Entries:
     log_probs: Array
 
     def flat_positions(self, batch: Batch) -> Array:
-        """Return where the tokens stand in the flat fields of the batch."""
+        """Return the index of each token in the flat fields of the batch."""
         starts: Array = batch.offsets.cpu().numpy()
         return starts[self.sample] + self.position
 
 
 def entries_of(batch: Batch, table: Table) -> Entries:
-    """Return the entries of rows that are samples, or of rows that are tokens.
+    """Return the entries of a table with one row a sample or one row a token.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def entries_of(batch: Batch, table: Table) -> Entries:
     raise BatchError.build(
         expected="`token_ids` and `log_probs`, a row a sample, or `token_id` and"
         " `log_prob`, a row a token",
-        found=shown_names(table),
+        found=describe_columns(table),
         advice="Rename the columns.",
     )
 

@@ -1,4 +1,4 @@
-"""Tensors by name, without a framework: a dictionary in a `.pt`, an `.npz`."""
+"""Tensors by name: a dictionary in a torch file, `.npz`, safetensors."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Source, Span, SpanReader
 
 
-# What numpy raises for headers that are no Python literals.
+# What numpy raises for a header that is no Python literal.
 _BAD_HEADER = (ValueError, SyntaxError, TokenError, RecursionError, MemoryError)
 
 
 def read_tensors(
     root: Table | JsonLines | Mapping[Any, object], source: Source
 ) -> Batch:
-    """Build a batch from what a file holds under verl's names or ours."""
+    """Build a batch from fields under verl's names or ours."""
     return batch_from_table(table_of(root, source), source)
 
 
 def table_of(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
-    """Return what a file holds by name as a table."""
+    """Return the content of a file as a table."""
     if isinstance(root, Table):
         return root
     return (
@@ -51,14 +51,14 @@ def table_of(root: Table | JsonLines | Mapping[Any, object], source: Source) -> 
 
 
 def _stored(root: Mapping[Any, object], source: Source) -> Table:
-    """Divide a dictionary of tensors, arrays, lists and plain values."""
+    """Sort a dictionary of tensors, arrays, lists and plain values."""
     fields: dict[str, Value] = {}
     columns: dict[str, Any] = {}
     info: dict[str, object] = {}
     for key, value in root.items():
-        found = _field(value, source)
-        if found is not None:
-            fields[str(key)] = found
+        field = _field(value, source)
+        if field is not None:
+            fields[str(key)] = field
         elif not isinstance(array := stored_array(value, source), StoredArray):
             info[str(key)] = value
         elif array.shape:
@@ -83,7 +83,7 @@ def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:
 
 
 def _npy(span: Span) -> StoredArray | list[object] | None:
-    """Return where the values of one array stand; objects are a pickle, read as one."""
+    """Return an array that stays in the file; an object array is read as a pickle."""
     with span.open() as stream:
         try:
             shape, is_fortran, dtype = _npy_header(stream)
@@ -107,7 +107,7 @@ def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
-    """Return an array as a tensor, where torch has its dtype."""
+    """Return an array as a tensor, or None if torch lacks its dtype."""
     if not isinstance(array, StoredArray) or array.is_fortran or not array.shape:
         return None
     dtype = DTYPES.get(array.dtype.name)
@@ -151,7 +151,7 @@ _SAFETENSORS = {
 
 
 def safetensors_root(source: Source) -> dict[str, object]:
-    """Return the tensors of a safetensors file, and what its metadata says, by name.
+    """Return the tensors of a safetensors file and its metadata, by name.
 
     Raises
     ------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,75 +13,27 @@ import pyarrow.parquet as pq
 from rounddiag.batch.layout import offsets_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.parquet.columns import BROKEN, tensor_of
-from rounddiag.loaders.parquet.reader import TableReader
-from rounddiag.loaders.parquet.size_guard import check_size, check_weights
+from rounddiag.loaders.parquet.reader import SizeLimit, TableReader
 from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from torch import Tensor
 
     from rounddiag.loaders.source import Source
 
 
-# Places of fields in the tables of a flatbuffer.
-_HEADER, _BUFFERS, _COMPRESSION, _DATA = 2, 2, 3, 1
-_SIZE = 8  # bytes of a number before a compressed buffer
-
-
-def num_bytes(file: Any) -> Iterator[int]:  # noqa: ANN401 pyarrow has no types
-    """Yield what each message of a stream takes when it is decompressed."""
-    for message in pa.ipc.MessageReader.open_stream(file):
-        body = 0 if message.body is None else message.body.size
-        is_batch = message.type in {"record batch", "dictionary"}
-        yield max(body, _decompressed(message) if is_batch and body else 0)
-
-
-def _decompressed(message: Any) -> int:  # noqa: ANN401 as above
-    told, body = memoryview(message.metadata), memoryview(message.body)
-    batch = _table_arrow_budget(told, _number(told, 0, 4), _HEADER)
-    if message.type == "dictionary":
-        batch = _table_arrow_budget(told, batch, _DATA)
-    buffers = _field(told, batch, _BUFFERS)
-    if not buffers or not _field(told, batch, _COMPRESSION):
-        return 0
-    first = buffers + _number(told, buffers, 4)
-    starts = [first + 4 + 16 * i for i in range(_number(told, first, 4))]
-    places = [(_number(told, at, 8), _number(told, at + 8, 8)) for at in starts]
-    sizes = (_number(body, at, _SIZE) for at, size in places if size > _SIZE)
-    return sum(max(size, 0) for size in sizes)  # -1 stands before what is as it was
-
-
-def _table_arrow_budget(told: memoryview, table: int, field: int) -> int:
-    """Return where the table stands that a field of a table refers to."""
-    at = _field(told, table, field)
-    return at + _number(told, at, 4)
-
-
-def _field(told: memoryview, table: int, field: int) -> int:
-    """Return where a field of a table stands; 0 where it is not there."""
-    names = table - _number(told, table, 4)
-    place = 4 + 2 * field
-    offset = _number(told, names + place, 2) if place < _number(told, names, 2) else 0
-    return table + offset if offset else 0
-
-
-def _number(data: memoryview, at: int, size: int) -> int:
-    """Return a number; a LookupError where it would stand outside."""
-    if not 0 <= at <= len(data) - size:
-        msg = "a place outside of a message"
-        raise LookupError(msg)
-    return int.from_bytes(data[at : at + size], "little", signed=size > 2)  # noqa: PLR2004 offsets of fields have no sign
-
-
-# Not list views, which may overlap: a few bytes could be as many rows as one likes.
+# Without list views, which may overlap: a few bytes could be any number of rows.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_struct)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
 
 
 def is_rows(kind: pa.DataType) -> bool:
-    """Whether a column holds lists, of anything but what may be pictures."""
+    """Whether a column holds lists that cannot be pictures."""
     kind = _storage(kind)
     return _is_any(kind, _LISTS) and not _is_any(_storage(kind.value_type), _BYTES)
 
@@ -93,8 +44,7 @@ def rows_of(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
     Raises
     ------
     ValueError, TypeError
-        If a list is null, or holds anything but numbers. A missing number is NaN where
-        the type has one.
+        If a list is null, or holds anything but numbers. Missing floats are NaN.
 
     Examples
     --------
@@ -113,9 +63,9 @@ def rows_of(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
 
 
 def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
-    """Return one value a row: an array of numbers, or a list where some are missing.
+    """Return one value per row: an array of numbers, or a list if some are missing.
 
-    What may be pictures stays as it is, until it is known that they are wanted.
+    Columns that may hold pictures are returned unchanged.
     """
     if pa.types.is_dictionary(column.type):
         return [value for chunk in column.chunks for value in _values(chunk)]
@@ -131,7 +81,7 @@ def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
 
 
 def _values(chunk: pa.DictionaryArray) -> list[Any]:
-    """Return one object for each value of a dictionary, however often it occurs."""
+    """Return the values of a dictionary, one object for all equal ones."""
     values = chunk.dictionary.to_pylist()
     places = chunk.indices.to_pylist()
     return [None if place is None else values[place] for place in places]
@@ -148,7 +98,7 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 
 
 def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values without extension types and dictionaries around them."""
+    """Return values without their extension types and dictionaries."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         chunks = [chunk.storage for chunk in column.chunks]
@@ -157,20 +107,20 @@ def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _matrices(inner: Ragged | list[Tensor], counts: Tensor) -> list[Tensor]:
-    """Put lists of lists together, all of a row as long as each other."""
+    """Return lists of lists as matrices; the lists of one row have one length."""
     if not isinstance(inner, Ragged):
         msg = "lists in lists in lists"
         raise TypeError(msg)
-    found, start = [], 0
+    matrices, start = [], 0
     for sizes in inner.lengths.split(counts.tolist()):
         width = int(sizes[0]) if len(sizes) else 0
         if bool((sizes != width).any()):
             msg = "lists of different lengths in one row"
             raise ValueError(msg)
         stop = start + width * len(sizes)
-        found.append(inner.values[start:stop].reshape(len(sizes), width))
+        matrices.append(inner.values[start:stop].reshape(len(sizes), width))
         start = stop
-    return found
+    return matrices
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -182,13 +132,13 @@ def _is_whole(kind: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.ChunkedArray) -> Tensor:
-    """Return numbers as a tensor; a missing one is NaN where the type has it."""
+    """Return numbers as a tensor; missing floats are NaN."""
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
     elif pa.types.is_unsigned_integer(values.type):
         values = values.cast(pa.int64())
     if not _is_number(values.type):
-        msg = f"{values.type} in the place of numbers"
+        msg = f"{values.type} in place of numbers"
         raise TypeError(msg)
     if values.null_count and _is_whole(values.type):
         msg = f"{values.null_count} nulls among whole numbers"
@@ -200,14 +150,14 @@ _STREAM = b"\xff\xff\xff\xff"
 
 
 def parquet_table(source: Source) -> Table:
-    """Return a foreign Parquet file as a table; a column is read when looked up."""
+    """Return a foreign Parquet file as a table; columns are read when looked up."""
     with _load_errors(source), pq.ParquetFile(source.path) as file:
         schema = file.schema_arrow
-    return _table_arrow(schema, partial(_parquet_column, source), source)
+    return _sorted_columns(schema, partial(_parquet_column, source), source)
 
 
 def arrow_table(source: Source) -> Table:
-    """Return an Arrow file as a table: a stream, or a file that has one at byte 8."""
+    """Return an Arrow file as a table: a stream, or a file with a stream at byte 8."""
     with _load_errors(source), pa.OSFile(str(source.path)) as file:
         is_stream = file.read(len(_STREAM)) == _STREAM
         start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
@@ -215,74 +165,71 @@ def arrow_table(source: Source) -> Table:
         if file.read() != end:  # cut off between two batches, it would lose rows
             raise source.damaged(found="no end")
         file.seek(start)
-        check_weights(source.path, num_bytes(file))
-        file.seek(start)
-        held = pa.ipc.open_stream(file).read_all()
-        held.validate(full=True)  # offsets that lie would be read outside of the file
-    return table_of_arrow(held, source)
+        table = _read_batches(file, SizeLimit(source.path))
+        table.validate(full=True)  # wrong offsets would read outside of the file
+    return table_of_arrow(table, source)
 
 
-def table_of_arrow(held: pa.Table, source: Source) -> Table:
-    """Return a table of Arrow that is in memory."""
-    return _table_arrow(held.schema, held.column, source)
+def _read_batches(file: pa.NativeFile, limit: SizeLimit) -> pa.Table:
+    stream, batches = pa.ipc.open_stream(file), []
+    for batch in stream:
+        # Batches share their dictionaries, which `nbytes` counts for each of them.
+        limit.add(sum(getattr(c, "indices", c).nbytes for c in batch.columns))
+        batches.append(batch)
+    return pa.Table.from_batches(batches, stream.schema)
 
 
-def _table_arrow(
+def table_of_arrow(table: pa.Table, source: Source) -> Table:
+    """Return a table of Arrow in memory as a `Table`."""
+    return _sorted_columns(table.schema, table.column, source)
+
+
+def _sorted_columns(
     schema: pa.Schema, read: Callable[[str], pa.ChunkedArray], source: Source
 ) -> Table:
-    """Divide columns: lists of numbers are rows, others have one value a row."""
+    """Sort columns: lists of numbers are rows, others have one value per row."""
     with _load_errors(source):
         has_rows = {field.name: is_rows(field.type) for field in schema}
     if len(has_rows) < len(schema):
         raise source.error(
             expected="one column of each name",
             found=f"{len(schema)} columns of {len(has_rows)} names",
-            advice="Name each column otherwise.",
+            advice="Rename the columns.",
         )
     rows = [name for name in has_rows if has_rows[name]]
     plain = [name for name in has_rows if not has_rows[name]]
     return Table(
-        fields=_Columns(rows, lambda name: rows_of(read(name)), source),
-        columns=_Columns(plain, lambda name: plain_column(read(name)), source),
+        fields=_lazy_columns(rows, lambda name: rows_of(read(name)), source),
+        columns=_lazy_columns(plain, lambda name: plain_column(read(name)), source),
         marks=[key.decode(errors="replace") for key in schema.metadata or {}],
     )
 
 
-class _Columns(Mapping[str, Any]):
-    """Columns, converted when they are looked up."""
+def _lazy_columns(
+    names: Iterable[str], convert: Callable[[str], object], source: Source
+) -> LazyFields:
+    """Return columns that are converted when they are looked up."""
 
-    def __init__(
-        self, names: Sequence[str], convert: Callable[[str], Any], source: Source
-    ) -> None:
-        self._names, self._convert, self._source = names, convert, source
+    def read(name: str) -> object:
+        with _load_errors(source, name):
+            return convert(name)
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 rows, an array or a list
-        if name not in self._names:
-            raise KeyError(name)
-        with _load_errors(self._source, name):
-            return self._convert(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    return LazyFields(names, read)
 
 
 def _parquet_column(source: Source, name: str) -> pa.ChunkedArray:
-    check_size(source.path, lambda chunk: chunk.path.split(".")[0] == name)
     with pq.ParquetFile(source.path) as file:
-        return TableReader(file).column(name)
+        return TableReader(file, SizeLimit(source.path)).column(name)
 
 
 @contextmanager
 def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
-    """Let nothing but a LoadError out, and name the file in it."""
+    """Turn every error into a LoadError that names the file."""
     try:
         yield
     except LoadError as error:
-        place = f"{source.path}: "
-        msg = f"{place}{str(error).removeprefix(place)}"
+        prefix = f"{source.path}: "
+        msg = f"{prefix}{str(error).removeprefix(prefix)}"
         raise LoadError(msg) from error
     except BROKEN as error:
         raise LoadError.build(
@@ -290,5 +237,5 @@ def _load_errors(source: Source, key: str | None = None) -> Iterator[None]:
             key=key,
             expected="a table of numbers, texts and lists of numbers",
             found=f"{error!s:.80}" or type(error).__name__,
-            advice="Save it again, with a list of numbers a sample.",
+            advice="Save it again, with a list of numbers per sample.",
         ) from error

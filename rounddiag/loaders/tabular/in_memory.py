@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.table import Table
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def table_of_values(values: Mapping[str, Any]) -> Table:
-    """Divide columns by what they hold: rows, one value a sample, or one for all.
+    """Sort columns by content: rows, one value per sample, or one value for all.
 
     Examples
     --------
@@ -33,8 +34,9 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     (['ids'], ['turns'], {'top_p': 1.0})
     """
     fields, columns, info = {}, {}, {}
-    for key, held in values.items():
-        value = _cells(held) if hasattr(held, "iloc") else held  # a Series of pandas
+    for key, column in values.items():
+        # A Series of pandas has `iloc`.
+        value = _cells(column) if hasattr(column, "iloc") else column
         name, dims = str(key), _num_dims(value)
         if dims == 0:
             info[name] = value.item() if hasattr(value, "item") else value
@@ -42,13 +44,14 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
             columns[name] = _column(value)
         else:
             fields[name] = value
-    return Table(fields=_Rows(fields), columns=columns, info=info)
+    rows = LazyFields(fields, lambda name: _host_rows(fields[name]))
+    return Table(fields=rows, columns=columns, info=info)
 
 
 def table_of_lines(lines: JsonLines) -> Table:
-    """Return the records of JSON lines as a table; lists become tensors line by line.
+    """Return the records of JSON lines as a table.
 
-    A key that a record lacks is null there.
+    Lists become tensors line by line. A key that a record lacks is null there.
     """
     return table_of_values(columns_of(lines, _numbers_of_list))
 
@@ -56,7 +59,7 @@ def table_of_lines(lines: JsonLines) -> Table:
 def columns_of(
     rows: Iterable[Mapping[Any, Any]], cell: Callable[[Any], Any] = lambda value: value
 ) -> dict[str, list[Any]]:
-    """Return rows with names as columns; a key that a row lacks is None there.
+    """Return mappings, one per row, as columns; a missing key becomes None.
 
     Examples
     --------
@@ -75,26 +78,14 @@ def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
     return _numbers(value) if isinstance(value, list) else value
 
 
-class _Rows(Mapping[str, Any]):
-    """Rows of numbers, made tensors of the host when they are looked up."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> Tensor | list[Tensor]:
-        value = self._fields[name]
-        if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
-            return _tensor(value)
-        rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
-        # An empty list of JSON says nothing of its dtype.
-        dtype = next((row.dtype for row in rows if row.numel()), None)
-        return [row if row.numel() or dtype is None else row.to(dtype) for row in rows]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+def _host_rows(value: Any) -> Tensor | list[Tensor]:  # noqa: ANN401 rows of numbers
+    """Return rows of numbers as tensors of the host."""
+    if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
+        return _tensor(value)
+    rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
+    # An empty list of JSON has no dtype.
+    dtype = next((row.dtype for row in rows if row.numel()), None)
+    return [row if row.numel() or dtype is None else row.to(dtype) for row in rows]
 
 
 def _cells(column: Any) -> Any:  # noqa: ANN401 an array of numbers, else a list
@@ -103,7 +94,7 @@ def _cells(column: Any) -> Any:  # noqa: ANN401 an array of numbers, else a list
 
 
 def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
-    """Return 0 for one value, 1 for a value a sample, 2 for rows."""
+    """Return 0 for a single value, 1 for one value per sample, 2 for rows."""
     if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
         return min(value.ndim, 2)
     if not _is_list(value):
@@ -112,7 +103,7 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
 
 
 def _has_objects(row: Sequence[Any]) -> bool:
-    """Whether a list holds what may be pictures."""
+    """Whether a list may hold pictures."""
     return len(row) > 0 and isinstance(row[0], bytes | Mapping)
 
 
@@ -133,14 +124,14 @@ def _tensor(value: Any) -> Tensor:  # noqa: ANN401 tensor, array or neither
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if not isinstance(value, np.ndarray) or value.dtype == object:
-        msg = f"{kind_of(value)} in the place of a row"
+        msg = f"{kind_of(value)} in place of a row"
         raise TypeError(msg)
     wide = value.astype(np.int64) if value.dtype.kind == "u" else value
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy())
 
 
 def _numbers(row: Sequence[Any] | np.ndarray[Any, Any] | Tensor) -> Any:  # noqa: ANN401 array, or as it was
-    """Return a list of numbers as an array, null as NaN; anything else as it is."""
+    """Return a list of numbers as an array, null as NaN; other values unchanged."""
     if isinstance(row, torch.Tensor) or (
         isinstance(row, np.ndarray) and row.dtype != object
     ):
@@ -155,13 +146,13 @@ def _numbers(row: Sequence[Any] | np.ndarray[Any, Any] | Tensor) -> Any:  # noqa
 
 
 def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
-    """Return a table, and a source that names it in messages.
+    """Return data as a table, and a source that names it in messages.
 
     Parameters
     ----------
     data : mapping, list of mappings, frame or data set
-        A mapping of names to tensors, arrays and lists, or one such a row; a frame of
-        pandas, polars or Arrow, with a list a cell; a Hugging Face data set.
+        A mapping of names to tensors, arrays and lists, or a list with one such mapping
+        per row; a frame of pandas, polars or Arrow; a Hugging Face data set.
 
     Raises
     ------
@@ -201,31 +192,31 @@ def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
         raise source.error(
             expected="one column of each name",
             found=f"{len(columns)} columns of {len(dict(columns))} names",
-            advice="Name each column otherwise.",
+            advice="Rename the columns.",
         )
     return dict(columns)
 
 
-_WIDTH = 8  # bytes of a number, or of a place for one
+_WIDTH = 8  # bytes of a number, or of a reference to one
 _TOO_LARGE = 1 << 63  # for a tensor
 _TIMES, _SPARE = 4, 100 << 20
 
 
 def rows_of_numbers(items: list[object], source: Source) -> list[object]:
-    """Return rows that are lists of numbers or arrays, as tensors; else no rows."""
+    """Return lists of numbers and arrays as tensors; nothing if one is neither."""
     rows: list[Any] = [stored_array(row, source) or row for row in items]
     if not all(isinstance(row, list | tuple | StoredArray) for row in rows):
         return []
-    _check(sum(_size(row) for row in rows), source)  # one row may be there many times
+    _check(sum(_size(row) for row in rows), source)  # a pickle can repeat one row
     if not all(isinstance(row, StoredArray) or _are_numbers(row) for row in rows):
         return []
-    held = [row.read() if isinstance(row, StoredArray) else row for row in rows]
-    # Nothing at all, and arrays of no dimension, are no rows.
-    return list(table_of_values({"rows": held}).fields.get("rows", ()))
+    arrays = [row.read() if isinstance(row, StoredArray) else row for row in rows]
+    # An empty list, and arrays without a dimension, are no rows.
+    return list(table_of_values({"rows": arrays}).fields.get("rows", ()))
 
 
 def columns_of_records(root: object, source: Source) -> object:
-    """Return a list of dictionaries as one of columns; anything else as it is."""
+    """Return a list of dictionaries as columns; other values unchanged."""
     if not isinstance(root, list) or not root:
         return root
     if not all(isinstance(row, dict) for row in root):

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
-_MAX_ROWS = 16  # a list of more lists is no row of tokens
+_MAX_ROWS = 16  # a list of more lists is not a row of tokens
 
 
 def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
-    """Return lists of numbers as arrays of the smallest dtype that holds them exactly.
+    """Return lists of numbers as arrays of the smallest dtype that is exact.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
 
 
 def _array(values: list[Any], kinds: set[type]) -> Array | list[Any]:
-    """Return numbers as an array, null as NaN; as they are where they do not fit."""
+    """Return numbers as an array, null as NaN; unchanged if no dtype fits."""
     try:
         if kinds & {float, NoneType}:
             return _smaller(np.array(values, dtype=np.float64))
@@ -96,7 +96,7 @@ class Record(dict[str, Any]):
     Attributes
     ----------
     line : int
-        Where it stands, from 1.
+        The number of its line, from 1.
     source : Source
         The file.
     """
@@ -111,27 +111,26 @@ class Record(dict[str, Any]):
         Raises
         ------
         LoadError
-            If it is not there, is something else, or has not `size` numbers.
+            If it is missing, holds other values, or does not have `size` numbers.
         """
         value = self.get(name)
-        found = _KINDS.get(type(value), "one number")
+        kind = _KINDS.get(type(value), "one number")
         if isinstance(value, np.ndarray):
             if size in {None, len(value)}:
                 return value
-            found = f"{len(value)} numbers"
-        found = found if name in self else "no such field"
+            kind = f"{len(value)} numbers"
         numbers = "a list of numbers" if size is None else f"a list of {size} numbers"
         raise self.source.error(
             expected=f"{numbers} in `{name}` of line {self.line}",
-            found=found,
+            found=kind if name in self else "no such field",
             advice="Every line must have one number a token in it.",
         )
 
 
-# Bytes that Python needs at most for what follows each of these marks, while one line
-# is text and not yet arrays: a number, a list, an object, half of a string.
+# The most bytes that Python needs for the value after each of these marks, before the
+# values of a line become arrays: a number, a list, an object, half of a string.
 _COSTS = {b",": 42, b"[": 250, b"{": 350, b'"': 30}
-_RECORD = 3000  # what a sample of few tokens needs, in all
+_RECORD = 3000  # bytes that a sample of few tokens needs
 _SPARE = 150 << 20
 _BLOCK = 1 << 20
 
@@ -139,8 +138,8 @@ _BLOCK = 1 << 20
 class JsonLines:
     """The records of a file, read one line at a time.
 
-    The records, and the values of one line, may need no more memory than the file's
-    size and 150 MB.
+    The records, and the values of one line, may need at most as much memory as the
+    file's size plus 150 MB.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ class JsonLines:
     Attributes
     ----------
     first : Record
-        The first record, which tells the format; empty where there is none.
+        The first record, which tells the format; empty if there is none.
 
     Examples
     --------
@@ -203,16 +202,16 @@ class JsonLines:
         )
 
     def _check_count(self) -> None:
-        """Refuse a file of a few bytes a record that would fill the memory."""
+        """Refuse a file of many short records that would fill the memory."""
         with self.source.open() as stream:
             blocks = iter(lambda: stream.read(_BLOCK) or b"", b"")
             count = sum(block.count(b"\n") for block in blocks)
         self._check(count * _RECORD, f"{count} lines, whose records")
 
     def _check_cost(self, number: int, line: bytes) -> None:
-        """Refuse a line of a few bytes a value that would fill the memory."""
+        """Refuse a line of many short values that would fill the memory."""
         cost = sum(line.count(mark) * size for mark, size in _COSTS.items())
-        if not line.isascii():  # one such character makes all of them as wide
+        if not line.isascii():  # one wide character widens all of them
             cost += 3 * len(line)
         self._check(cost, f"line {number}, whose values")
 
@@ -223,37 +222,37 @@ class JsonLines:
 
 
 def _goes_on(line: bytes, error: Exception) -> bool:
-    """Tell a record of several lines, well up to the line's end, from one cut off."""
+    """Whether a record goes on in the next line, as opposed to being cut off."""
     is_at_end = isinstance(error, json.JSONDecodeError) and error.pos == len(error.doc)
     return is_at_end and line.endswith(b"\n")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = {name: compact(value) for name, value in pairs}
-    if len(found) < len(pairs):
+    record = {name: compact(value) for name, value in pairs}
+    if len(record) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         msg = f"`{twice:.40}` twice"
         raise ValueError(msg)
-    return found
+    return record
 
 
 SAME_PROMPT = {"group_source": "samples whose prompts have the same tokens"}
 _APART = {"token_ids", "response_mask", "position_ids"}
-_PIECE = 256  # samples that are divided at once
+_PIECE = 256  # samples that are split at once
 
 
 class SampleRecords:
-    """Gathers samples that a file holds as whole sequences.
+    """Collects samples that a file holds as whole sequences.
 
-    Many short samples need more memory for the objects that hold their rows than for
-    the rows. So these are put end to end, piece by piece, while the file is read.
+    The objects of many short rows need more memory than the rows. So these are
+    concatenated piece by piece while the file is read.
 
     Parameters
     ----------
     source : Source
     mask_source : str
-        What the file calls its mask.
+        The name of the mask in the file.
 
     Attributes
     ----------
@@ -275,20 +274,20 @@ class SampleRecords:
         Parameters
         ----------
         rows : mapping of str to array
-            One value a token of the sequence: `token_ids`, `response_mask`, and what
-            else there is under verl's names.
+            One value per token of the sequence: `token_ids`, `response_mask`, and
+            other fields under verl's names.
         columns : mapping of str to object
-            What there is one value of.
+            The values that there is one of.
         """
         for name, row in rows.items():
             self._rows[name].append(torch.from_numpy(row))
         self._rows["token_ids"][-1] = _at_least_int32(rows["token_ids"])
         self._columns.append(columns)
         if len(self._columns) % _PIECE == 0:
-            self._divide()
+            self._split()
 
-    def _divide(self) -> None:
-        """Divide the samples since the last time, and put them end to end."""
+    def _split(self) -> None:
+        """Split the samples added since the last call, and concatenate them."""
         names = {name: name for name in self._rows if name not in _APART}
         fields = divided(
             self._rows,
@@ -303,25 +302,25 @@ class SampleRecords:
             self._pieces[name].append(ragged(rows))
 
     def batch(self, info: Mapping[str, object]) -> Batch:
-        """Return the samples as a Batch, whose `meta` tells what is not of the file."""
+        """Return the samples as a Batch; `meta` names what was derived and left out."""
         if self._rows:
-            self._divide()
+            self._split()
         batch = batch_from_fields(
             {name: _joined(self._pieces.pop(name)) for name in [*self._pieces]},
             source=self._source.path,
             columns={"uid": self._groups, **self._table()},
             info=info,
         )
-        ours = {
+        derived = {
             "mask_source": self._mask_source,
             "prompt_source": f"the tokens before the first 1 of `{self._mask_source}`",
             **SAME_PROMPT,
         }
-        told = left_out_entry(self.left_out)
-        return replace(batch, meta={**batch.meta, **ours, **told})
+        entry = left_out_entry(self.left_out)
+        return replace(batch, meta={**batch.meta, **derived, **entry})
 
     def _table(self) -> dict[str, list[object]]:
-        """Return the columns; one of nothing but null is as good as not there."""
+        """Return the columns, without those that are null everywhere."""
         names = dict.fromkeys(name for row in self._columns for name in row)
         table = {name: [row.get(name) for row in self._columns] for name in names}
         return {
@@ -345,7 +344,7 @@ def _joined(pieces: list[Ragged]) -> Ragged:
 
 
 def prompt_group(prompt: Tensor) -> str:
-    """Return the same short text for the same prompt tokens.
+    """Return a short text that is equal for equal prompt tokens.
 
     Examples
     --------
@@ -366,12 +365,12 @@ def others(
     Returns
     -------
     rows : dict of str to array
-        One value a token, of what a Batch carries under the same name: `entropy`,
+        One value per token of fields that a Batch has under the same name: `entropy`,
         `advantages`, `position_ids`, log-probabilities of another engine or model.
     columns : dict of str to object
-        One plain value each; what is not plain is kept as JSON text.
+        One plain value each. Lists and objects become JSON text.
     left_out : set of str
-        Fields of one value a token that a Batch has no place for.
+        Fields with one value per token that a Batch has no place for.
     """
     rows, columns, left_out = {}, {}, set()
     for name, value in record.items():

@@ -1,8 +1,8 @@
-"""A batch as a table: what is per token, what is per sample, what is for all."""
+"""A batch as a table: values per token, per sample, and for the whole batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -18,6 +18,7 @@ from rounddiag.loaders.lazy.arrays import (
     scalar_value,
     stored_array,
 )
+from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
 from rounddiag.loaders.source import left_out_entry
 from rounddiag.vision import EncodedScreenshot
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 
 def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
-    """Return a batch with the pictures of each row: one, or a list of them, or none.
+    """Return a batch with the pictures of each row: one, a list, or none.
 
-    A picture is bytes, or a struct of `bytes` and `path`. A path is never opened, as a
-    file must not make us read others: what is nothing but a path is left out and told
-    in `meta["screenshots"]`.
+    A picture is bytes, or a struct of `bytes` and `path`. A path is never opened, since
+    a file must not make us read others: pictures that are only a path are left out and
+    counted in `meta["screenshots"]`.
 
     Raises
     ------
@@ -41,25 +42,25 @@ def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
         If the rows are not as many as the samples.
     """
     try:
-        found = [[_data(picture) for picture in _pictures(row)] for row in rows]
-    except ValueError as error:  # Arrow's structs, with names that are no text
+        pictures = [[_data(picture) for picture in _pictures(row)] for row in rows]
+    except ValueError as error:  # structs of Arrow whose names are no text
         raise source.damaged(found=f"{error!s:.80}") from error
-    if len(found) != len(batch):
+    if len(pictures) != len(batch):
         raise LoadError.build(
             file=source.path,
             key="images",
             expected=f"{len(batch)} rows, one a sample",
-            found=f"{len(found)}",
+            found=f"{len(pictures)}",
             advice="Save a list of pictures for every sample; it may be empty.",
         )
     images = tuple(
         tuple(EncodedScreenshot(data=data) for data in row if data is not None)
-        for row in found
+        for row in pictures
     )
-    absent = sum(row.count(None) for row in found)
-    fact = f"{absent} of `images` are not in the file: paths are not opened"
-    told = {"screenshots": [fact]} if absent else {}
-    return replace(batch, images=images, meta={**batch.meta, **told})
+    num_paths = sum(row.count(None) for row in pictures)
+    fact = f"{num_paths} of `images` are not in the file: paths are not opened"
+    entry = {"screenshots": [fact]} if num_paths else {}
+    return replace(batch, images=images, meta={**batch.meta, **entry})
 
 
 def _pictures(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
@@ -75,20 +76,20 @@ def _data(picture: object) -> bytes | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """The columns of a table, divided as `batch_from_fields` wants them.
+    """The columns of a table by the number of their values.
 
     Attributes
     ----------
     fields : mapping of str to rows
-        What has several values a sample; it may read from a file when looked up.
+        Columns with several values per sample, read when they are looked up.
     columns : mapping of str to sequence
-        What has one value a sample.
+        Columns with one value per sample.
     info : mapping of str to object
-        What has one value for all.
+        Values for the whole batch.
     left_out : sequence of str
-        Columns that there is no place for.
+        Columns that a Batch has no place for.
     marks : sequence of str
-        What the file says of its writer, which is no column.
+        Names in the file's metadata, which tell its writer.
     """
 
     fields: Mapping[str, Any]
@@ -105,39 +106,8 @@ class Table:
     def renamed(self, names: Mapping[str, str]) -> Table:
         """Return the same columns, some of them under other names."""
         parts = (self.fields, self.columns, self.info)
-        fields, columns, info = (Renamed(part, names) for part in parts)
+        fields, columns, info = (LazyFields.rename(part, names) for part in parts)
         return replace(self, fields=fields, columns=columns, info=info)
-
-
-class Renamed(Mapping[str, Any]):
-    """A mapping, some of whose keys go by other names; values are left alone.
-
-    Parameters
-    ----------
-    held : mapping
-    names : mapping of str to str
-        New names, and the keys that they stand for. What had a new name is hidden.
-
-    Examples
-    --------
-    >>> dict(Renamed({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
-    {'c': 3, 'b': 1}
-    """
-
-    def __init__(self, held: Mapping[str, Any], names: Mapping[str, str]) -> None:
-        self._held, keys = held, [*held]
-        taken = {*names, *names.values()}
-        self._keys = {key: key for key in keys if key not in taken}
-        self._keys |= {new: old for new, old in names.items() if old in keys}
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it was
-        return self._held[self._keys[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 def batch_from_table(table: Table, source: Source) -> Batch:
@@ -150,7 +120,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     LoadError
         If a required column is missing or the columns do not fit together.
     """
-    fields, columns = Watched(table.fields), dict(table.columns)
+    fields, columns = LazyFields.watch(table.fields), dict(table.columns)
     if "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
     ids, pictures = columns.pop("sample_ids", None), columns.pop("images", None)
@@ -162,71 +132,36 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         sample_ids=None if ids is None else [str(name) for name in ids],
     )
     inputs = columns.pop("multi_modal_inputs", None)
-    carried = {*batch.sample_columns, *batch.meta["sampling"], *_told(batch)}
-    others = [name for name in (*columns, *table.info) if name not in carried]
-    told = left_out_entry([*table.left_out, *fields.left_out, *others])
-    batch = replace(batch, meta={**batch.meta, **told})
+    used = {*batch.sample_columns, *batch.meta["sampling"], *_converted(batch)}
+    others = [name for name in (*columns, *table.info) if name not in used]
+    entry = left_out_entry([*table.left_out, *fields.left_out, *others])
+    batch = replace(batch, meta={**batch.meta, **entry})
     if pictures is not None:
         return with_encoded(batch, pictures, source)
     return batch if inputs is None else with_screenshots(batch, inputs, source)
 
 
-def _told(batch: Batch) -> list[str]:
-    """Return the columns that became something else than columns."""
+def _converted(batch: Batch) -> list[str]:
+    """Return the columns that became other parts of the batch."""
     facts = ["global_steps", "global_step", "step", "old_log_probs_source"]
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
     return [*facts, *["uid"] * groups, *["rewards"] * rewards]
 
 
-class Watched(Mapping[str, Any]):
-    """A mapping that remembers what was looked up."""
-
-    def __init__(self, held: Mapping[str, Any]) -> None:
-        self._held, self._looked_up = held, set[str]()
-
-    @property
-    def left_out(self) -> list[str]:
-        """The names that were not looked up."""
-        return [name for name in self._held if name not in self._looked_up]
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 as it is
-        value = self._held[name]
-        self._looked_up.add(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
+_TENSORS = (StoredTensor, Tensor)  # in the file, or made from a list in it
 
 
-_TENSORS = (StoredTensor, Tensor)  # in the file, or made of a list in it
-
-
-class StoredFields(Mapping[str, Any]):
-    """Fields that are read from the file when they are looked up."""
-
-    def __init__(self, fields: Mapping[str, Value]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> Tensor | Ragged | list[Tensor]:
-        match self._fields[name]:
-            case StoredTensor() as tensor:
-                return tensor.read()
-            case StoredJagged() as nested:
-                lengths = None if nested.lengths is None else nested.lengths.read()
-                return compact(
-                    nested.values.read(), nested.offsets.read(), lengths, nested.dim
-                )
-            case rows:
-                return [_tensor(row) for row in rows if isinstance(row, _TENSORS)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+def _read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
+    """Copy a field out of the file."""
+    match value:
+        case StoredTensor():
+            return value.read()
+        case StoredJagged():
+            lengths = None if value.lengths is None else value.lengths.read()
+            return compact(
+                value.values.read(), value.offsets.read(), lengths, value.dim
+            )
+    return [_tensor(row) for row in value if isinstance(row, _TENSORS)]
 
 
 def stored_table(
@@ -235,13 +170,13 @@ def stored_table(
     info: Mapping[Any, Any],
     source: Source,
 ) -> Table:
-    """Divide what is in a file: rows, one value a sample, one value for all."""
+    """Sort the content of a file: rows, one value per sample, one value for all."""
     single = {k: v for k, v in fields.items() if _is_single(v)}
     values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
     rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
     facts = {str(k): scalar_value(v) for k, v in info.items()}
     return Table(
-        fields=StoredFields(rows),
+        fields=LazyFields(rows, lambda name: _read_rows(rows[name])),
         columns={**columns, **values},
         info={**facts, **{k: v.read().item() for k, v in single.items()}},
     )
@@ -264,7 +199,7 @@ def _tensor(row: StoredTensor | Tensor) -> Tensor:
 
 
 def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
-    """Return what there is one value of a sample, read from the file."""
+    """Return a column of one value per sample, read from the file."""
     if isinstance(value, StoredTensor):
         return value.read().numpy()
     array = stored_array(value, source)
@@ -274,5 +209,5 @@ def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or
 
 
 def as_list(value: object) -> list[object]:
-    """Return a list of the file; nothing where it is none."""
+    """Return a value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []

@@ -1,4 +1,11 @@
-"""Actions: what a round's text says that the agent does, and where."""
+"""The actions in the text of a round, and where on the screen.
+
+==========  =======================================================================
+`action`    one action, and its point in pixels of a picture
+`calls`     a call as an action
+`grammars`  the grammars that are tried, and a registry for others
+==========  =======================================================================
+"""
 
 from rounddiag.vision.actions.action import Action
 from rounddiag.vision.actions.grammars import (

@@ -1,4 +1,4 @@
-"""What an agent did: one action, and where on the screen."""
+"""One action of an agent, and its point on the screen."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Action:
         `click`, `double_click`, `drag`, `move`, `type`, `scroll`, `key`, `open` (an
         app), `wait`, `finished`, or `unknown`: text in which no action was found.
     point, end_point : tuple of float, optional
-        x from the left and y from the top, in `coordinates`; a drag has both, unless it
-        starts where the mouse was.
+        x from the left and y from the top, in the unit `coordinates`. A drag has both,
+        unless it starts at the mouse pointer.
     coordinates : str, optional
-        What the points count in: `original` (pixels of the screen), `resized` (pixels
-        of the picture that the model saw), `unit` (0 to 1) or `thousand` (0 to 1000).
+        The unit of the points: `original` (pixels of the screen), `resized` (pixels of
+        the picture that the model saw), `unit` (0 to 1) or `thousand` (0 to 1000).
     text : str, optional
         What was typed, answered, or which app was opened.
     direction : str, optional
         Of a scroll: `up`, `down`, `left` or `right`.
     amount : float, optional
-        How far a scroll goes, in whatever the grammar counts, or seconds to wait.
+        Distance of a scroll in the unit of the grammar, or seconds to wait.
     keys : tuple of str
         Keys that were pressed together.
     variant : str, optional
-        What is special about it: `right`, `middle`, `triple`, `long`, or the status
-        that a task ended with.
+        A variant of the kind: `right`, `middle`, `triple`, `long`, or the status with
+        which a task ended.
     source_text : str
-        The words that say so; all of the text where nothing was found.
+        The text of the action; the whole text if no action was found.
 
     Examples
     --------
@@ -81,8 +81,8 @@ class Action:
         size : tuple of int
             Width and height of the picture that it is drawn on.
         original, resized : tuple of int, optional
-            Size of the screen, and of the picture that the model saw, which pixel
-            coordinates count in; `size` when left out.
+            Size of the screen and of the picture that the model saw, for pixel
+            coordinates; `size` by default.
 
         Returns
         -------

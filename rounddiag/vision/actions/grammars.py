@@ -1,4 +1,4 @@
-"""Which grammars are tried, and a place for one's own."""
+"""The grammars that are tried, and a registry for others."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from rounddiag.action_grammar import Call, find_calls, json_calls, xml_calls
 from rounddiag.errors import FrameError
 from rounddiag.vision.actions.action import Action, Coordinates
-from rounddiag.vision.actions.calls import (
-    NAMES,
-    POINTS,
-    Call,
-    find_calls,
-    json_calls,
-    read_call,
-    xml_calls,
-)
+from rounddiag.vision.actions.calls import NAMES, POINTS, read_call
 
 if TYPE_CHECKING:
     from rounddiag.vision.actions.action import Kind
@@ -28,7 +21,7 @@ _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
 _RELATIVE = ("drag", "move")  # by how far, from where the mouse is
-# The other names stand in prose and code too, or belong to one grammar only.
+# The other names occur in prose and code as well, or belong to another grammar.
 _UI_TARS = NAMES.keys() - {
     *("answer", "key", "open", "sleep", "terminate", "typewrite", "write"),
 }
@@ -37,9 +30,9 @@ _UI_TARS = NAMES.keys() - {
 def tool_calls(text: str) -> list[Action]:
     """Return Qwen's `computer_use` and `mobile_use` calls: JSON in tags, or XML.
 
-    Points count in pixels of the picture that the model saw, as for Qwen2.5-VL. Those
-    of Qwen3-VL count in thousandths, which the text does not say: pass
-    `coordinates="thousand"` to `parse_action`.
+    Points are pixels of the picture that the model saw, as in Qwen2.5-VL. Qwen3-VL uses
+    thousandths, which the text does not show: pass `coordinates="thousand"` to
+    `parse_action`.
 
     Examples
     --------
@@ -56,10 +49,10 @@ def tool_calls(text: str) -> list[Action]:
 
 
 def pyautogui_calls(text: str) -> list[Action]:
-    """Return calls of pyautogui, and `WAIT`, `DONE` and `FAIL` in lines of their own.
+    """Return calls of pyautogui, and `WAIT`, `DONE` and `FAIL` on lines of their own.
 
-    Points count in pixels of the screen, and in shares of it where all are written as
-    such. A drag without a start begins where the mouse was moved to last.
+    Points are pixels of the screen, or fractions of it if all are written as such. A
+    drag without a start begins at the last position of the mouse.
 
     Examples
     --------
@@ -80,7 +73,7 @@ def pyautogui_calls(text: str) -> list[Action]:
 
 
 def _started(action: Action, before: list[Action]) -> Action:
-    """Begin a drag where the mouse is."""
+    """Start a drag without a start at the mouse pointer."""
     is_open = action.end_point is not None and action.point is None
     if is_open and before and before[-1].coordinates == action.coordinates:
         return replace(action, point=before[-1].end_point or before[-1].point)
@@ -90,9 +83,9 @@ def _started(action: Action, before: list[Action]) -> Action:
 def named_calls(text: str) -> list[Action]:
     """Return the actions of UI-TARS, or of plain calls such as `click(3, 4)`.
 
-    Boxes (`start_box='(x,y)'`, also with `<|box_start|>`) count in pixels of the
-    picture that the model saw, as UI-TARS-1.5 writes them; `<point>x y</point>` in
-    thousandths; plain numbers in pixels of the screen.
+    Boxes (`start_box='(x,y)'`, also with `<|box_start|>`) are pixels of the picture
+    that the model saw, as in UI-TARS-1.5; `<point>x y</point>` are thousandths; plain
+    numbers are pixels of the screen.
 
     Examples
     --------
@@ -125,16 +118,16 @@ _THINK = "<think>"
 
 
 def register_parser(name: str, parser: Parser | None) -> None:
-    """Let `parse_action` read a grammar of one's own, before all others.
+    """Register a grammar that `parse_action` tries before all others.
 
     Parameters
     ----------
     name : str
-        A parser that has this name already is replaced.
+        An existing parser of this name is replaced.
     parser : callable, or None
-        Gets the text of a round and returns its actions, an empty list where the text
-        is not in its grammar. The text is untrusted: do not evaluate it. None removes
-        the parser of this name.
+        Takes the text of a round and returns its actions; an empty list if the text is
+        not in its grammar. The text is untrusted: do not evaluate it. None removes the
+        parser of this name.
 
     Examples
     --------
@@ -158,31 +151,30 @@ def parse_actions(
     parsers: Sequence[str] | None = None,
     coordinates: Coordinates | None = None,
 ) -> list[Action]:
-    """Return all complete actions of a text, by the first grammar that finds any.
+    """Return all complete actions of a text, from the first grammar that finds any.
 
     Parameters
     ----------
     text : str
-        What the model wrote in a round. Nothing of it is evaluated; of more than
-        100,000 characters the last ones are read. What follows a `<think>` that is not
-        closed is a thought, and no action.
+        What the model wrote in a round. It is not evaluated. Only the last 100,000
+        characters are read. Text after an unclosed `<think>` is a thought.
     parsers : sequence of str, optional
-        Which grammars to try, in this order. When left out: the registered ones, then
+        Which grammars to try, in this order. By default the registered ones, then
         `qwen` (tool calls in JSON or XML), `pyautogui` and `ui_tars` (also plain calls
         such as `click(3, 4)`).
     coordinates : str, optional
-        What pixel coordinates count in, where the grammar's own answer is wrong for the
-        model: `original`, `resized`, `unit` or `thousand`.
+        The unit of coordinates, if that of the grammar is wrong for the model:
+        `original`, `resized`, `unit` or `thousand`.
 
     Returns
     -------
     list of Action
-        Empty where no grammar finds one.
+        Empty if no grammar finds one.
 
     Raises
     ------
     FrameError
-        If the text is none, there is no parser of a name, or no such coordinates.
+        If the text is not a string, or a parser or unit is unknown.
 
     Examples
     --------
@@ -191,7 +183,7 @@ def parse_actions(
     """
     _check(text, coordinates)
     spoken = _without_open_thought(text[-_MAX_TEXT:])
-    # The registered ones come first, and take the place of ours of the same name.
+    # Registered parsers come first, and replace built-in ones of the same name.
     known = _REGISTERED | _OURS | _REGISTERED
     for name in known if parsers is None else parsers:
         if name not in known:
@@ -215,8 +207,8 @@ def parse_action(
 ) -> Action:
     """Return the action of a round: the last complete one of its text.
 
-    What comes before the last is mostly the thought, which may name actions too. Text
-    without an action is one of kind `unknown`, with all of the text.
+    Earlier ones are usually part of the thought, which may mention actions. A text
+    without an action gives one of kind `unknown` with the whole text.
 
     Parameters
     ----------
@@ -230,7 +222,7 @@ def parse_action(
     Raises
     ------
     FrameError
-        If the text is none, there is no parser of a name, or no such coordinates.
+        If the text is not a string, or a parser or unit is unknown.
 
     Examples
     --------

@@ -259,12 +259,6 @@ function batchChoices({ names }) {
 // All controls: head line, switches, threshold, filter, layers.
 
 const CONTROL_LABELS = {
-  metric: [
-    ["abs_diff", "|diff|", "mean |diff| of the log-probs, in nats"],
-    ["diff", "signed", "mean diff of the log-probs, in nats"],
-    ["prob_diff", "|Δp|", "mean |difference| of the probabilities"],
-    ["k3", "k3", "mean k3 estimate of the KL divergence"],
-  ],
   order: [
     ["sample", "number"],
     ["worst", "worst first"],
@@ -336,7 +330,7 @@ function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
   function show(facts, options, state, counts, pair = null) {
     head.show(facts);
     batch.show(pair, state);
-    metric.set(labelsFor("metric", options.metric), state.metric);
+    metric.set(options.metric, state.metric);
     axis.set(labelsFor("axis", options.axis), state.axis);
     axis.node.hidden = options.axis.length < 2;
     drawn = state.layers;

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from tests.loaders.fields.hand_batch import built
 from tests.loaders.verl_writer import small_batch
-
-if TYPE_CHECKING:
-    from rounddiag import Batch
-
-SAME = "Save every field for the same samples and response positions."
-
-
-def built(**changes: Any) -> Batch:
-    fields = {**small_batch(), **changes}
-    return batch_from_fields(
-        {name: value for name, value in fields.items() if value is not None},
-        source="step_7.pkl",
-    )
-
-
-def refuses(message: str, **changes: Any) -> None:
-    with pytest.raises(LoadError, match=f"^{re.escape(f'step_7.pkl: {message}')}$"):
-        built(**changes)
 
 
 def test_the_loss_mask_stands_in_for_a_missing_response_mask() -> None:

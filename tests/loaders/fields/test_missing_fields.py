@@ -11,35 +11,20 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from tests.loaders.fields.hand_batch import SAME, built, refuses
 from tests.loaders.table_cases import says
 from tests.loaders.verl_writer import small_batch, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rounddiag import Batch
-
-SAME = "Save every field for the same samples and response positions."
-
-
-def built(**changes: Any) -> Batch:
-    fields = {**small_batch(), **changes}
-    return batch_from_fields(
-        {name: value for name, value in fields.items() if value is not None},
-        source="step_7.pkl",
-    )
-
-
-def refuses(message: str, **changes: Any) -> None:
-    with pytest.raises(LoadError, match=f"^{re.escape(f'step_7.pkl: {message}')}$"):
-        built(**changes)
-
 
 def test_no_mask_at_all_is_told() -> None:
     refuses(
         "`response_mask`: expected a mask of the tokens that the model wrote; found"
         " only prompts, responses, rollout_log_probs, old_log_probs. Save"
-        " `response_mask` too: without a mask nobody knows what the model wrote.",
+        " `response_mask` as well: without it, generated tokens cannot be told apart"
+        " from observations.",
         response_mask=None,
         attention_mask=None,
     )

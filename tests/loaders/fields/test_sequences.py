@@ -113,8 +113,8 @@ def test_a_field_of_more_dimensions_is_an_error() -> None:
 def test_a_field_that_is_not_there_is_an_error(absent: str) -> None:
     held = {name: torch.ones(2, 4) for name in ("ids", "mask") if name != absent}
     message = (
-        f"f.pt: `{absent}`: expected this field; found none. Save every field for the"
-        " same samples and tokens."
+        f"f.pt: `{absent}`: expected this field; found only {', '.join(held)}. Save"
+        " every field for the same samples and tokens."
     )
     with says(message):
         divide(**held)

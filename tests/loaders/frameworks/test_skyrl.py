@@ -10,7 +10,7 @@ import torch
 from rounddiag.core import token_frame
 from rounddiag.loaders import load
 from rounddiag.loaders.pickle.placeholders import Name, Node
-from rounddiag.loaders.sniff import read_root
+from rounddiag.loaders.sniff import open_container
 from rounddiag.loaders.source import Source
 from tests.loaders.skyrl_writer import small_batch, stored, write, write_state
 
@@ -40,8 +40,8 @@ def test_the_files_of_two_releases_are_there() -> None:
 
 
 def test_the_stand_in_writes_the_layout_of_the_release(path: Path) -> None:
-    ours = read_root(Source.of_file(write(path, small_batch())))
-    theirs = read_root(Source.of_file(NEWEST))
+    ours = open_container(Source.of_file(write(path, small_batch())))
+    theirs = open_container(Source.of_file(NEWEST))
 
     assert isinstance(ours, Node)
     assert isinstance(theirs, Node)

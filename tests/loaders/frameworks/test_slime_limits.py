@@ -44,7 +44,7 @@ def test_numbers_that_are_named_again_and_again_are_an_error(tmp_path: Path) -> 
 def test_more_columns_than_any_step_has_are_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rounddiag.loaders.frameworks.slime.samples.MAX_VALUES", 4)
+    monkeypatch.setattr("rounddiag.loaders.frameworks.slime.samples.MAX_CELLS", 4)
     batch = load(write_train_file(tmp_path, trained_samples()))
 
     assert list(batch.sample_columns) == ["data_parallel_rank", "rollout_position"]

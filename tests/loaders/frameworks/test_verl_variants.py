@@ -142,6 +142,33 @@ def test_a_dump_of_rolls_rollouts_lacks_the_trainer(tmp_path: Path) -> None:
         load(path)
 
 
+def test_old_log_probs_that_roll_left_at_zero_are_not_measurable(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "step_000003.pkl"
+    zeros = torch.zeros(2, 4)
+    path.write_bytes(roll_pickled({**roll_batch(), "old_log_probs": zeros}))
+
+    batch = load(path)
+
+    assert batch.meta["not_measurable"] == (
+        "`old_log_probs` are 0 at all 4 generated tokens: the training engine did not"
+        " compute them"
+    )
+
+
+def test_tensors_that_roll_keeps_elsewhere_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "step_000003.pkl"
+    path.write_bytes(roll_pickled({}))
+    message = (
+        f"{path}: expected ROLL's tensors; found a DataProto without any:"
+        " `transfer_backend` keeps them elsewhere. Run ROLL without"
+        " `transfer_backend`, and save the batch again."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        load(path)
+
+
 def arpo_batch() -> dict[str, Tensor]:
     """Whole sequences as responses: a padded prompt, a round, an image, a round."""
     ids = torch.tensor([[0, 1, 5, 6, 9, 7], [1, 2, 8, 0, 0, 0]])
@@ -180,7 +207,7 @@ def test_responses_that_are_whole_sequences_are_divided(
     assert batch.position_ids is not None
     assert [tuple(ids.shape) for ids in batch.position_ids] == [(4, 5), (4, 3)]
     assert batch.meta["prompts"] == (
-        "`responses` are whole sequences, as `input_ids`: prompts are what is before"
+        "`responses` are whole sequences, as `input_ids`: the prompt is what precedes"
         " the first token that the model wrote"
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet import load_parquet, save
-from tests.loaders.parquet.tables import FOOTER, expect, write
+from tests.loaders.parquet.tables import COLUMNS, FOOTER, expect, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +60,8 @@ def test_footers(tmp_path: Path, footer: bytes, message: str) -> None:
     [
         b"\xff\xfe",
         b"[" * 1_000_000,
-        b'{"version": ' + b"9" * 10_000_000 + b"}",
-        b'"' + b"x" * 10_000_000 + b'"',
+        b'{"version": ' + b"9" * 100_000 + b"}",
+        b'"' + b"x" * 5_000_000 + b'"',  # above the limit of 4 MiB
     ],
     ids=["no text", "deep", "long number", "long text"],
 )
@@ -107,11 +107,21 @@ def test_a_file_that_is_cut_off(full: Batch, tmp_path: Path) -> None:
 def test_a_flipped_bit_gives_a_batch_or_a_load_error(
     data: st.DataObject, full: Batch, tmp_path: Path
 ) -> None:
-    path = tmp_path / "batch.parquet"
-    save(full, path)
-    content = bytearray(path.read_bytes())
+    whole, path = tmp_path / "whole.parquet", tmp_path / "batch.parquet"
+    if not whole.exists():
+        save(full, whole)
+    content = bytearray(whole.read_bytes())
     place = data.draw(st.integers(4, len(content) - 9))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
     with suppress(LoadError):
         save(load_parquet(path), path)
+
+
+def test_a_page_without_a_header_is_a_load_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.parquet", **COLUMNS)
+    content = bytearray(path.read_bytes())
+    content[4:8] = b"\xff" * 4
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match="expected a whole Parquet file as"):
+        load_parquet(path)

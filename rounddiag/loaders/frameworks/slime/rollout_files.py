@@ -1,4 +1,4 @@
-"""What the rollout file beside a train file adds to its batch."""
+"""The rollout file of a train file: text, status, weight versions and screenshots."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rounddiag.loaders.frameworks.slime.samples import (
     plain_table,
     whole,
 )
+from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.sniff import names_of, read_root
 from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
 from rounddiag.loaders.tabular.table import as_list
 from rounddiag.vision import RawScreenshot
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 
 MAX_PICTURES = 1 << 18  # a file can name one picture in many places
 MAX_KINDS = 16  # images, videos, audio
-USED = {"multimodal_inputs", "multimodal_train_inputs"}
+SCREENSHOT_FIELDS = {"multimodal_inputs", "multimodal_train_inputs"}
 
 
-def with_rebuilt(batch: Batch, samples: Sequence[Sample], source: Source) -> Batch:
+def with_rebuilt_screenshots(
+    batch: Batch, samples: Sequence[Sample], source: Source
+) -> Batch:
     """Return a batch with screenshots rebuilt from what the processor made of them."""
     inputs = [sample.get("multimodal_train_inputs") for sample in samples]
     if all(row is None for row in inputs):
@@ -49,7 +51,7 @@ def with_rebuilt(batch: Batch, samples: Sequence[Sample], source: Source) -> Bat
     return with_screenshots(batch, inputs, source)
 
 
-def with_pictures(batch: Batch, pictures: Pictures) -> Batch:
+def with_stored_screenshots(batch: Batch, pictures: Pictures) -> Batch:
     """Return a batch with pictures of the rollout file, one list a sample.
 
     The place of a picture is that of the rebuilt one, where there are as many.
@@ -73,7 +75,7 @@ def _placed(
     )
 
 
-def pictures_of(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
+def stored_screenshots(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
     """Return the pictures of each sample, and the field if it holds anything else."""
     room, found = MAX_PICTURES, []
     for sample in samples:
@@ -147,7 +149,7 @@ class RolloutFile:
 def rollout_file(
     train_file: Path, rollout_id: object, samples: Sequence[Sample]
 ) -> RolloutFile | None:
-    """Return what lies at `../rollout_data/{rollout_id}.pt` of a train file, if any.
+    """Return the rollout file of a train file, `../rollout_data/{rollout_id}.pt`.
 
     Raises
     ------
@@ -193,8 +195,8 @@ def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
 
 
 def _rollouts(source: Source, rollout_id: object) -> Sequence[Sample]:
-    root = read_root(source)
-    if not isinstance(root, dict) or not {"rollout_id", "samples"} <= {*names_of(root)}:
+    root = read_torch(source.whole())
+    if not isinstance(root, dict) or not {"rollout_id", "samples"} <= root.keys():
         raise _foreign(source, "something else")
     if root["rollout_id"] != rollout_id:
         raise _foreign(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
@@ -240,7 +242,7 @@ def _others(
 
 MAX_VERSIONS = 1 << 10  # of one sample
 # What the train file has too, under these or other names.
-_OF_TRAINING = {
+_TRAIN_FIELDS = {
     "index",
     "loss_mask",
     "response_length",
@@ -248,7 +250,7 @@ _OF_TRAINING = {
     "teacher_log_probs",
     "tokens",
 }
-_USED = {*_OF_TRAINING, *USED, "group_index", "weight_versions"}
+_USED = {*_TRAIN_FIELDS, *SCREENSHOT_FIELDS, "group_index", "weight_versions"}
 
 
 def with_rollouts(
@@ -256,9 +258,9 @@ def with_rollouts(
 ) -> Batch:
     """Return a batch with text, status, groups, versions and pictures of its rollouts.
 
-    They are in `../rollout_data/{rollout_id}.pt` of the train file. `meta` tells that
-    file as `rollout_file`, or why it was not used: one that is damaged, or of other
-    samples, does not keep the train file from being read.
+    They are in `../rollout_data/{rollout_id}.pt` of the train file.
+    `meta["rollout_file"]` names that file, or says why it was not used: the train file
+    can be read even if its rollout file is damaged or has other samples.
 
     Parameters
     ----------
@@ -273,8 +275,8 @@ def with_rollouts(
         rollouts = rollout_file(train_file, rollout_id, samples)
         return batch if rollouts is None else _added(batch, rollouts)
     except (OSError, RounddiagError) as error:
-        told = {"rollout_file": f"not used: {error}"}
-        return replace(batch, meta={**batch.meta, **told})
+        note = {"rollout_file": f"not used: {error}"}
+        return replace(batch, meta={**batch.meta, **note})
 
 
 def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
@@ -282,9 +284,9 @@ def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns |= _versions([_versions_of(sample) for sample in rollouts.samples])
     groups = [whole(sample.get("group_index")) for sample in rollouts.samples]
     if batch.images is None:
-        batch = with_rebuilt(batch, rollouts.samples, rollouts.source)
-    pictures, odd = pictures_of(rollouts.samples)
-    batch = without(with_pictures(batch, pictures), not_plain | odd)
+        batch = with_rebuilt_screenshots(batch, rollouts.samples, rollouts.source)
+    pictures, odd = stored_screenshots(rollouts.samples)
+    batch = with_left_out(with_stored_screenshots(batch, pictures), not_plain | odd)
     texts = plain_columns(columns, batch.num_samples)
     others = {"num_other_rollouts": rollouts.num_others} if rollouts.num_others else {}
     return replace(
@@ -296,10 +298,10 @@ def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
     )
 
 
-def without(batch: Batch, names: set[str]) -> Batch:
-    """Return a batch whose `meta` tells which fields of its files it does not have."""
-    told = left_out_entry({*left_out_of(batch), *names})
-    return replace(batch, meta={**batch.meta, **told})
+def with_left_out(batch: Batch, names: set[str]) -> Batch:
+    """Return a batch whose `meta["left_out"]` also has these names."""
+    entry = left_out_entry({*left_out_of(batch), *names})
+    return replace(batch, meta={**batch.meta, **entry})
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:

@@ -34,23 +34,24 @@ if TYPE_CHECKING:
     Sample = dict[str, Any]
 
 
-MAX_VALUES = 1 << 20  # of all columns together
+MAX_CELLS = 1 << 20  # of all plain columns together
+MAX_VALUES = 1 << 20  # of all samples together
 _MAX_ENTRIES = 32  # of a dictionary, such as `metadata`
 
 
 def plain_table(
     samples: Sequence[Mapping[str, Any]], used: Collection[str], source: Source
 ) -> tuple[dict[str, list[Any]], set[str]]:
-    """Return a column of each field that is plain, and the names of the others.
+    """Return a column of each plain field, and the names of the other fields.
 
-    The entries of a dictionary are columns of their own, such as `metadata.task`. A
-    field that is None in every sample is in neither.
+    The entries of a dictionary become columns of their own, such as `metadata.task`. A
+    field that is None in every sample is in neither result.
 
     Parameters
     ----------
     samples : sequence of mapping
     used : collection of str
-        Fields that have another place in the Batch.
+        Fields that have their own place in a Batch.
     source : Source
 
     Returns
@@ -70,7 +71,7 @@ def plain_table(
         place for sample in samples for place in _places(sample, used)
     )
     names = {".".join(map(str, place)): place for place in places}
-    most = MAX_VALUES // max(len(samples), 1)
+    most = MAX_CELLS // max(len(samples), 1)
     columns, left_out = dict[str, list[Any]](), {*list(names)[most:]}
     for name, place in list(names.items())[:most]:
         values = [_plain(_at(sample, place), source) for sample in samples]
@@ -84,7 +85,7 @@ def plain_table(
 def _places(
     sample: Mapping[str, Any], used: Collection[str]
 ) -> Iterator[tuple[object, ...]]:
-    """Give where the values of a sample stand: a key, or a key and one below it."""
+    """Yield the paths to the values of a sample: one key, or two nested ones."""
     for key, value in sample.items():
         if key in used or value is None:
             continue
@@ -102,7 +103,7 @@ def _at(sample: Mapping[str, Any], place: tuple[object, ...]) -> object:
 
 
 def _plain(value: object, source: Source) -> object:
-    """Return a number that a tensor or numpy wraps as it is; others unchanged."""
+    """Return a scalar of torch or numpy as a Python value; other values unchanged."""
     tensor = stored(value, source)
     if isinstance(tensor, StoredTensor) and not tensor.shape:
         return tensor.read().item()
@@ -110,22 +111,22 @@ def _plain(value: object, source: Source) -> object:
 
 
 def whole(value: object) -> int | None:
-    """Return an integer, also of a tensor of one; None for anything else."""
+    """Return an integer or the item of a 0-D tensor of integers, else None."""
     if isinstance(value, StoredTensor) and not value.shape:
         value = value.read().item()
     return value if isinstance(value, int) else None
 
 
 def micro_batches(shards: Sequence[object], count: int) -> Iterator[tuple[int, int]]:
-    """Give positions of samples, and which micro batch of its shard each was in.
+    """Yield positions of samples, and the micro batch of its shard of each.
 
     Parameters
     ----------
     shards : sequence of dict
-        `partition`, the positions of its samples, and `micro_batch_indices`, a list of
-        indices in it for each micro batch.
+        `partition`, the positions of its samples, and `micro_batch_indices`, for each
+        micro batch a list of indices into it.
     count : int
-        How many samples there are: no more is given, whatever the lists repeat.
+        The number of samples: at most as many are yielded, even if the lists repeat.
 
     Examples
     --------
@@ -155,7 +156,7 @@ def _batches(
                 yield from ((partition, n, batch) for n, batch in enumerate(batches))
 
 
-# A file can name the same numbers again and again, which costs it nothing.
+# Bytes beyond twice the file: a file can refer to the same numbers many times.
 SPARE_BYTES = 1 << 26
 _ADVICE = {
     "rollout_log_probs": "Let the rollout keep the engine's log-probabilities"
@@ -170,7 +171,7 @@ _AGAIN = (
 
 
 class RowReader:
-    """Reads what samples have one value a token of.
+    """Reads the fields of samples that have one value per token.
 
     Parameters
     ----------
@@ -183,29 +184,29 @@ class RowReader:
         self._bytes_left = 2 * source.size + SPARE_BYTES
 
     def row(self, number: int, key: str) -> Tensor:
-        """Return the numbers that a sample has under a key.
+        """Return the row of numbers of a sample.
 
         Raises
         ------
         LoadError
-            If it has none, or all samples together more than the file can hold.
+            If there is none, or if all rows together exceed what the file can hold.
         """
         value = self._samples[number].get(key)
-        found = vector(value, self._source)
-        if found is None:
+        row = vector(value, self._source)
+        if row is None:
             raise self._misfit(
                 number,
                 key,
                 expected="a row of numbers",
                 found="nothing" if value is None else "something else",
             )
-        self._bytes_left -= found.nbytes
+        self._bytes_left -= row.nbytes
         if self._bytes_left < 0:
             raise self._source.damaged(found="samples that repeat each other's numbers")
-        return found
+        return row
 
     def per_token(self, number: int, key: str, count: int) -> Tensor:
-        """Return the numbers under a key, which must be `count`."""
+        """Return a row of numbers of length `count`; a LoadError for another length."""
         row = self.row(number, key)
         if len(row) != count:
             expected = f"{count} values, one a token of the response"
@@ -213,7 +214,7 @@ class RowReader:
         return row
 
     def divided(self, number: int, length_key: str) -> tuple[Tensor, Tensor]:
-        """Return the tokens of the prompt, and of the response, which has a length."""
+        """Return the tokens of the prompt and those of the response."""
         row = self.row(number, "tokens")
         size = whole(self._samples[number].get(length_key))
         if size is None or not 0 <= size <= len(row):
@@ -234,9 +235,9 @@ class RowReader:
 
 
 def vector(value: object, source: Source) -> Tensor | None:
-    """Return a row of numbers: a tensor, an array or a list; None for anything else.
+    """Return a tensor, an array or a list of numbers as a row, else None.
 
-    Numbers of a list are int64 or, as slime stores them, float32.
+    Lists become int64 or, as slime stores them, float32.
 
     Examples
     --------
@@ -249,8 +250,8 @@ def vector(value: object, source: Source) -> Tensor | None:
         return _of_list(value)
     array = stored_array(value, source)
     if isinstance(array, StoredArray) and array.dtype.kind in "biuf":
-        found = torch.from_numpy(array.read())
-        return found if found.dim() == 1 else None
+        row = torch.from_numpy(array.read())
+        return row if row.dim() == 1 else None
     tensor = stored(value, source)
     if isinstance(tensor, StoredTensor) and len(tensor.shape) == 1:
         return tensor.read()
@@ -290,13 +291,13 @@ def token_fields(
     Parameters
     ----------
     samples : sequence of mapping
-        `tokens` are prompt and response; all else is of the response.
+        `tokens` are prompt and response; the other fields are of the response only.
     source : Source
 
     Raises
     ------
     LoadError
-        If a sample lacks one of them, or has more or fewer values than tokens.
+        If a sample lacks a field, or a field has another number of values than tokens.
     """
     reader = RowReader(samples, source)
     pairs = [reader.divided(i, "response_lengths") for i in range(len(samples))]
@@ -315,7 +316,7 @@ def token_fields(
 
 MAX_SAMPLES = 1 << 15
 _RENAMED = {"sample_indices": "sample_index", "partition": "rollout_position"}
-# What there is one of for all samples of a shard, and is told by `micro_batch`.
+# Values of a whole shard; `micro_batch` has them per sample.
 _LAYOUT = {"micro_batch_indices", "num_microbatches", "global_batch_sizes"}
 _OF_FILE = {
     "format_version",
@@ -331,7 +332,7 @@ _OF_SHARD = {"rank", "data_parallel_rank", *_RENAMED, *_LAYOUT}
 def of_records(
     root: Mapping[str, object], source: Source
 ) -> tuple[list[Sample], set[str]]:
-    """Return the samples of version 2, and the names of what is in none of them."""
+    """Return the samples of version 2, and the names of the fields left out."""
     samples = [dict(row) for row in dictionaries(root["samples"], source)]
     shards = as_list(root.get("dp_shards"))
     numbers = dict(micro_batches(shards, len(samples)))
@@ -346,22 +347,22 @@ def of_records(
 
 
 def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]:
-    """Return the samples of a rank's columns, and the columns that are of none."""
+    """Return the samples of a rank's columns, and the names of the columns left out."""
     if not isinstance(columns, dict):
         raise source.damaged(found="`rollout_data` that is no dictionary of columns")
-    found = {
+    table = {
         _RENAMED.get(str(name), str(name)): _column(value, source)
         for name, value in columns.items()
         if name not in {*_LAYOUT, "raw_reward"} and value is not None
     }
-    count = _num_rows(found.get("response_lengths", ()))
-    _check_size(count, count * len(found), source)
+    count = _num_rows(table.get("response_lengths", ()))
+    _check_size(count, count * len(table), source)
     of_samples = {
-        n: column for n, column in found.items() if _num_rows(column) == count
+        n: column for n, column in table.items() if _num_rows(column) == count
     }
-    unused = {*found} - {*of_samples}
+    unused = {*table} - {*of_samples}
     for name in sorted(unused & USED):
-        rows = _num_rows(found[name])
+        rows = _num_rows(table[name])
         raise source.damaged(
             found=f"{rows} rows of `{name}`, {count} of `response_lengths`"
         )
@@ -375,7 +376,7 @@ def of_columns(columns: object, source: Source) -> tuple[list[Sample], set[str]]
 
 
 def dictionaries(value: object, source: Source) -> list[Sample]:
-    """Return a list of samples; a LoadError where it is something else."""
+    """Return a list of samples; a LoadError for any other value."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise source.damaged(found="`samples` that is no list of dictionaries")
     _check_size(len(value), sum(map(len, value)), source)
@@ -383,17 +384,17 @@ def dictionaries(value: object, source: Source) -> list[Sample]:
 
 
 def _check_size(count: int, num_values: int, source: Source) -> None:
-    """Refuse what no step has: a file can name one thing in many places."""
+    """Refuse more values than a step has: a file can refer to one value many times."""
     if count > MAX_SAMPLES or num_values > MAX_VALUES:
         raise source.damaged(found=f"{count} samples with {num_values} values")
 
 
 def _column(value: object, source: Source) -> Column:
-    """Return a column; an empty one where it is none."""
+    """Return a column, or an empty one if the value is none."""
     if isinstance(value, list | tuple):
         return value
-    found = stored(value, source)
-    return found if isinstance(found, StoredTensor) and found.shape else ()
+    tensor = stored(value, source)
+    return tensor if isinstance(tensor, StoredTensor) and tensor.shape else ()
 
 
 def _num_rows(column: Column) -> int:
@@ -410,9 +411,9 @@ def _row(column: Column, index: int) -> object:
 def _add_raw_reward(
     samples: Sequence[Sample], value: object, source: Source
 ) -> set[str]:
-    """Add to each sample its reward as the environment gave it, where that is told.
+    """Add to each sample its reward as the environment returned it, if it is saved.
 
-    It is told for all rollouts, also for those that were not trained on.
+    The file has it for all rollouts, including those that were not trained on.
     """
     rewards = plain_values(value, source)
     positions = [whole(sample.get("rollout_position")) for sample in samples]

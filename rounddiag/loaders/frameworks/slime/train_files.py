@@ -1,4 +1,4 @@
-"""The files of a dump as batches."""
+"""slime's train files as batches, in all three layouts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.slime import rollout_files as screenshots
-from rounddiag.loaders.frameworks.slime import samples as token_fields
 from rounddiag.loaders.frameworks.slime.rollout_files import (
+    SCREENSHOT_FIELDS,
     neighbour,
+    with_left_out,
+    with_rebuilt_screenshots,
     with_rollouts,
-    without,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
+    USED,
     of_columns,
     of_records,
     plain_table,
+    token_fields,
     whole,
 )
-from rounddiag.loaders.sniff import names_of, read_root
+from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _VERSION = 2
-_USED = {*token_fields.USED, *screenshots.USED}
+_USED = {*USED, *SCREENSHOT_FIELDS}
 
 
 def read_samples(root: Mapping[str, object], source: Source) -> Batch:
@@ -60,9 +62,9 @@ def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     place = neighbour(source.path, "train_data", root["rollout_id"])
     if place is not None:
         train_file = Source.of_file(place)
-        found = read_root(train_file)
-        if isinstance(found, dict) and not SAMPLES.missing(names_of(found)):
-            return read_samples(found, train_file)
+        train = read_torch(train_file.whole())
+        if isinstance(train, dict) and {*SAMPLES.keys} <= train.keys():
+            return read_samples(train, train_file)
     raise source.error(
         expected="slime's train file beside this rollout file, which has no"
         " log-probabilities of the training engine",
@@ -81,7 +83,7 @@ def _batch(
             found="none",
             advice="Pass the file of a rank that has some.",
         )
-    fields = token_fields.token_fields(samples, source)
+    fields = token_fields(samples, source)
     columns, not_plain = plain_table(samples, _USED, source)
     indices = [whole(sample.get("sample_index")) for sample in samples]
     batch = batch_from_fields(
@@ -92,8 +94,8 @@ def _batch(
         sample_ids=None if None in indices else list(map(str, indices)),
     )
     batch = replace(batch, meta={**batch.meta, "mask_source": "loss_masks"})
-    batch = screenshots.with_rebuilt(batch, samples, source)
-    batch = without(batch, left_out | not_plain)
+    batch = with_rebuilt_screenshots(batch, samples, source)
+    batch = with_left_out(batch, left_out | not_plain)
     return with_rollouts(batch, rollout_id, samples, source.path)
 
 

@@ -1,0 +1,195 @@
+"""Files that `load` refuses: what they are, what they lack, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rounddiag.loaders.column_mapping import our_name
+from rounddiag.loaders.messages import format_names
+from rounddiag.loaders.registry import closest
+from rounddiag.loaders.sniff import (
+    UnknownContent,
+    content_names,
+    describe_content,
+    is_weights,
+)
+from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.tabular.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rounddiag.errors import LoadError
+    from rounddiag.loaders.source import Source
+
+
+REQUIRED = ("response_ids", "response_mask", "rollout_log_probs", "old_log_probs")
+# Names that columns of these fields often have.
+_LOG_PROBS = r"(?=.*(?:lo?g?_?p|lp))"
+_TYPICAL_NAMES = {
+    "response_ids": r"(?!.*prompt).*(?:ids|tokens|response)$",
+    "response_mask": r"(?!.*attention).*mask$",
+    "rollout_log_probs": _LOG_PROBS
+    + r".*(?:rollout|sampl|infer|vllm|sglang|behav|gen)",
+    "old_log_probs": _LOG_PROBS + r".*(?:old|train|actor|fsdp|megatron|prox)",
+}
+_VERL = (
+    "Add `rounddiag.capture.save_batch(batch, path)` to verl's trainer, after"
+    " `batch = batch.union(old_log_prob)`."
+)
+_RECIPE = (
+    "Add the lines to the trainer that README.md has under"
+    ' "Save a batch in TRL and others".'
+)
+
+
+@dataclass(frozen=True)
+class UnsupportedFile:
+    """A file of a known framework that holds nothing to diagnose.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Names that identify it.
+    description : str
+        What it is, and what it lacks.
+    advice : str
+        Which line to add to the trainer.
+    """
+
+    keys: tuple[str, ...]
+    description: str
+    advice: str
+
+
+UNSUPPORTED_FILES = (
+    UnsupportedFile(
+        ("input", "output", "gts", "score", "step"),
+        "what verl writes to `rollout_data_dir`: texts and scores, without log-probs",
+        _VERL,
+    ),
+    UnsupportedFile(
+        ("step", "prompt", "completion", "advantage"),
+        "TRL's log of completions: texts and rewards, without log-probs",
+        _RECIPE,
+    ),
+    UnsupportedFile(
+        ("task_id", "seqlen", "prompt_len", "head_version", "tail_version"),
+        "AReaL's dump of rollouts: texts and versions, without log-probs",
+        _RECIPE,
+    ),
+    UnsupportedFile(
+        ("training_step", "episode_id", "task_hash", "trajectories"),
+        "an episode of rLLM: texts and rewards, without log-probs",
+        _VERL,
+    ),
+    UnsupportedFile(
+        ("steps", "trajectory_metrics", "final_ob_len"),
+        "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
+        "Keep `logprobs` of each datum and those of the training pass, save both under"
+        " names of your own, and open them with `columns=`.",
+    ),
+    UnsupportedFile(
+        ("logp", "token_ids", "prompt_token_ids"),
+        "a step of DART-GUI: the sampler's log-probs, without the trainer's",
+        _VERL,
+    ),
+)
+
+
+def match_unsupported(names: Collection[str]) -> UnsupportedFile | None:
+    """Return the first unsupported file whose keys are all among `names`.
+
+    Examples
+    --------
+    >>> log = match_unsupported(["step", "prompt", "completion", "reward", "advantage"])
+    >>> log.description
+    "TRL's log of completions: texts and rewards, without log-probs"
+    """
+    present = {*names}
+    return next((file for file in UNSUPPORTED_FILES if {*file.keys} <= present), None)
+
+
+def unsupported_error(source: Source, root: object) -> LoadError:
+    """Return the error for content of no known format, naming the closest formats."""
+    names = content_names(root)
+    file = match_unsupported(names)
+    if file is not None:
+        return source.error("a saved batch", file.description, file.advice)
+    near = "; ".join(
+        f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
+        for form, missing in closest(names)
+    )
+    advice = f"It comes close to: {near}. " if near else ""
+    if isinstance(root, UnknownContent):
+        advice += root.advice
+    advice += "`rounddiag.formats()` lists what can be opened."
+    if _has_columns(root):
+        advice += f" {columns_example(names, map(our_name, names))}"
+    return source.error("a saved batch", describe_content(root), advice)
+
+
+def _has_columns(root: object) -> bool:
+    if isinstance(root, Mapping) and is_weights(root):
+        return False
+    return (
+        isinstance(root, Table | JsonLines | Mapping) and len(content_names(root)) > 0
+    )
+
+
+def missing_columns_error(
+    source: Source, root: object, columns: Mapping[str, str]
+) -> LoadError:
+    """Return the error for a table that lacks required columns.
+
+    Parameters
+    ----------
+    source : Source
+    root : object
+        What the file holds, under its own names.
+    columns : mapping of str to str
+        As passed to `rounddiag.load`.
+    """
+    names = content_names(root)
+    known = {*map(our_name, columns), *map(our_name, names)}
+    missing = [f"`{name}`" for name in REQUIRED if name not in known]
+    verb = "is" if len(missing) == 1 else "are"
+    return source.error(
+        expected=f"a table with {', '.join(REQUIRED)}",
+        found=f"that {' and '.join(missing)} {verb} missing,"
+        f" where the columns are {format_names(names)}",
+        advice=columns_example(names, known),
+    )
+
+
+def columns_example(names: Collection[str], known: Iterable[str] = ()) -> str:
+    """Return an example of `columns=` for a message.
+
+    Parameters
+    ----------
+    names : collection of str
+        The columns of the file.
+    known : iterable of str
+        Fields that need no example.
+
+    Examples
+    --------
+    >>> columns_example(["ids", "mask", "vllm_lp", "lp"])[:60]
+    'Name the columns: `columns={"response_ids": "ids", "response'
+    """
+    excluded = {*known}
+    pairs = ", ".join(
+        f'"{field}": "{_likely_column(field, names)}"'
+        for field in REQUIRED
+        if field not in excluded
+    )
+    return f"Name the columns: `columns={{{pairs}}}`."
+
+
+def _likely_column(field: str, names: Collection[str]) -> str:
+    """Return the only column whose name is typical of a field, else `...`."""
+    typical = [name for name in names if re.match(_TYPICAL_NAMES[field], name.lower())]
+    return f"{typical[0]:.40}" if len(typical) == 1 else "..."

@@ -1,0 +1,212 @@
+"""Tables: the frames of the package, with what a row is and the columns they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import FrameError
+from rounddiag.schema.columns import (
+    DIFF,
+    DIFFERENCE,
+    IS_FEW,
+    NUM_NONFINITE,
+    NUM_ROUNDS,
+    NUM_SAMPLES,
+    NUM_TOKENS,
+    POSITION,
+    ROUND,
+    SAMPLE,
+    TOKEN,
+    Column,
+    count,
+    nat,
+    number,
+)
+from rounddiag.schema.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A kind of frame: what one row is, and the columns it may have.
+
+    Attributes
+    ----------
+    one_row_per : str
+        What a row stands for.
+    built_by : str
+        Name of the public function that builds it.
+    keys : tuple of str
+        Columns that together identify a row.
+    columns : tuple of Column
+        In the order of a frame.
+    """
+
+    one_row_per: str
+    built_by: str
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __getitem__(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+    def require(self, present: Iterable[str], *names: str) -> None:
+        """Raise unless all `names` are among the columns that are present.
+
+        Raises
+        ------
+        FrameError
+            With the missing columns and the function that makes them.
+        """
+        columns = [str(name) for name in present]
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise FrameError.build(
+                expected=f"a frame with one row per {self.one_row_per} and the columns"
+                f" {list(names)}",
+                found=f"{columns}, without {missing}",
+                advice=f"Build it with `rounddiag.{self.built_by}(batch)`.",
+            )
+
+
+# An aggregate has one name and one meaning in every table: over the tokens of the row
+# whose diff is finite.
+_ROUND_MEANS = tuple(m.mean_column for m in METRICS.values() if m.in_rounds)
+_AGGREGATES = (
+    *_ROUND_MEANS[:2],
+    nat("max_abs_diff", "largest |{a} - {b}| log-prob", "float64"),
+    *_ROUND_MEANS[2:],
+)
+
+TOKENS = Table(
+    one_row_per="generated token",
+    built_by="token_frame",
+    keys=("sample", "round", "token"),
+    columns=(
+        SAMPLE,
+        ROUND,
+        TOKEN,
+        DIFF,
+        POSITION,
+        Column(name="token_id", dtype="int32", meaning="token id"),
+        nat("rollout_log_prob", "log-prob by {sampling_engine}"),
+        nat("old_log_prob", "log-prob by {training_engine}"),
+        nat("entropy", "entropy of the training engine"),
+        Column(name="prob_diff", dtype="float32", meaning="|{a} - {b}| probability"),
+        Column(name="role", dtype="category", meaning="what the token is for"),
+        Column(name="text", dtype="str", meaning="text of the token"),
+    ),
+)
+
+ROUNDS = Table(
+    one_row_per="sample and round",
+    built_by="round_frame",
+    keys=("sample", "round"),
+    columns=(
+        SAMPLE,
+        ROUND,
+        count("start", "position of the first token", "int32"),
+        NUM_TOKENS,
+        NUM_NONFINITE,
+        *_AGGREGATES,
+    ),
+)
+
+# The cells of a heatmap: rounds of samples, with more columns than `round_frame` has.
+CELLS = Table(
+    one_row_per="sample and round",
+    built_by="stats.cell_frame",
+    keys=ROUNDS.keys,
+    columns=(
+        *ROUNDS.columns,
+        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
+    ),
+)
+
+PAIRED_CELLS = Table(
+    one_row_per="sample and round of two batches",
+    built_by="stats.paired_cells",
+    keys=ROUNDS.keys,
+    columns=(
+        *CELLS.columns,
+        count("baseline_sample", "sample in the first batch", "int32"),
+        count("num_baseline_tokens", "generated tokens in the first batch"),
+        number("baseline_mean", "in the first batch"),
+        DIFFERENCE,
+    ),
+)
+
+SAMPLES = Table(
+    one_row_per="sample",
+    built_by="sample_frame",
+    keys=("sample",),
+    columns=(
+        SAMPLE,
+        Column(name="sample_id", dtype="str", meaning="name of the sample"),
+        Column(name="group_id", dtype="str", meaning="group: samples of one prompt"),
+        Column(name="reward", dtype="float64", meaning="reward"),
+        NUM_ROUNDS,
+        NUM_TOKENS,
+        NUM_NONFINITE,
+        *_AGGREGATES,
+    ),
+)
+
+SUMMARY = Table(
+    one_row_per="round",
+    built_by="round_summary",
+    keys=("round",),
+    columns=(
+        ROUND,
+        NUM_SAMPLES,
+        NUM_TOKENS,
+        NUM_NONFINITE,
+        number("share_zero", "share of finite tokens where the metric is exactly 0"),
+        number("share_nonfinite", "share of tokens whose diff is not finite"),
+        number("mean", "mean of the metric"),
+        number("ci_low", "lower end of the interval of the mean"),
+        number("ci_high", "upper end of the interval of the mean"),
+        number("p50", "median of the metric"),
+        number("p90", "90th percentile of the metric"),
+        number("p95", "95th percentile of the metric"),
+        number("p99", "99th percentile of the metric"),
+        number("max", "largest value of the metric"),
+        IS_FEW,
+        *_ROUND_MEANS,
+        *(m.mean_column for m in METRICS.values() if m.in_summary and not m.in_rounds),
+    ),
+)
+
+_BIN_MEANS = (
+    count("num_samples", "samples with such tokens"),
+    NUM_TOKENS,
+    NUM_NONFINITE,
+    number("mean", "mean of the metric"),
+    number("ci_low", "lower end of the 95 % interval of the mean"),
+    number("ci_high", "upper end of the 95 % interval of the mean"),
+    IS_FEW,
+)
+PLACE_MEANS = Table(
+    one_row_per="bin of places",
+    built_by="stats.positions",
+    keys=("low",),
+    columns=(
+        Column(name="low", dtype="float64", meaning="first place of the bin"),
+        Column(name="high", dtype="float64", meaning="last place of the bin"),
+        *_BIN_MEANS,
+    ),
+)
+ROLE_MEANS = Table(
+    one_row_per="role",
+    built_by="stats.role_means",
+    keys=("role",),
+    columns=(
+        Column(name="role", dtype="str", meaning="what tokens are for"),
+        Column(name="overlaps", dtype="bool", meaning="counted among the others too"),
+        *_BIN_MEANS,
+    ),
+)

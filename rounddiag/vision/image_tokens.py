@@ -1,0 +1,146 @@
+"""Image tokens in the ids of a sample: which token stands for pictures, and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rounddiag._typing import Array
+
+
+IMAGE_PAD = "<|image_pad|>"
+VISION_TOKENS = (IMAGE_PAD, "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+
+
+class TokenRuns(NamedTuple):
+    """Maximal runs of one token id in a sample, in their order; an array each.
+
+    Attributes
+    ----------
+    token : array of int
+        The id.
+    start : array of int
+        Index in the ids.
+    length : array of int
+    is_last : array of bool
+        Whether the run ends the ids.
+    """
+
+    token: Array
+    start: Array
+    length: Array
+    is_last: Array
+
+    @classmethod
+    def of_ids(cls, ids: Array, token: int | None = None) -> TokenRuns:
+        """Find the runs of all tokens, or of one.
+
+        Examples
+        --------
+        >>> runs = TokenRuns.of_ids(np.array([9, 9, 1, 9]), 9)
+        >>> runs.start.tolist(), runs.length.tolist(), runs.is_last.tolist()
+        ([0, 3], [2, 1], [False, True])
+        """
+        if token is None:
+            edges = np.flatnonzero(np.diff(ids)) + 1
+            start = np.r_[0, edges][: len(ids)]  # none where there is no token at all
+            stop = np.r_[start[1:], len(ids)][: len(start)]
+        else:
+            edges = np.flatnonzero(np.diff(ids == token, prepend=False, append=False))
+            start, stop = edges[::2], edges[1::2]
+        return cls(ids[start], start, stop - start, stop == len(ids))
+
+    def fit(self, sizes: Sequence[int]) -> bool:
+        """Return whether they have these lengths; the end of the ids may cut some."""
+        lengths, expected = self.length.tolist(), [*sizes[: len(self.length)]]
+        if 0 < len(lengths) <= len(sizes) and self.is_last[-1]:
+            lengths[-1] = max(lengths[-1], expected[-1])
+        return bool(lengths) and lengths == expected
+
+    def at(self, rows: Array | slice) -> TokenRuns:
+        """Return some of the runs."""
+        return TokenRuns(*(column[rows] for column in self))
+
+
+def tokens_that_fit(ids: Array, sizes: Sequence[int]) -> list[int]:
+    """Return the token ids whose runs have these lengths, in their order.
+
+    Examples
+    --------
+    >>> tokens_that_fit(np.array([1, 9, 9, 2, 9, 3, 3, 4, 4]), [2, 1])
+    [9]
+    """
+    if not sizes:
+        return []
+    runs = TokenRuns.of_ids(ids)
+    grouped = runs.at(np.argsort(runs.token, kind="stable"))
+    tokens, first, num = np.unique(grouped.token, return_index=True, return_counts=True)
+    likely = (num <= len(sizes)) & (grouped.length[first] == sizes[0])
+    groups = zip(tokens[likely], first[likely], num[likely], strict=True)
+    return [
+        int(token)
+        for token, start, count in groups
+        if grouped.at(slice(start, start + count)).fit(sizes)
+    ]
+
+
+def find_image_token(
+    sequences: Iterable[Array],
+    *,
+    sizes: Sequence[Sequence[int]] = (),
+    positions: Sequence[Sequence[int]] = (),
+    special_tokens: Mapping[str, int] | None = None,
+) -> int | None:
+    """Return the token id that stands for pictures, which most files do not name.
+
+    The first of these that answers:
+
+    1. the tokenizer's special token `<|image_pad|>`;
+    2. the token at the positions of most pictures, where positions are known;
+    3. the token whose runs are as long as the pictures are large, in their order, in
+       the most samples, unless two tokens are equally good.
+
+    Parameters
+    ----------
+    sequences : iterable of array of int, one per sample
+        Ids of prompt and response.
+    sizes : sequence of sequence of int, one per sample
+        How many image tokens each picture needs.
+    positions : sequence of sequence of int, one per sample
+        Indices in the ids at which pictures are known to start.
+    special_tokens : mapping of str to int, optional
+        The tokenizer's special tokens.
+
+    Returns
+    -------
+    int or None
+        None where nothing identifies it.
+
+    Examples
+    --------
+    >>> ids = np.array([1, 9, 9, 2])
+    >>> find_image_token([ids], sizes=[[2]]), find_image_token([ids], sizes=[[3]])
+    (9, None)
+    """
+    if special_tokens and IMAGE_PAD in special_tokens:
+        return special_tokens[IMAGE_PAD]
+    if any(map(len, positions)):
+        at_pictures = Counter(
+            int(ids[at])
+            for starts, ids in zip(positions, sequences, strict=False)
+            for at in starts
+            if 0 <= at < len(ids)
+        )
+        return at_pictures.most_common(1)[0][0] if at_pictures else None
+    votes: Counter[int] = Counter()
+    for expected, ids in zip(sizes, sequences, strict=False):
+        votes.update(tokens_that_fit(ids, expected))
+    best = votes.most_common(2)
+    if not best or (len(best) > 1 and best[0][1] == best[1][1]):
+        return None
+    return best[0][0]

@@ -1,0 +1,40 @@
+"""Functions that take a Batch raise an error that says so."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rounddiag as rd
+from rounddiag import stats
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "attach": lambda given: rd.attach(given, "ref", {}),
+    "check": rd.check,
+    "export_rescore": lambda given: rd.export_rescore(given, "folder"),
+    "positions": stats.positions,
+    "reconcile": lambda given: rd.reconcile(given, {}),
+    "report": lambda given: rd.report(given, "page.html"),
+    "role_means": stats.role_means,
+    "round_frame": rd.round_frame,
+    "sample_frame": rd.sample_frame,
+    "save": lambda given: rd.save(given, "saved.parquet"),
+    "token_frame": rd.token_frame,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(("given", "kind"), [("step_40.parquet", "str"), (3, "int")])
+def test_what_is_no_batch_is_an_error(name: str, given: object, kind: str) -> None:
+    message = (
+        f"expected a Batch; found a {kind}. Open a file with `rounddiag.load(path)`"
+        " first."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        CALLS[name](given)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag.capture import Recorder
+from rounddiag.capture.sampling import SampleOrder, mean_abs_diffs, order_samples
+from rounddiag.capture.trainer_batch import read_trainer_batch
+from rounddiag.loaders.parquet import load_parquet
+from tests.capture.conftest import IMAGE, inputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+
+
+def fields(sizes: list[float], *, pictures: bool = False) -> dict[str, Any]:
+    """One round a sample, with this |diff| at each of its tokens."""
+    size = torch.tensor(sizes)[:, None]
+    ids = torch.tensor([[IMAGE] * 8 + [5, 6]]).expand(len(sizes), -1)
+    mask = (ids != IMAGE).long()
+    found = {
+        "responses": ids,
+        "response_mask": mask,
+        "rollout_log_probs": -torch.ones(ids.shape),
+        "old_log_probs": -1 - size * mask,
+    }
+    rows = {"multi_modal_inputs": [inputs(0.0) for _ in sizes]}
+    return {**found, **(rows if pictures else {})}
+
+
+def saved(folder: Path, data: dict[str, Any], **options: Any) -> Batch:
+    with Recorder(folder, **options) as recorder:
+        recorder.step(0, data)
+    assert recorder.errors == 0
+    return load_parquet(folder / "step_0.parquet")
+
+
+def test_the_mean_of_a_sample_is_over_its_generated_finite_tokens() -> None:
+    data = {
+        "responses": torch.zeros(4, 3, dtype=torch.int64),
+        "response_mask": torch.tensor([[1, 0, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]]),
+        "rollout_log_probs": torch.zeros(4, 3),
+        "old_log_probs": torch.tensor(
+            [[-1.0, 9, -2], [-1, torch.nan, -3], [-torch.inf, 9, 9], [9, 9, 9]]
+        ),
+    }
+    assert mean_abs_diffs(read_trainer_batch(data)).tolist() == [1.5, 2.0, -1.0, -1.0]
+
+
+@given(st.integers(0, 20), st.integers(0, 30), st.integers(0, 30))
+def test_half_are_drawn_and_half_are_the_worst_of_the_others(
+    num_samples: int, num: int, more: int
+) -> None:
+    order = SampleOrder(
+        random=np.random.default_rng(num).permutation(num_samples),
+        worst=np.arange(num_samples)[::-1],
+    )
+    picked = order.pick(num)
+    drawn = {sample for sample, why in picked.items() if why == "random"}
+    worst = {sample for sample, why in picked.items() if why == "worst"}
+    assert len(picked) == min(num, num_samples) or num > num_samples
+    assert drawn == set(order.random[: (num + 1) // 2].tolist())
+    others = [s for s in range(num_samples - 1, -1, -1) if s not in drawn]
+    assert worst == set(others[: num // 2])
+    assert {*picked} <= {*order.pick(num + more)}  # what is shown is what is kept
+
+
+def test_the_draw_depends_on_seed_and_step_and_not_on_the_numbers() -> None:
+    one, other = (
+        read_trainer_batch(fields(sizes)) for sizes in ([0.0] * 50, [1.0] * 50)
+    )
+    draws = [
+        order_samples(part, seed).random.tolist()
+        for part, seed in (
+            (one, (0, 10)),
+            (other, (0, 10)),
+            (one, (0, 20)),
+            (one, (1, 10)),
+        )
+    ]
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2] != draws[3] != draws[0]
+
+
+def test_samples_that_are_shown_say_why(tmp_path: Path) -> None:
+    data = fields([0.25, 0.0, 0.5, 0.0, 0.0, 0.125], pictures=True)
+    batch = saved(tmp_path, data, images=4, seed=1)
+    why = batch.sample_columns["picked"].tolist()
+    assert sorted(why) == ["", "", "random", "random", "worst", "worst"]
+    worst = [
+        size
+        for size, w in zip([0.25, 0, 0.5, 0, 0, 0.125], why, strict=True)
+        if w == "worst"
+    ]
+    assert max(worst) == max(
+        size
+        for size, w in zip([0.25, 0, 0.5, 0, 0, 0.125], why, strict=True)
+        if w != "random"
+    )
+    assert batch.images is not None
+    assert [len(row) for row in batch.images] == [int(w != "") for w in why]
+    assert [(s.round, s.position) for row in batch.images for s in row] == [(0, 0)] * 4
+
+
+def test_the_worst_is_shown_whatever_was_drawn(tmp_path: Path) -> None:
+    for seed in range(5):
+        data = fields([0.0] * 7 + [1.0], pictures=True)
+        batch = saved(tmp_path, data, images=2, seed=seed)
+        assert batch.images is not None
+        assert len(batch.images[7]) == 1
+
+
+def test_no_screenshots_when_none_are_asked_for(tmp_path: Path) -> None:
+    batch = saved(tmp_path, fields([1.0, 2.0], pictures=True), images=0)
+    assert batch.images is None
+    assert batch.sample_columns["picked"].tolist() == ["", ""]
+
+
+def test_long_texts_are_kept_of_the_samples_that_are_shown(tmp_path: Path) -> None:
+    data = fields([0.0, 0.0, 1.0, 2.0])
+    data["task"] = ["x" * 101, "x" * 101, "short", "y" * 101]
+    data["agent"] = ["a", "b", "c", "d"]
+    batch = saved(tmp_path, data, images=2)
+    why = batch.sample_columns["picked"].tolist()
+    assert why.count("") == 2
+    kept = zip(data["task"], why, strict=True)
+    assert batch.sample_columns["task"].tolist() == [t if w else None for t, w in kept]
+    assert batch.sample_columns["agent"].tolist() == ["a", "b", "c", "d"]
+    assert batch.meta["capture"]["texts_of_shown_samples_only"] == ["task"]
+
+
+def test_pictures_that_are_too_many_to_copy_are_counted(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    held = 32 * 3 * 14 * 14 * 2  # bytes of one picture: one frame, in bfloat16
+    monkeypatch.setattr("rounddiag.capture.snapshot._MAX_PIXEL_BYTES", 2 * held)
+    batch = saved(tmp_path, fields([0.0, 1.0, 2.0], pictures=True))
+    assert batch.images is not None
+    assert sum(len(row) for row in batch.images) == 2
+    assert len(batch.images[2]) == 1
+    assert batch.meta["capture"]["num_samples_without_room_for_pixels"] == 1

@@ -1,0 +1,346 @@
+"""Which round first sees a screenshot, and which bytes are read for it."""
+
+from __future__ import annotations
+
+from itertools import accumulate, count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rounddiag import Batch
+from rounddiag.checks.tokens import known_sequence
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from rounddiag.loaders.assembly.images import Place, image_places
+from rounddiag.loaders.source import Span
+from rounddiag.vision.image_tokens import find_image_token
+from tests.loaders.verl_writer import small_batch, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = 900
+
+
+def batch_of(prompt: list[int], response: list[int], mask: list[int]) -> Batch:
+    zeros = torch.zeros(len(response))
+    return Batch.from_rows(
+        response_ids=[torch.tensor(response, dtype=torch.int64)],
+        response_mask=[torch.tensor(mask)],
+        rollout_log_probs=[zeros],
+        old_log_probs=[zeros],
+        prompt_ids=[torch.tensor(prompt, dtype=torch.int64)],
+    )
+
+
+def image_token(batch: Batch, sizes: list[list[int]]) -> int | None:
+    ids = [known_sequence(batch, sample)[1] for sample in range(len(batch))]
+    return find_image_token(ids, sizes=sizes)
+
+
+def places(batch: Batch, *num_tokens: int) -> list[tuple[int | None, int | None]]:
+    return [(at, round_) for at, round_ in image_places(batch, 0, num_tokens)]
+
+
+def test_a_picture_belongs_to_the_next_round() -> None:
+    batch = batch_of(
+        [1, IMAGE, IMAGE, 2], [5, 6, 3, IMAGE, IMAGE, IMAGE, 4, 7], [1, 1, *[0] * 5, 1]
+    )
+
+    assert places(batch, 2, 3) == [(-3, 0), (3, 1)]
+
+
+def test_without_a_prompt_positions_count_from_the_response() -> None:
+    batch = batch_of([], [IMAGE, IMAGE, 5], [0, 0, 1])
+
+    assert places(batch, 2) == [(0, 0)]
+
+
+def test_two_pictures_before_one_round_belong_to_it_both() -> None:
+    batch = batch_of([IMAGE, IMAGE, 1, IMAGE, IMAGE], [5], [1])
+
+    assert places(batch, 2, 2) == [(-5, 0), (-2, 0)]
+
+
+def test_a_picture_after_the_last_round_belongs_to_none() -> None:
+    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, IMAGE], [1, 0, 0, 0])
+
+    assert places(batch, 2, 2) == [(-2, 0), (2, None)]
+
+
+def test_a_picture_that_is_cut_off_belongs_to_no_round() -> None:
+    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE], [1, 0, 0])
+
+    assert places(batch, 2, 2, 2) == [(-2, 0), (2, None), (None, None)]
+
+
+def test_a_short_run_before_the_end_is_no_picture() -> None:
+    batch = batch_of([1, IMAGE, IMAGE], [5, 3, IMAGE, 4], [1, 0, 0, 1])
+
+    assert places(batch, 2, 2) == [(None, None), (None, None)]
+
+
+def test_no_place_is_guessed_where_two_tokens_could_be_the_picture() -> None:
+    batch = batch_of([8, 8, 1, IMAGE, IMAGE], [5], [1])
+
+    assert places(batch, 2) == [(None, None)]
+    assert image_token(batch, [[2]]) is None
+    assert image_places(batch, 0, [2], token=IMAGE) == [Place(position=-2, round=0)]
+
+
+def test_the_image_token_is_the_one_of_most_samples() -> None:
+    rows = [[8, 8, 1, IMAGE, IMAGE], [8, IMAGE, IMAGE], [7]]
+    batch = Batch.from_rows(
+        response_ids=[torch.tensor(row) for row in rows],
+        response_mask=[torch.zeros(len(row)) for row in rows],
+        rollout_log_probs=[torch.zeros(len(row)) for row in rows],
+        old_log_probs=[torch.zeros(len(row)) for row in rows],
+    )
+
+    assert image_token(batch, [[2], [2], []]) == IMAGE
+    assert image_token(batch, [[3], [], []]) is None
+
+
+@given(
+    st.lists(st.integers(2, 5), max_size=3),
+    st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(2, 5), max_size=2))),
+)
+def test_every_picture_is_found_where_it_was_put(
+    before: list[int], turns: list[tuple[int, list[int]]]
+) -> None:
+    """Prompt of pictures; then rounds of some tokens, each followed by pictures."""
+    text = count(1_000)  # no token of the text twice
+    prompt = [token for size in before for token in (next(text), *[IMAGE] * size)]
+    ends = [*accumulate(size + 1 for size in before)]
+    expected = [
+        (end - size - len(prompt), 0) for size, end in zip(before, ends, strict=True)
+    ]
+    response: list[int] = []
+    mask: list[int] = []
+    for number, (num_tokens, sizes) in enumerate(turns):
+        response += [next(text) for _ in range(num_tokens)]
+        for size in sizes:
+            response += [next(text)]
+            expected += [(len(response), number + 1)]
+            response += [IMAGE] * size
+        response += [next(text)]  # an observation, also where no picture is
+        mask += [1] * num_tokens + [0] * (len(response) - len(mask) - num_tokens)
+    sizes = before + [size for _, part in turns for size in part]
+    rounds = len(turns)
+
+    assert places(batch_of(prompt, response, mask), *sizes) == [
+        (position, round_ if round_ < rounds else None) for position, round_ in expected
+    ]
+
+
+def test_repeated_text_is_no_picture() -> None:
+    batch = batch_of([8, 8, 8, 1, IMAGE, IMAGE], [8, 8, 8, 8], [1, 1, 1, 1])
+
+    assert places(batch, 2) == [(-2, 0)]
+
+
+def test_a_sample_without_tokens_has_no_place() -> None:
+    batch = batch_of([], [], [])
+
+    assert places(batch, 2) == [(None, None)]
+
+
+def inputs(grids: list[list[int]], width: int = 1176) -> dict[str, torch.Tensor]:
+    rows = sum(t * h * w for t, h, w in grids)
+    values = torch.arange(rows)[:, None].expand(-1, width).float().contiguous()
+    return {"pixel_values": values, "image_grid_thw": torch.tensor(grids)}
+
+
+def test_one_screenshot_reads_its_own_patches_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"multi_modal_inputs": [inputs([[1, 2, 2], [1, 2, 4]]), {}]}
+    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
+    assert batch.images is not None
+    (first, second), nothing = batch.images
+    reads: list[int] = []
+
+    def counting(span: Span, buffer: memoryview) -> None:
+        reads.append(len(buffer))
+        original(span, buffer)
+
+    original = Span.read_into
+    monkeypatch.setattr(Span, "read_into", counting)
+
+    assert nothing == ()
+    assert (first.size, second.size) == ((28, 28), (56, 28))
+    assert second.patches()[:, 0].tolist() == [4, 5, 6, 7, 8, 9, 10, 11]  # type: ignore[attr-defined]
+    assert reads == [8 * 1176 * 4]
+
+
+def test_nothing_of_the_pixels_is_read_to_open_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"multi_modal_inputs": [inputs([[1, 8, 8]]), {}]}
+    path = write(tmp_path / "a.pkl", small_batch(), columns)
+    reads: list[int] = []
+
+    def counting(span: Span, buffer: memoryview) -> None:
+        reads.append(len(buffer))
+        original(span, buffer)
+
+    original = Span.read_into
+    monkeypatch.setattr(Span, "read_into", counting)
+    load(path)
+
+    assert max(reads) == 96  # `attention_mask`, 2 x 6 numbers of 8 bytes
+    assert 24 in reads  # the grid
+
+
+ONE = torch.tensor([[1, 2, 2]])
+UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
+
+
+@pytest.mark.parametrize(
+    ("values", "grid"),
+    [
+        (torch.zeros(3, 1176), ONE),
+        (torch.zeros(4, 999), ONE),
+        (torch.zeros(4), ONE),
+        (torch.zeros(4, 1176), None),
+        ("none", ONE),
+        (torch.zeros(4, 1176), torch.tensor([1, 2])),
+        (torch.zeros(4, 1176), torch.tensor([[1.0, 2.0, float("nan")]])),
+        (torch.zeros(3, 1176), torch.tensor([[1, 3, 1]])),
+        (torch.zeros(4, 1176), torch.tensor([[1, -2, -2]])),
+        (torch.zeros(0, 1176), torch.tensor([[1, 0, 2]])),
+    ],
+)
+def test_pixels_of_another_processor_are_no_screenshots(
+    values: object, grid: object, tmp_path: Path
+) -> None:
+    odd = {"pixel_values": values, "image_grid_thw": grid}
+    columns = {"multi_modal_inputs": [odd, {}]}
+    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
+
+    assert batch.images is None
+    assert batch.meta["screenshots"] == [f"sample 0: {UNKNOWN}"]
+    assert batch.num_samples == 2
+
+
+def shown(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch:
+    """Load a batch of these responses, whose samples were shown these grids."""
+    tensors = small_batch()
+    tensors["responses"] = torch.tensor(responses)
+    tensors["response_mask"] = torch.tensor([[0, 0, 1, 0], [0, 0, 0, 0]])
+    columns = {"multi_modal_inputs": grids}
+    return load(write(tmp_path / "a.pkl", tensors, columns))
+
+
+def test_grids_that_do_not_match_the_image_tokens_are_told(tmp_path: Path) -> None:
+    responses = [[7, 7, 5, 7], [7, 0, 0, 0]]
+    two = inputs([[1, 2, 4], [1, 2, 2]])
+    batch = shown(tmp_path, responses, [two, inputs([[1, 2, 4]])])
+
+    assert batch.images is not None
+    assert [(shot.position, shot.round) for shot in batch.images[0]] == [
+        (0, 0),
+        (3, None),
+    ]
+    assert [(shot.position, shot.round) for shot in batch.images[1]] == [(0, None)]
+    assert batch.meta["screenshots"] == [
+        "sample 1: image tokens by its grids: 2; runs of token 7: 1"
+    ]
+
+
+def test_what_is_odd_in_all_samples_is_not_told_a_thousand_times(
+    tmp_path: Path,
+) -> None:
+    tensors = {name: rows[:1].repeat(10, 1) for name, rows in small_batch().items()}
+    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
+    batch = load(write(tmp_path / "a.pkl", tensors, {"multi_modal_inputs": [odd] * 10}))
+
+    facts = [f"sample {sample}: {UNKNOWN}" for sample in range(8)]
+    assert batch.meta["screenshots"] == [*facts, "and 2 more"]
+
+
+def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
+    odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
+    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd])
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+    assert batch.meta["screenshots"] == [f"sample 1: {UNKNOWN}"]
+
+
+class BatchFeature:
+    """Pickles as that of transformers does."""
+
+    def __init__(self, data: dict[str, torch.Tensor]) -> None:
+        self.data = data
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"data": self.data}
+
+
+def test_what_a_processor_of_transformers_gave_is_read(tmp_path: Path) -> None:
+    columns = {"multi_modal_inputs": [BatchFeature(inputs([[1, 2, 2]])), None]}
+    batch = load(write(tmp_path / "a.pkl", small_batch(), columns))
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+
+
+def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
+    grids = torch.tensor([[1, 2, 2]]).expand(2_000, -1)
+    pixels = torch.zeros(1, 1).expand(8_000, 1176)
+    endless = {"pixel_values": pixels, "image_grid_thw": grids}
+    path = write(
+        tmp_path / "a.pkl", small_batch(), {"multi_modal_inputs": [endless] * 2}
+    )
+
+    with pytest.raises(LoadError, match="found more screenshots than its bytes can"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("grids", "told"),
+    [
+        ([[1, 2, 2]], "image tokens by its grids: 1"),
+        ([[1, 2, 6]] * 6, "image tokens by its grids: 3, 3, 3, 3 and 2 more"),
+    ],
+)
+def test_a_token_that_cannot_be_told_is_said(
+    grids: list[list[int]], told: str, tmp_path: Path
+) -> None:
+    batch = shown(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
+
+    fact = f"sample 0: {told}; no token, or more than one, has such runs"
+    assert batch.meta["screenshots"] == [fact]
+
+
+def test_image_tokens_without_a_screenshot_are_told(tmp_path: Path) -> None:
+    batch = shown(tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}])
+
+    fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
+    assert batch.meta["screenshots"] == [fact]
+
+
+def test_videos_that_are_left_out_are_told(tmp_path: Path) -> None:
+    video = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
+    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video])
+
+    assert batch.images is not None
+    assert [len(images) for images in batch.images] == [1, 0]
+    assert batch.meta["screenshots"] == ["sample 1: its videos are left out"]
+
+
+@pytest.mark.parametrize("num_rows", [0, 3])
+def test_inputs_of_another_number_of_samples_are_told(
+    num_rows: int, tmp_path: Path
+) -> None:
+    rows = [inputs([[1, 2, 2]])] * num_rows
+    batch = load(write(tmp_path / "a.pkl", small_batch(), {"multi_modal_inputs": rows}))
+
+    assert batch.images is None
+    assert batch.meta["screenshots"] == [
+        f"`multi_modal_inputs` has {num_rows} rows, not one a sample"
+    ]

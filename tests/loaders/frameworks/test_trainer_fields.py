@@ -1,0 +1,270 @@
+"""What a line pasted into a trainer saved, under the trainer's own names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rounddiag.loaders import load
+from rounddiag.loaders.frameworks.verl import roll_fields
+from tests.loaders.table_cases import says
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def trl() -> dict[str, torch.Tensor]:
+    """Two prompts, padded to the left; a tool speaks in the first completion."""
+    return {
+        "prompt_ids": torch.tensor([[0, 1, 2], [1, 2, 3]]),
+        "prompt_mask": torch.tensor([[0, 1, 1], [1, 1, 1]]),
+        "completion_ids": torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]]),
+        "completion_mask": torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]),
+        "tool_mask": torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]]),
+        "sampling_per_token_logps": torch.tensor([[-1.0, 0, -2, 0], [-3, -4, 0, 0]]),
+        "old_per_token_logps": torch.tensor([[-1.5, -9, -2, -9], [-3, -4, -9, -9]]),
+        "ref_per_token_logps": torch.tensor([[-1.25, -9, -2, -9], [-3, -4, -9, -9]]),
+        "advantages": torch.tensor([0.5, -0.5]),
+        "num_items_in_batch": torch.tensor(4),
+        "pixel_values": torch.zeros(4, 2),
+    }
+
+
+def openrlhf() -> dict[str, torch.Tensor]:
+    """Prompts of two and one token; per token, the first is left out."""
+    return {
+        "sequences": torch.tensor([[1, 2, 5, 6, 7], [1, 8, 9, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+        "action_mask": torch.tensor([[0, 1, 0, 1], [1, 1, 0, 0]]),
+        "action_log_probs": torch.tensor([[0.0, -1, 0, -2], [-3, -4, 0, 0]]),
+        "rollout_log_probs": torch.tensor([[0.0, -1.5, 0, -2], [-3, -4, 0, 0]]),
+        "base_action_log_probs": torch.tensor([[0.0, -1.25, 0, -2], [-3, -4, 0, 0]]),
+        "returns": torch.zeros(2, 4),
+        "rewards": torch.tensor([1.0, 0.0]),
+    }
+
+
+def areal() -> dict[str, torch.Tensor]:
+    """As OpenRLHF's; the trainer's values stand one place before their token."""
+    return {
+        "input_ids": torch.tensor([[1, 2, 5, 6, 7], [1, 8, 9, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+        "loss_mask": torch.tensor([[0, 0, 1, 0, 1], [0, 1, 1, 0, 0]]),
+        "logprobs": torch.tensor([[0.0, 0, -1.5, 0, -2], [0, -3, -4, 0, 0]]),
+        "prox_logp": torch.tensor([[-9.0, -1, 0, -2, -9], [-3, -4, -9, -9, -9]]),
+        "versions": torch.tensor([[-1, -1, 4, -1, 5], [-1, 4, 4, 0, 0]]),
+    }
+
+
+def roll() -> dict[str, torch.Tensor]:
+    """As OpenRLHF's, with masks of the whole sequence."""
+    fields = openrlhf()
+    return {
+        "input_ids": fields["sequences"],
+        "attention_mask": fields["attention_mask"],
+        "response_mask": torch.tensor([[0, 0, 1, 0, 1], [0, 1, 1, 0, 0]]),
+        "infer_logprobs": fields["rollout_log_probs"],
+        "old_log_probs": fields["action_log_probs"],
+        "scores": torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 0.5, 0, 0]]),
+    }
+
+
+def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "step_40.pt"
+    torch.save({**trl(), "global_step": 40}, path)
+    batch = load(path)
+
+    assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+    assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
+    assert batch.rollout_log_probs.tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
+    assert batch.old_log_probs.tolist() == [-1.5, -9.0, -2.0, -3.0, -4.0]
+    assert batch.scores["ref"].tolist() == [-1.25, -9.0, -2.0, -3.0, -4.0]
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 1, 2, 3]
+    assert batch.lengths.tolist() == [3, 2]
+    assert batch.step == 40
+    assert batch.sample_columns["advantages"].tolist() == [0.5, -0.5]
+    assert batch.meta["left_out"] == ["num_items_in_batch", "pixel_values"]
+    assert batch.meta["mask_source"] == "completion_mask * tool_mask"
+    assert batch.meta["old_log_probs_source"] == "a pass of its own"
+
+
+@pytest.mark.parametrize("held", [openrlhf, areal])
+def test_whole_sequences_are_a_batch(held: Any, tmp_path: Path) -> None:
+    path = tmp_path / "step_40.pt"
+    rows = {
+        name: list(value) if value.dim() > 1 else value.tolist()
+        for name, value in held().items()
+    }
+    torch.save(rows, path)
+    for batch in (load(path), load(held())):
+        assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
+        assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
+        assert batch.rollout_log_probs.tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
+        assert batch.old_log_probs.tolist() == [-1.0, 0.0, -2.0, -3.0, -4.0]
+        assert batch.prompt_ids is not None
+        assert batch.prompt_ids.tolist() == [1, 2, 1]
+
+
+def test_openrlhf_s_rewards_and_reference_are_kept() -> None:
+    batch = load(openrlhf())
+
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.scores["ref"].tolist() == [-1.25, 0.0, -2.0, -3.0, -4.0]
+    assert batch.meta["left_out"] == ["returns"]
+    assert batch.meta["mask_source"] == "action_mask"
+
+
+def test_roll_s_fields_are_those_of_verl() -> None:
+    found = roll_fields(roll(), "f")
+
+    assert {name: [row.tolist() for row in rows] for name, rows in found.items()} == {
+        "prompts": [[1, 2], [1]],
+        "responses": [[5, 6, 7], [8, 9]],
+        "response_mask": [[1, 0, 1], [1, 1]],
+        "rollout_log_probs": [[-1.5, 0.0, -2.0], [-3.0, -4.0]],
+        "old_log_probs": [[-1.0, 0.0, -2.0], [-3.0, -4.0]],
+        "rm_scores": [[0.0, 0.0, 1.0], [0.0, 0.5]],
+    }
+
+
+def test_samples_of_one_prompt_are_a_group() -> None:
+    fields = trl()
+    fields["prompt_ids"][1] = torch.tensor([9, 1, 2])
+    fields["prompt_mask"][1] = torch.tensor([0, 1, 1])
+    first, second = load(fields).group_ids or ()
+    assert first == second
+
+    named = load({**fields, "uid": ["a", "b"]})
+    assert named.group_ids == ("a", "b")
+    assert "group_source" not in named.meta
+
+
+def test_trl_without_prompts_has_no_groups() -> None:
+    fields = {k: v for k, v in trl().items() if not k.startswith("prompt")}
+
+    assert load(fields).group_ids is None
+
+
+def test_trl_s_fields_have_the_width_of_the_completions() -> None:
+    message = (
+        "dict: `old_per_token_logps`: expected 2 rows, as long as those of"
+        " `completion_ids`; found 2 rows of [3, 3], where those have [4, 4]. Save every"
+        " field for the same samples and tokens."
+    )
+    with says(message):
+        load({**trl(), "old_per_token_logps": torch.zeros(2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("held", "key", "engine", "advice"),
+    [
+        (
+            trl,
+            "sampling_per_token_logps",
+            "sampling",
+            "TRL has them where vLLM samples (`use_vllm=True`) or a `rollout_func`"
+            " returns `logprobs`.",
+        ),
+        (
+            trl,
+            "old_per_token_logps",
+            "training",
+            "TRL computes them with `vllm_importance_sampling_correction=True`, or"
+            " where `gradient_accumulation_steps` is no multiple of"
+            " `steps_per_generation * num_iterations`.",
+        ),
+        (
+            openrlhf,
+            "rollout_log_probs",
+            "sampling",
+            "OpenRLHF asks vLLM for them with `--algo.advantage.is_correction_enable`.",
+        ),
+        (
+            openrlhf,
+            "action_log_probs",
+            "training",
+            "Save it where OpenRLHF has computed them: in `PPOTrainer.train_step`,"
+            " after `make_experience_batch`.",
+        ),
+        (
+            areal,
+            "prox_logp",
+            "training",
+            "AReaL computes them with `actor.recompute_logprob=true`, or with"
+            " `actor.use_decoupled_loss=true`.",
+        ),
+    ],
+)
+def test_log_probs_that_are_not_there_come_with_a_way_to_have_them(
+    held: Any, key: str, engine: str, advice: str
+) -> None:
+    message = (
+        f"dict: `{key}`: expected the log-probabilities of the {engine} engine; found"
+        f" none. {advice}"
+    )
+    with says(message):
+        load({name: value for name, value in held().items() if name != key})
+
+
+def test_roll_s_dump_of_a_rollout_is_told_what_it_lacks() -> None:
+    fields = roll()
+    del fields["old_log_probs"]
+    message = (
+        "f: `old_log_probs`: expected the log-probabilities of the training engine;"
+        " found none. ROLL dumps a rollout before the training engine computed them:"
+        " save the batch in the pipeline where they are, before the correction."
+    )
+    with says(message):
+        roll_fields(fields, "f")
+
+
+def test_the_file_of_the_real_trl_opens() -> None:
+    batch = load(DATA / "trl-1.16.0_step_2_rank_0.pt")
+
+    assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (4, 8, 28, 2)
+    assert batch.response_ids[:7].tolist() == [20, 29, 27, 7, 8, 6, 12]
+    assert batch.response_mask[:7].tolist() == [1, 1, 1, 0, 0, 1, 1]
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5, 6, 7, 5, 6, 7]
+    assert len(set(batch.group_ids or ())) == 2
+    written = batch.response_mask == 1
+    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs()
+    assert 0 < diff.max() < 1e-5
+
+
+def test_the_file_of_the_real_openrlhf_opens() -> None:
+    batch = load(DATA / "openrlhf-0.11.2_step_40.pt")
+
+    assert (len(batch), batch.num_rounds, batch.num_tokens, batch.step) == (
+        4,
+        8,
+        25,
+        40,
+    )
+    assert batch.group_ids == ("0", "0", "1", "1")
+    assert batch.prompt_ids is not None
+    assert batch.prompt_ids.tolist() == [1, 2, 3, 1, 2, 3, 4, 5, 4, 5]
+    written = batch.response_mask == 1
+    diff = (batch.old_log_probs - batch.rollout_log_probs)[written].abs()
+    assert 0 < diff.max() < 1e-5
+
+
+def test_a_folder_of_the_real_datasets_opens() -> None:
+    names = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
+    batch = load(DATA / "datasets-5.2.0", columns={**names, "group_ids": "task"})
+
+    assert (len(batch), batch.num_rounds, batch.num_tokens) == (4, 8, 28)
+    assert batch.group_ids == ("task 0", "task 0", "task 1", "task 1")
+    diff = batch.old_log_probs - batch.rollout_log_probs
+    assert torch.allclose(diff, torch.full_like(diff, -0.25))
+    assert batch.images is not None
+    assert [[shot.size for shot in row] for row in batch.images] == [
+        [],
+        [(4, 3)],
+        [],
+        [(4, 3)],
+    ]

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rounddiag as rd
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.rescoring import attach
+from tests.batches import hand_batch, masks, padded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.batch import Batch
+
+NAN = float("nan")
+# Sample 0 has tokens 0 to 5 and wrote those at 0, 1 and 3.
+OF_SAMPLES: dict[str, list[Any]] = {
+    "sample": [0, 1, 2],
+    "token_ids": [[0, 1, 3], [7, 8, 9, 11], [12]],
+    "log_probs": [[-1.0, -2.0, -3.0], [-4.0, -5.0, -6.0, -7.0], [-8.0]],
+}
+OF_TOKENS: dict[str, list[Any]] = {
+    "sample": [2, 0, 0, 0, 1, 1, 1, 1],
+    "position": [0, 0, 1, 3, 1, 2, 3, 5],
+    "token_id": [12, 0, 1, 3, 7, 8, 9, 11],
+    "log_prob": [-8.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0],
+}
+SCORE = [
+    *(-1.0, -2.0, NAN, -3.0, NAN, NAN),
+    *(NAN, -4.0, -5.0, -6.0, NAN, -7.0),
+    *(-8.0, NAN, NAN, NAN, NAN, NAN),
+]
+
+
+@pytest.fixture
+def batch() -> Batch:
+    return hand_batch()
+
+
+def expect(batch: Batch, source: Any, message: str) -> None:
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        attach(batch, "x", source)
+
+
+def changed(source: dict[str, list[Any]], name: str, row: int, value: Any) -> Any:
+    column = [*source[name]]
+    column[row] = value
+    return {**source, name: column}
+
+
+def without_row(source: dict[str, list[Any]], row: int) -> dict[str, list[Any]]:
+    return {k: v[:row] + v[row + 1 :] for k, v in source.items()}
+
+
+def lines(path: Path, source: dict[str, list[Any]]) -> Path:
+    rows = zip(*source.values(), strict=True)
+    records = [dict(zip(source, row, strict=True)) for row in rows]
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("source", [OF_SAMPLES, OF_TOKENS], ids=["samples", "tokens"])
+@pytest.mark.parametrize("kind", ["mapping", "frame", "jsonl", "parquet"])
+def test_a_score_from_every_kind_of_source(
+    batch: Batch, tmp_path: Path, source: dict[str, list[Any]], kind: str
+) -> None:
+    given: Any = source
+    if kind == "frame":
+        given = pd.DataFrame(source)
+    elif kind == "jsonl":
+        given = lines(tmp_path / "scores.jsonl", source)
+    elif kind == "parquet":
+        given = str(tmp_path / "scores.parquet")
+        pd.DataFrame(source).to_parquet(given)
+    found = attach(batch, "x", given)
+    np.testing.assert_array_equal(found.scores["x"], SCORE)
+    assert batch.scores == {}
+
+
+def test_tensors_on_any_device(device: torch.device) -> None:
+    source = {
+        "sample": torch.tensor([0, 1, 2]),
+        "token_ids": torch.arange(18).reshape(3, 6),
+        "log_probs": -torch.arange(18).reshape(3, 6).bfloat16(),
+    }
+    score = attach(hand_batch(device), "x", source).scores["x"]
+    assert score.device.type == device.type
+    assert score.tolist() == [-float(value) for value in range(18)]
+
+
+def test_tokens_by_round_and_token(batch: Batch) -> None:
+    source = {
+        **{name: OF_TOKENS[name] for name in ("sample", "token_id", "log_prob")},
+        "round": [0, 0, 0, 1, 0, 0, 0, 1],
+        "token": [0, 0, 1, 0, 0, 1, 2, 0],
+    }
+    np.testing.assert_array_equal(attach(batch, "x", source).scores["x"], SCORE)
+
+
+def test_a_frame_of_the_batch_itself_gives_its_own_numbers(batch: Batch) -> None:
+    tokens = rd.token_frame(batch, ["token_id", "rollout_log_prob"])
+    source = tokens.rename(columns={"rollout_log_prob": "log_prob"})
+    found = attach(batch, "x", source)
+    assert rd.token_frame(found, a="x")["diff"].tolist() == [0.0] * 8
+    assert found.scores["x"].dtype == torch.float32
+
+
+def test_a_whole_response_keeps_what_observations_were_given(batch: Batch) -> None:
+    source = {
+        "sample": [1, 0, 2],
+        "token_ids": [[*range(6, 12)], [*range(6)], [*range(12, 18)]],
+        "log_probs": [[-1.0] * 6, [None, None, -2.0, -3.0, None, None], [-4.0] * 6],
+    }
+    expected = [NAN, NAN, -2.0, -3.0, NAN, NAN, *[-1.0] * 6, *[-4.0] * 6]
+    np.testing.assert_array_equal(attach(batch, "x", source).scores["x"], expected)
+
+
+def test_samples_are_found_by_their_ids(batch: Batch) -> None:
+    named = replace(batch, sample_ids=("a", "b", "c"))
+    order = [2, 0, 1]
+    source = {name: [values[i] for i in order] for name, values in OF_SAMPLES.items()}
+    source |= {"sample": [9, 9, 9], "sample_id": ["c", "a", "b"]}
+    np.testing.assert_array_equal(attach(named, "x", source).scores["x"], SCORE)
+    expect(
+        named,
+        {**source, "sample_id": ["c", "a", "d"]},
+        "`sample_id`: expected ids of the batch, such as 'a'; found 'd' in row 2."
+        " Attach to the batch, or the selection, that was rescored.",
+    )
+
+
+def test_ids_that_two_samples_share_are_not_used(batch: Batch) -> None:
+    named = replace(batch, sample_ids=("a", "a", "c"))
+    source = {**OF_SAMPLES, "sample_id": ["a", "a", "c"]}
+    np.testing.assert_array_equal(attach(named, "x", source).scores["x"], SCORE)
+
+
+def test_a_score_of_the_same_name_is_replaced(batch: Batch) -> None:
+    first = attach(batch, "x", OF_TOKENS)
+    second = attach(first, "x", {**OF_TOKENS, "log_prob": [-1.0] * 8})
+    assert second.scores["x"][0] == -1.0
+    assert first.scores["x"][12] == -8.0
+
+
+def test_padding_has_no_value() -> None:
+    batch = hand_batch(lengths=torch.tensor([4, 6, 1]))
+    np.testing.assert_array_equal(attach(batch, "x", OF_TOKENS).scores["x"], SCORE)
+
+
+def test_no_sample() -> None:
+    empty = padded(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0, 3))
+    source = {name: values[:0] for name, values in OF_TOKENS.items()}
+    assert attach(empty, "x", source).scores["x"].tolist() == []
+
+
+@pytest.mark.parametrize("name", ["old", "rollout"])
+def test_the_pair_of_the_batch_is_not_replaced(batch: Batch, name: str) -> None:
+    expected = re.escape(
+        f"expected a name for a further score; found '{name}', which every batch"
+        " has. Pass another name, such as 'rescored'."
+    )
+    with pytest.raises(BatchError, match=f"^{expected}$"):
+        attach(batch, name, OF_TOKENS)
+
+
+def test_a_token_id_that_differs(batch: Batch) -> None:
+    message = (
+        "expected token id 8 at sample 1 round 0 position 2; found 80, and 0 others"
+        " differ. Rescore the ids that `rounddiag.export_rescore` writes; text that is"
+        " tokenised again can give other ids."
+    )
+    expect(batch, changed(OF_TOKENS, "token_id", 5, 80), message)
+    ids = [[0, 1, 3], [7, 80, 9, 11], [12]]
+    expect(batch, {**OF_SAMPLES, "token_ids": ids}, message)
+
+
+def test_a_token_that_is_missing(batch: Batch) -> None:
+    expect(
+        batch,
+        without_row(OF_TOKENS, 3),
+        "expected a value for token id 3 at sample 0 round 1 position 3; found"
+        " none, nor for 0 other generated tokens. Rescore all samples, or attach to"
+        " a selection of the batch.",
+    )
+
+
+def test_a_sample_that_is_missing(batch: Batch) -> None:
+    expect(
+        batch,
+        without_row(OF_SAMPLES, 1),
+        "expected a value for token id 7 at sample 1 round 0 position 1; found"
+        " none, nor for 3 other generated tokens. Rescore all samples, or attach to"
+        " a selection of the batch.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ({k: [*v, v[4]] for k, v in OF_TOKENS.items()}, "sample 1 round 0 position 1"),
+        ({k: [*v, v[0]] for k, v in OF_SAMPLES.items()}, "sample 0 round 0 position 0"),
+    ],
+    ids=["token", "sample"],
+)
+def test_what_is_there_twice(batch: Batch, source: Any, place: str) -> None:
+    expect(
+        batch,
+        source,
+        f"expected one value for {place}; found 2. Remove the duplicate rows.",
+    )
+
+
+def test_a_row_that_is_too_short(batch: Batch) -> None:
+    source = changed(OF_SAMPLES, "token_ids", 1, [7, 8])
+    expect(
+        batch,
+        changed(source, "log_probs", 1, [-1.0, -1.0]),
+        "`token_ids`: expected 6 token ids for sample 1, its whole response, or 4, its"
+        " generated tokens; found 2. Attach to the batch, or the selection, that was"
+        " rescored.",
+    )
+    expect(
+        batch,
+        source,
+        "`log_probs`: expected 2 values for sample 1, one a token id; found 4."
+        " Write null where a token has no value.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sample", 3, "0 up to 2, one of the 3 samples of the batch; found 3 in row 1"),
+        ("sample", -1, "0 up to 2, one of the 3 samples of the batch; found -1 in row"),
+        ("position", 6, "0 up to 5, one of the 6 positions of its sample; found 6 in"),
+        ("token_id", 0.5, "whole numbers; found 0.5"),
+        ("token_id", NAN, "whole numbers; found nan"),
+        ("sample", NAN, "whole numbers; found nan"),
+        ("token_id", "a", "whole numbers; found "),
+        ("token_id", 1 << 70, "whole numbers; found "),
+        ("token_id", None, "whole numbers; found "),
+        ("log_prob", "a", "numbers; found "),
+    ],
+)
+def test_a_value_that_cannot_be(
+    batch: Batch, name: str, value: Any, message: str
+) -> None:
+    start = re.escape(f"`{name}`: expected {message}")
+    with pytest.raises(BatchError, match=f"^{start}"):
+        attach(batch, "x", changed(OF_TOKENS, name, 1, value))
+
+
+def test_a_token_beyond_its_round(batch: Batch) -> None:
+    source = {"sample": [0], "round": [1], "token": [1], "token_id": [3]}
+    start = re.escape("`token`: expected 0 up to 0, one of the 1 tokens of its round;")
+    with pytest.raises(BatchError, match=start):
+        attach(batch, "x", {**source, "log_prob": [-1.0]})
+    start = re.escape("`round`: expected 0 up to 1, one of the 2 rounds of its sample;")
+    with pytest.raises(BatchError, match=start):
+        attach(batch, "x", {**source, "round": [2], "log_prob": [-1.0]})
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (
+            ["token_id"],
+            (
+                "expected `token_ids` and `log_probs`, a row a sample, or `token_id`"
+                " and `log_prob`, a row a token; found columns sample, position,"
+                " log_prob. Rename the columns."
+            ),
+        ),
+        (
+            ["sample"],
+            (
+                "`sample`: expected the index of the sample in each row, or"
+                " `sample_id` if the batch has unique ids; found"
+                " columns position, token_id, log_prob. `rounddiag.export_rescore`"
+                " writes both: pass them on."
+            ),
+        ),
+        (
+            ["position"],
+            (
+                "`round`: expected a column of one value a row; found columns sample,"
+                " token_id, log_prob. See `rounddiag.attach` for the columns."
+            ),
+        ),
+    ],
+)
+def test_a_column_that_is_missing(
+    batch: Batch, missing: list[str], message: str
+) -> None:
+    source = {name: v for name, v in OF_TOKENS.items() if name not in missing}
+    expect(batch, source, message)
+
+
+def test_rows_that_are_no_lists(batch: Batch) -> None:
+    source = {"sample": [0, 1], "token_ids": [1, 2], "log_probs": [[-1.0], [-1.0]]}
+    with pytest.raises(BatchError, match=r"^`token_ids`: expected a list of numbers a"):
+        attach(batch, "x", source)
+
+
+def test_a_file_is_named_in_the_error(batch: Batch, tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", changed(OF_TOKENS, "token_id", 0, 1))
+    start = re.escape(f"{path}: expected token id 12 at sample 2 round 0 position 0;")
+    with pytest.raises(LoadError, match=f"^{start}"):
+        attach(batch, "x", path)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "an empty file"),
+        (b"PK\x03\x04", "a bad zip"),
+        (b"\x89PNG", "a PNG picture"),
+        (b'{"a": ', "no JSON in line 1"),
+        (b"PAR1", "ArrowInvalid"),
+    ],
+)
+def test_a_file_of_another_kind(
+    batch: Batch, tmp_path: Path, content: bytes, found: str
+) -> None:
+    path = tmp_path / "scores"
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match=rf"^{path}: expected .*{found}"):
+        attach(batch, "x", path)
+
+
+def test_no_file(batch: Batch, tmp_path: Path) -> None:
+    expected = re.escape(
+        f"{tmp_path}: expected a file of JSON lines or Parquet; found a folder."
+        " Pass the path of the scores."
+    )
+    with pytest.raises(LoadError, match=f"^{expected}$"):
+        attach(batch, "x", tmp_path)
+
+
+@settings(max_examples=50)
+@given(mask=masks(), data=st.data())
+def test_rows_in_any_order_give_the_same_score(
+    mask: list[list[int]], data: st.DataObject
+) -> None:
+    shape = torch.tensor(mask).reshape(len(mask), len(mask[0]) if mask else 0)
+    values = -torch.arange(shape.numel()).reshape(shape.shape).float()
+    batch = padded(shape, values, values)
+    tokens = rd.token_frame(batch, ["position", "token_id", "old_log_prob"])
+    order = data.draw(st.permutations(range(len(tokens))))
+    source = tokens.rename(columns={"old_log_prob": "log_prob"}).iloc[order]
+    written = batch.response_mask != 0
+    found = attach(batch, "x", source).scores["x"]
+    assert torch.equal(found[written], batch.old_log_probs[written])
+    assert found[~written].isnan().all()
+
+
+def test_a_redacted_batch_has_no_ids_to_compare_with(batch: Batch) -> None:
+    expect(
+        replace(batch, meta={"redacted": True}),
+        OF_TOKENS,
+        "expected a batch with its token ids; found one that was saved with"
+        " `redact=True`. Attach to the batch that it was made of.",
+    )

@@ -1,0 +1,104 @@
+"""Pickles and torch files of plain lists, arrays and records."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders import load
+from rounddiag.loaders.tabular import in_memory
+from tests.loaders.refusal import refused
+from tests.loaders.table_cases import COLUMNS, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def write_pickle(data: object, path: Path) -> None:
+    path.write_bytes(pickle.dumps(data))
+
+
+def write_torch(data: object, path: Path) -> None:
+    torch.save(data, path)
+
+
+def arrays(values: list[Any]) -> Any:
+    """Return rows as arrays, and names as they are."""
+    return [np.array(v) if isinstance(v, list) else v for v in values]
+
+
+def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    whole = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in whole]
+
+
+ARRAYS = {name: arrays(values) for name, values in COLUMNS.items()}
+
+
+@pytest.mark.parametrize("write", [write_pickle, write_torch])
+@pytest.mark.parametrize("data", [COLUMNS, ARRAYS, rows(COLUMNS), rows(ARRAYS)])
+def test_lists_arrays_and_records_open_as_in_memory(
+    write: Callable[[object, Path], None], data: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.dat"
+    write(data, path)
+
+    check(load(path))
+
+
+def test_an_array_of_arrays_opens(tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    ids = np.empty(2, dtype=object)
+    ids[:] = arrays(COLUMNS["response_ids"])
+    write_pickle({**COLUMNS, "response_ids": ids}, path)
+
+    check(load(path))
+
+
+def test_records_of_tensors_stay_in_the_file_until_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    tensors = {
+        name: [torch.tensor(v) if isinstance(v, list) else v for v in values]
+        for name, values in COLUMNS.items()
+    }
+    write_torch(rows(tensors), path)
+
+    check(load(path))
+
+
+REPEATED = (
+    "expected a whole file of its kind; found lists that need 3 MB of memory. It is cut"
+    " off, damaged or forged: copy or save it again."
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {name: [list(range(200))] * 2000 for name in COLUMNS},
+        [dict.fromkeys(map(str, range(200)), 0)] * 2000,
+    ],
+    ids=["list", "record"],
+)
+def test_one_value_in_many_places_cannot_fill_the_memory(
+    data: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_memory, "_SPARE", 1 << 20)
+    assert refused(tmp_path / "a.pkl", pickle.dumps(data)) == REPEATED
+
+
+@pytest.mark.parametrize("ids", [[], [np.array(5), np.array(6)]])
+def test_no_rows_at_all_are_told(ids: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    write_pickle({**COLUMNS, "response_ids": ids}, path)
+
+    with pytest.raises(LoadError) as caught:
+        load(path)
+    assert "unexpected error" not in str(caught.value)
+    assert "`response" in str(caught.value)

@@ -1,0 +1,248 @@
+"""Tables of others: Parquet, Arrow, JSON lines, and columns by any name."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+
+from rounddiag.loaders import load
+from tests.loaders.table_cases import COLUMNS, check, named_otherwise, says
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Columns = dict[str, list[Any]]
+
+
+def write_parquet(columns: Columns, path: Path) -> None:
+    pq.write_table(pa.table(columns), path)
+
+
+def write_in_row_groups(columns: Columns, path: Path) -> None:
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+
+
+def write_frame(columns: Columns, path: Path) -> None:
+    pd.DataFrame(columns).to_parquet(path)
+
+
+def write_feather(columns: Columns, path: Path) -> None:
+    pyarrow.feather.write_feather(pa.table(columns), str(path))
+
+
+def write_stream(columns: Columns, path: Path) -> None:
+    table = pa.table(columns)
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as to,
+    ):
+        to.write_table(table, max_chunksize=1)
+
+
+def write_json_lines(columns: Columns, path: Path) -> None:
+    rows = zip(*columns.values(), strict=True)
+    lines = [json.dumps(dict(zip(columns, row, strict=True))) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_pt(columns: Columns, path: Path) -> None:
+    rows = {name: _tensors(values) for name, values in columns.items()}
+    torch.save(rows, path)
+
+
+def _tensors(values: list[Any]) -> list[Any]:
+    return [torch.tensor(v) if isinstance(v, list) else v for v in values]
+
+
+WRITERS = [
+    *(write_parquet, write_in_row_groups, write_frame, write_feather),
+    *(write_stream, write_json_lines, write_pt),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_table_of_rows_opens(
+    write: Callable[[Columns, Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "table.dat"
+    write(COLUMNS, path)
+
+    check(load(path))
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_columns_may_have_names_of_their_own(
+    write: Callable[[Columns, Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "table.dat"
+    write(named_otherwise(), path)
+    names = {name: f"my_{name}" for name in COLUMNS if name != "turns"}
+
+    check(load(path, columns=names))
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_padded_tensors_may_have_names_of_their_own(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{kind}"
+    held = {
+        "ids": np.array([[5, 6, 7], [8, 0, 0]]),
+        "attention_mask": np.array([[1, 1, 1], [1, 0, 0]]),
+        "wrote": np.array([[1, 0, 1], [1, 0, 0]]),
+        "sampler": np.array([[-1.0, 0.0, -2.0], [-0.5, 0.0, 0.0]]),
+        "trainer": np.array([[-1.5, -9.0, -2.0], [-0.25, 0.0, 0.0]]),
+    }
+    if kind == "npz":
+        np.savez(path, **held)  # type: ignore[arg-type]
+    else:
+        tensors = {name: torch.from_numpy(value) for name, value in held.items()}
+        safetensors.torch.save_file(tensors, path)
+    batch = load(
+        path,
+        columns={
+            "response_ids": "ids",
+            "response_mask": "wrote",
+            "rollout_log_probs": "sampler",
+            "old_log_probs": "trainer",
+        },
+    )
+
+    assert batch.lengths.tolist() == [3, 1]
+    assert batch.old_log_probs.tolist() == [-1.5, -9.0, -2.0, -0.25, 0.0, 0.0]
+    assert batch.rounds.num_tokens.tolist() == [1, 1, 1]
+
+
+def test_a_mapped_column_hides_one_of_that_name() -> None:
+    columns = {**COLUMNS, "old_log_probs": [[0.0] * 3, [0.0]]}
+    held = {**columns, "right": COLUMNS["old_log_probs"]}
+
+    check(load(held, columns={"old_log_probs": "right"}))
+
+
+def test_a_mapped_column_goes_before_verl_s_name_for_it() -> None:
+    held = {**COLUMNS, "responses": [[0, 0, 0], [0]], "uid": ["x", "y"]}
+
+    check(
+        load(held, columns={"response_ids": "response_ids", "group_ids": "group_ids"})
+    )
+
+
+def test_a_column_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_parquet({"ids": [[1]], "lp": [[-1.0]]}, path)
+    message = (
+        f"{path}: `old_log_probs`: expected the name of a column; found 'my_lp', where"
+        " the columns are ids, lp. Name a column that the file has."
+    )
+    with says(message):
+        load(path, columns={"old_log_probs": "my_lp"})
+
+
+def test_a_field_that_nobody_knows_is_an_error() -> None:
+    message = (
+        "dict: `columns`: expected names of fields: response_ids, response_mask,"
+        " rollout_log_probs, old_log_probs, prompt_ids, attention_mask, loss_mask,"
+        " round_ids, position_ids, entropy, advantages, rewards, group_ids,"
+        " sample_ids, images, a score's as `ref_log_probs`, or verl's for one of them;"
+        " found 'old_logprob'. Write `columns={our_name: name_in_the_file}`."
+    )
+    with says(message):
+        load(COLUMNS, columns={"old_logprob": "old_log_probs"})
+
+
+def test_one_column_cannot_be_two_fields() -> None:
+    message = (
+        "dict: `columns`: expected a column of its own for each field; found 'lp' 2"
+        " times. A copy of one column would compare it with itself."
+    )
+    with says(message):
+        load({"lp": [[-1.0]]}, columns={"old_log_probs": "lp", "ref_log_probs": "lp"})
+
+
+def test_a_file_that_is_no_table_has_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"hello, world")
+    message = (
+        f"{path}: `columns`: expected a table with names of your own; found bytes that"
+        " start with b'hello, w'. Leave `columns` out: only a table has columns to"
+        " name."
+    )
+    with says(message):
+        load(path, columns={"old_log_probs": "lp"})
+
+
+def test_what_has_no_place_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    others: Columns = {
+        "values": [[0.5, 0.5, 0.5], [0.5]],
+        "picture": [b"1", b"2"],
+        "nested": [{"a": 1}, {"a": 2}],
+    }
+    write_parquet({**COLUMNS, **others}, path)
+
+    assert load(path).meta["left_out"] == ["nested", "picture", "values"]
+
+
+def test_a_table_without_rows_is_an_empty_batch(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(COLUMNS)[:0], path)
+
+    batch = load(path)
+    assert (len(batch), batch.num_tokens) == (0, 0)
+
+
+def test_a_row_of_another_length_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}, path)
+    message = (
+        f"{path}: `old_log_probs`: expected 2 rows of [3, 1] positions; found 2 rows of"
+        " [2, 1] positions. Save every field for the same samples and tokens."
+    )
+    with says(message):
+        load(path)
+
+
+def test_a_row_that_is_null_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}, path)
+    message = (
+        f"{path}: `old_log_probs`: expected a table of numbers, texts and lists of"
+        " numbers; found null in 1 of 2 rows. Save it again, with a list of numbers a"
+        " sample."
+    )
+    with says(message):
+        load(path)
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]), path)
+    message = (
+        f"{path}: expected one column of each name; found 2 columns of 1 names. Name"
+        " each column otherwise."
+    )
+    with says(message):
+        load(path)
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_feather, write_stream])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_table_that_is_cut_off_is_told(
+    write: Callable[[Columns, Path], None], share: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.dat"
+    write(COLUMNS, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+
+    with pytest.raises(ValueError, match=f"^{path}: "):
+        load(path)

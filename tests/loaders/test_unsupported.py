@@ -1,0 +1,137 @@
+"""Files that trainers write and that cannot be diagnosed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+import torch
+
+from rounddiag.loaders import load
+from tests.loaders.table_cases import says
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERL = (
+    "Add `rounddiag.capture.save_batch(batch, path)` to verl's trainer, after `batch ="
+    " batch.union(old_log_prob)`."
+)
+OTHERS = (
+    "Add the lines to the trainer that README.md has under"
+    ' "Save a batch in TRL and others".'
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "what", "advice"),
+    [
+        (
+            {"input": "a", "output": "b", "gts": "", "score": 1, "step": 2, "uid": "x"},
+            "what verl writes to `rollout_data_dir`: texts and scores, without"
+            " log-probs",
+            VERL,
+        ),
+        (
+            {
+                "task_id": 3,
+                "sample_idx": 0,
+                "seqlen": 9,
+                "prompt_len": 2,
+                "head_version": 1,
+                "tail_version": 2,
+                "prompt": "a",
+                "completion": "b",
+            },
+            "AReaL's dump of rollouts: texts and versions, without log-probs",
+            OTHERS,
+        ),
+        (
+            {
+                "schema_version": 1,
+                "total_reward": 1.0,
+                "final_ob_len": 9,
+                "trajectory_metrics": {},
+                "steps": [{"ob_len": 4, "ac_len": 5}],
+            },
+            "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
+            "Keep `logprobs` of each datum and those of the training pass, save both"
+            " under names of your own, and open them with `columns=`.",
+        ),
+    ],
+)
+def test_json_lines_of_texts_are_told_what_they_lack(
+    record: dict[str, Any], what: str, advice: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "40.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+
+    with says(f"{path}: expected a saved batch; found {what}. {advice}"):
+        load(path)
+
+
+@pytest.mark.parametrize("indent", [2, 4, "\t"])
+def test_a_json_document_over_many_lines_is_told_too(
+    indent: int | str, tmp_path: Path
+) -> None:
+    path = tmp_path / "episode_hash1_id2.json"
+    episode = {
+        "training_step": 1,
+        "epoch": 0,
+        "episode_id": "a",
+        "task_hash": "b",
+        "trajectories": [{"name": "x", "steps": []}],
+    }
+    path.write_text(json.dumps(episode, indent=indent) + "\n")
+    message = (
+        f"{path}: expected a saved batch; found an episode of rLLM: texts and rewards,"
+        f" without log-probs. {VERL}"
+    )
+    with says(message):
+        load(path)
+
+
+def test_another_json_document_is_told_by_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"a": {"c": 1}, "b": 2}, indent=2))
+    message = (
+        f"{path}: expected a saved batch; found one JSON object of a, b."
+        " Write JSON lines, with one row a line, or pass what `json.load` makes of"
+        " the file."
+        " `rounddiag.formats()` lists what can be opened."
+    )
+    with says(message):
+        load(path)
+
+
+def test_trl_s_log_of_completions_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "completions_00002.parquet"
+    pd.DataFrame(
+        {
+            "step": [2],
+            "prompt": [[{"role": "user", "content": "a"}]],
+            "completion": ["b"],
+            "my_reward": [1.0],
+            "advantage": [0.5],
+        }
+    ).to_parquet(path)
+    message = (
+        f"{path}: expected a saved batch; found TRL's log of completions: texts and"
+        f" rewards, without log-probs. {OTHERS}"
+    )
+    with says(message):
+        load(path)
+
+
+def test_a_step_of_dart_gui_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "data_for_step_1.pt"
+    names = ("logp", "token_ids", "prompt_token_ids")
+    torch.save({name: torch.zeros(3) for name in names}, path)
+    message = (
+        f"{path}: expected a saved batch; found a step of DART-GUI: the sampler's"
+        f" log-probs, without the trainer's. {VERL}"
+    )
+    with says(message):
+        load(path)
