@@ -48,7 +48,6 @@ _LABEL_ABOVE = {
     "xref": "paper",
     "x": 0,
     "xanchor": "left",
-    "yref": "paper",
     "y": 1,
     "yanchor": "bottom",
 }
@@ -62,8 +61,11 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
     last = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
     if session.state.axis == "round" and last:
         align_rounds(rounds, heatmap, max(last) + 1)
-    fit_pane(rounds)
-    fit_pane(heatmap, label_above=False)
+    num_keys = (
+        len(session.batches) if session.pair else int(session.state.by is not None)
+    )
+    fit_pane(rounds, num_keys=num_keys)
+    fit_pane(heatmap, labels_above=False)
     if heatmap.data:
         bar = heatmap.data[-1].marker.colorbar
         notes = [f"colour: {_plain(bar.title.text)}", *heatmap.layout.meta["notes"]]
@@ -93,30 +95,44 @@ def token_figure(
     return {"figure": to_bytes(figure)}
 
 
-def fit_pane(figure: go.Figure, *, label_above: bool = True) -> None:
-    """Make a figure fit a pane: its title and key become notes in `layout.meta`.
+def fit_pane(
+    figure: go.Figure, *, num_keys: int = 0, labels_above: bool = True
+) -> None:
+    """Make a figure fit a pane: its title becomes notes in `layout.meta`.
+
+    The titles of the axes are notes too. The page sets the size.
 
     Parameters
     ----------
     figure : Figure
-        The page sets its size.
-    label_above : bool
-        Whether the title of the y axis becomes a line above the plot.
+    num_keys : int
+        How many lines of the title, from the second on, are the key of the colours:
+        they stand above the plot.
+    labels_above : bool
+        Whether the titles of y axes are lines above their panels.
     """
     layout = figure.layout
     title, *notes = (layout.title.text or "").split("<br>")
-    label = layout.yaxis.title.text
-    if figure.data and label and label_above:
-        notes = [label.replace("<br>", " "), *notes]
-        layout.yaxis.title = None
-        figure.add_annotation(text=label.partition(",<br>")[0], **_LABEL_ABOVE)
-    if not figure.data:
+    keys = [note.partition(": ")[0] for note in notes[:num_keys]]
+    axes = [*figure.select_yaxes()]
+    panels = [axis for axis in axes if axis.title.text] if labels_above else []
+    labels = [axis.title.text.replace("<br>", " ") for axis in panels]
+    if figure.data:
+        for axis, label in zip(panels, labels, strict=True):
+            text = "   ".join([label.partition(", ")[0], *keys])
+            name = axis.plotly_name.replace("axis", "")
+            figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
+            axis.title = None
+            keys = []
+    else:
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
+    x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
+    notes = [*(f"y: {label}" for label in labels), f"x: {x_label}", *notes]
     meta = {
         **(layout.meta or {}),
         "title": _plain(title),
         "notes": [_plain(note) for note in notes],
-        "num_panels": sum(1 for _ in figure.select_yaxes()),
+        "num_panels": len(axes),
     }
     margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
     figure.update_layout(title=None, meta=meta, margin=margin)
@@ -291,7 +307,7 @@ def empty_reason(filtered: FilteredBatch) -> str:
 def available_layers(session: Session) -> dict[str, bool]:
     """Return the layers of the upper figure, and whether each is on by default."""
     if session.pair is not None:
-        return dict.fromkeys(COMPARE_LAYERS, True)
+        return {**dict.fromkeys(COMPARE_LAYERS, True), "strip": False}
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False

@@ -40,14 +40,17 @@ _SCRIPTS = (
 _STYLES = ("base", "controls", "sample", "worst")
 
 
-# Without comments and indents: the script is in every notebook that saves its widgets.
-_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n|^ +", re.MULTILINE)
+# The script is in every notebook that saves its widgets: without comments, and indented
+# by one space.
+_COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
+_INDENT = re.compile("^ +", re.MULTILINE)
 
 
 @cache
 def script() -> str:
     """Return the page's script: one module, without imports and comments."""
-    return "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in _SCRIPTS)
+    text = "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in _SCRIPTS)
+    return _INDENT.sub(" ", text)
 
 
 @cache

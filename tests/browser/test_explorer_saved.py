@@ -82,7 +82,9 @@ def test_it_is_a_picture_without_a_kernel(
     picture = lab.page.locator(PICTURE)
     expect(picture).to_be_visible()
     assert picture.evaluate(SIZE)[0] > 1000
-    note = lab.page.get_by_text("The kernel does not respond: it is busy or not running")
+    note = lab.page.get_by_text(
+        "The kernel does not respond: it is busy or not running"
+    )
     expect(note).to_be_visible()
     expect(picture).to_be_visible()
     assert lab.page.locator(".rdx-main").is_hidden()

@@ -339,7 +339,7 @@ class ExplorerPage {
     if (!isKnown) this.selectLater({ current });
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
-    this.prefetch(place.sample);
+    this.loadAhead(place.sample);
     this.snapshot.later();
   }
 
@@ -402,18 +402,18 @@ class ExplorerPage {
   }
 
   // Load the next samples in advance.
-  prefetch(sample) {
+  loadAhead(sample) {
     const samples = this.overview.samples();
     const at = samples.indexOf(sample);
-    clearTimeout(this.prefetchTimer);
-    this.prefetchTimer = setTimeout(() => {
+    clearTimeout(this.loadTimer);
+    this.loadTimer = setTimeout(() => {
       for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
-        this.store.trajectory(near, this.state).then((result) => this.prefetchShots(result)).catch(ignore);
+        this.store.trajectory(near, this.state).then((result) => this.loadShots(result)).catch(ignore);
       }
     }, 250);
   }
 
-  prefetchShots(trajectory) {
+  loadShots(trajectory) {
     const [first] = shotGroups(trajectory, this.state.current.round);
     return first && this.store.thumbnails(trajectory, first);
   }
@@ -421,7 +421,7 @@ class ExplorerPage {
   close() {
     for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot, this.box]) part.close();
     clearTimeout(this.flushTimer);
-    clearTimeout(this.prefetchTimer);
+    clearTimeout(this.loadTimer);
     this.node.remove();
   }
 }
