@@ -39,6 +39,10 @@ _AXES = """(node, [x, y]) => {
       : top + yaxis._offset + yaxis.l2p(y),
   ];
 }"""
+_CLOSE = """node => {
+  for (const one of node.querySelectorAll('.rdx-dropdown')) one.open = false;
+  node.querySelector('.rdx-worst').removeAttribute('data-open');
+}"""
 _OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
   const { _fullData: traces } = node.querySelector('.rdx-plot');
@@ -78,6 +82,7 @@ class Explored:
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
         self.rest()  # what the page has yet to tell would be told after it
+        self.node.evaluate(_CLOSE)
         if self.lab.value("ex.state != first"):
             self.set("first")
 

@@ -35,7 +35,7 @@ function filterRow(onFilter) {
     ...[role.node, sample.node, group.node, reward.node, rounds.node, clear, names, line.node],
   ];
   const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
-  const menu = dropdown({ label: "+ filter", name: "Filter by text, role, sample, group, reward, rounds" }, form);
+  const menu = dropdown({ label: "+ filter", name: "Filter by text, role, sample, group, reward, rounds", side: "right" }, form);
   const chips = element("span", { class: "rdx-filter-chips" });
   const node = element("div", { class: "rdx-filters" }, chips, menu.node);
 

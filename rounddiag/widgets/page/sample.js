@@ -181,6 +181,7 @@ function samplePane({ library, store, onPlace }) {
     title: () => title.textContent,
     close: () => {
       plot.close();
+      text.close();
       strip.close();
       screens.free();
     },

@@ -358,11 +358,19 @@ function tokenText({ onToken, onObservation }) {
     const place = shown?.rounds.find((one) => one.round === round);
     move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
     move("span", place && token !== null ? spanOfToken(chunks, place.first + token) : null);
+    revealChosen();
+  }
+
+  function revealChosen() {
     const target = chosen.span ?? chosen.head;
     if (!target) return;
     reveal(scroller, target, chosen.span ? Infinity : 8);
     uncoverHead(scroller);
   }
+
+  // The current token stays in sight when the drawer opens.
+  const follow = new ResizeObserver(revealChosen);
+  follow.observe(scroller);
 
   function move(what, to) {
     chosen[what]?.classList.remove("rdx-now");
@@ -378,7 +386,7 @@ function tokenText({ onToken, onObservation }) {
   });
 
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, key, show, mark, setThreshold, search, nextHit: hits.next };
+  return { node, key, show, mark, setThreshold, search, nextHit: hits.next, close: () => follow.disconnect() };
 }
 
 // Scroll on until no sticky head covers the one before it.
