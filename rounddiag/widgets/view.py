@@ -35,7 +35,7 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "controls"),
     *("overview", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "worst", "page"),
+    *("sample", "worst", "keys", "page"),
 )
 _STYLES = ("base", "controls", "sample", "worst")
 
