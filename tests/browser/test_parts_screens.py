@@ -129,7 +129,7 @@ def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None
     assert names == ["round 1", "round 0"]
     assert page.find(".rdx-before .rdx-marker").count() == 1
     assert not page.find(".rdx-before").is_visible()  # no room for it
-    page.page.set_viewport_size({"width": 1500, "height": 900})
+    page.page.set_viewport_size({"width": 1700, "height": 900})
     current, before = (
         page.find(f".rdx-{name} img").bounding_box() for name in ("current", "before")
     )
