@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import FrameError
@@ -22,6 +24,7 @@ from rounddiag.widgets.state import METRICS
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import ThemeName
     from rounddiag.stats.heatmap_rows import Order
     from rounddiag.widgets.filters import FilteredBatch
@@ -30,8 +33,26 @@ if TYPE_CHECKING:
     from rounddiag.widgets.state import State
 
 
-# Pixels for the labels of either y axis, and for the right half of a last tick.
-_LEFT, _RIGHT = 88, 30
+# Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
+_COLOR_BAR = {
+    "thickness": 10,
+    "ypad": 4,
+    "title": None,
+    "yref": "container",
+    "y": 0,
+    "yanchor": "bottom",
+}
+_LABEL_ABOVE = {
+    "showarrow": False,
+    "xref": "paper",
+    "x": 0,
+    "xanchor": "left",
+    "y": 1,
+    "yanchor": "bottom",
+}
+_NO_MARGINALS = {"marginals": False}
+_TAG = re.compile("<[^>]*>")
 
 
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
@@ -40,7 +61,87 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
     last = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
     if session.state.axis == "round" and last:
         align_rounds(rounds, heatmap, max(last) + 1)
+    num_keys = (
+        len(session.batches) if session.pair else int(session.state.by is not None)
+    )
+    fit_pane(rounds, num_keys=num_keys)
+    fit_pane(heatmap, labels_above=False)
+    if heatmap.data:
+        bar = heatmap.data[-1].marker.colorbar
+        notes = [f"colour: {_plain(bar.title.text)}", *heatmap.layout.meta["notes"]]
+        heatmap.update_layout(
+            meta={**heatmap.layout.meta, "notes": notes}, margin={"t": 6, "b": 52}
+        )
+        bar.update(_COLOR_BAR)
     return {"rounds": to_bytes(rounds), "heatmap": to_bytes(heatmap)}
+
+
+def token_figure(
+    batch: Batch, sample: int, state: State, theme: ThemeName | None
+) -> dict[str, bytes]:
+    """Return the JSON of the token plot of a sample: the diffs, without log-probs."""
+    figure = plot_trajectory(
+        batch,
+        sample=sample,
+        a=state.a,
+        b=state.b,
+        layers={"log_probs": False},
+        theme=theme,
+    )
+    fit_pane(figure)
+    if figure.layout.xaxis.ticktext is not None:  # rounds alone, without positions
+        rounds = [text.partition("<br>")[0] for text in figure.layout.xaxis.ticktext]
+        figure.update_xaxes(ticktext=rounds)
+    return {"figure": to_bytes(figure)}
+
+
+def fit_pane(
+    figure: go.Figure, *, num_keys: int = 0, labels_above: bool = True
+) -> None:
+    """Make a figure fit a pane: its title becomes notes in `layout.meta`.
+
+    The titles of the axes are notes too. The page sets the size.
+
+    Parameters
+    ----------
+    figure : Figure
+    num_keys : int
+        How many lines of the title, from the second on, are the key of the colours:
+        they stand above the plot.
+    labels_above : bool
+        Whether the titles of y axes are lines above their panels.
+    """
+    layout = figure.layout
+    title, *notes = (layout.title.text or "").split("<br>")
+    keys = [note.partition(": ")[0] for note in notes[:num_keys]]
+    axes = [*figure.select_yaxes()]
+    panels = [axis for axis in axes if axis.title.text] if labels_above else []
+    labels = [axis.title.text.replace("<br>", " ") for axis in panels]
+    if figure.data:
+        for axis, label in zip(panels, labels, strict=True):
+            text = "   ".join([label.partition(", ")[0], *keys])
+            name = axis.plotly_name.replace("axis", "")
+            figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
+            axis.title = None
+            keys = []
+    else:
+        figure.add_annotation(text="<br>".join(notes), showarrow=False)
+    x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
+    notes = [*(f"y: {label}" for label in labels), f"x: {x_label}", *notes]
+    meta = {
+        **(layout.meta or {}),
+        "title": _plain(title),
+        "notes": [_plain(note) for note in notes],
+        "num_panels": len(axes),
+    }
+    margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
+    figure.update_layout(title=None, meta=meta, margin=margin)
+    figure.update_xaxes(title=None)
+
+
+def _plain(text: str) -> str:
+    """Return the text of plotly's pseudo HTML."""
+    return unescape(_TAG.sub("", text))
 
 
 def named_figure(session: Session, name: str) -> go.Figure:
@@ -74,7 +175,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
     """
     state, (filtered, pair) = session.state, session.with_all_rounds()
     available = available_layers(session)
-    layers = {name: is_on for name, is_on in state.layers.items() if name in available}
+    layers = {name: state.layers.get(name, is_on) for name, is_on in available.items()}
     if pair is not None:
         return plot_compare(pair.data, metric=state.metric, layers=layers, theme=theme)
     if reason := empty_reason(filtered):
@@ -103,11 +204,14 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     if reason := empty_reason(filtered):
         return empty_figure("Mismatch per sample and round", reason, theme_of(theme))
     metric = METRICS[state.metric]
-    if filtered.is_all:
-        data = filtered.batch
-        return plot_heatmap(data, order=state.order, metric=metric, theme=theme)
-    order = _kept_samples(filtered, state.order, metric)
-    return plot_heatmap(filtered.rounds, order=order, metric=metric, theme=theme)
+    is_all = filtered.is_all
+    return plot_heatmap(
+        filtered.batch if is_all else filtered.rounds,
+        order=state.order if is_all else _kept_samples(filtered, state.order, metric),
+        metric=metric,
+        layers=_NO_MARGINALS,
+        theme=theme,
+    )
 
 
 def _kept_samples(filtered: FilteredBatch, order: Order, metric: str) -> list[int]:
@@ -125,7 +229,7 @@ def _heatmap_of_pair(
 
     Rows are in one order, and colours have one range, whichever batch is active.
     """
-    metric, layers = METRICS[state.metric], {"marginals": False}
+    metric = METRICS[state.metric]
     order = pair.order(state.order, metric)
     if state.heatmap == "batch":
         own = pair.sides[pair.batch]
@@ -134,7 +238,7 @@ def _heatmap_of_pair(
             order=order,
             metric=metric,
             color_range=choose_color_range(pair.values(metric), metric),
-            layers=layers,
+            layers=_NO_MARGINALS,
             theme=theme,
         )
     if reason := pair.pair.unpaired_reason:
@@ -144,7 +248,7 @@ def _heatmap_of_pair(
         pair.differences(metric),
         order=[sample for sample in order if sample in paired],
         metric="difference",
-        layers=layers,
+        layers=_NO_MARGINALS,
         theme=theme,
     )
 
@@ -154,7 +258,6 @@ def align_rounds(upper: go.Figure, lower: go.Figure, num_rounds: int) -> None:
     domain = lower.layout.xaxis.domain or (0, 1)
     for figure in (upper, lower):
         figure.update_layout(
-            margin={"l": _LEFT, "r": _RIGHT},
             xaxis={"range": [-0.5, num_rounds - 0.5], "domain": domain},
         )
 
@@ -204,12 +307,14 @@ def empty_reason(filtered: FilteredBatch) -> str:
 def available_layers(session: Session) -> dict[str, bool]:
     """Return the layers of the upper figure, and whether each is on by default."""
     if session.pair is not None:
-        return dict.fromkeys(COMPARE_LAYERS, True)
+        return {**dict.fromkeys(COMPARE_LAYERS, True), "strip": False}
     state = session.state
     options = RoundOptions(
         metric=state.metric, weight="token", by=state.by, last_aligned=False
     )
-    return options.offered
+    # A pane has room for the means alone: counts are in the hover text.
+    off = {"counts": False} if "counts" in options.offered else {}
+    return {**options.offered, **off}
 
 
 def to_bytes(figure: go.Figure) -> bytes:

@@ -9,7 +9,6 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch.html import describe_sources, failed_checks
-from rounddiag.figures import plot_trajectory
 from rounddiag.stats import worst_tokens
 from rounddiag.stats.perplexity import overall
 from rounddiag.widgets.figures import (
@@ -17,7 +16,7 @@ from rounddiag.widgets.figures import (
     empty_reason,
     filter_note,
     overview_figures,
-    to_bytes,
+    token_figure,
 )
 from rounddiag.widgets.filters import add_pieces
 from rounddiag.widgets.images import full_screenshot, thumbnails
@@ -129,9 +128,9 @@ class RequestHandler:
     def _trajectory_figure(
         self, sample: int, theme: ThemeName, batch: int
     ) -> dict[str, bytes]:
-        data, state = self._session.batches[batch], self._session.state
-        figure = plot_trajectory(data, sample=sample, a=state.a, b=state.b, theme=theme)
-        return {"figure": to_bytes(figure)}
+        return token_figure(
+            self._session.batches[batch], sample, self._session.state, theme
+        )
 
     def _observation(
         self, sample: int, start: int, stop: int, batch: int

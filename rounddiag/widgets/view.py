@@ -35,19 +35,22 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "controls"),
     *("overview", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "worst", "page"),
+    *("sample", "worst", "keys", "page"),
 )
 _STYLES = ("base", "controls", "sample", "worst")
 
 
-# Comments are removed: the script is saved in every notebook that saves its widgets.
+# The script is in every notebook that saves its widgets: without comments, and indented
+# by one space.
 _COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
+_INDENT = re.compile("^ +", re.MULTILINE)
 
 
 @cache
 def script() -> str:
     """Return the page's script: one module, without imports and comments."""
-    return "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in _SCRIPTS)
+    text = "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in _SCRIPTS)
+    return _INDENT.sub(" ", text)
 
 
 @cache

@@ -39,6 +39,11 @@ _AXES = """(node, [x, y]) => {
       : top + yaxis._offset + yaxis.l2p(y),
   ];
 }"""
+_CLOSE = """node => {
+  for (const one of node.querySelectorAll('.rdx-dropdown')) one.open = false;
+  node.querySelector('.rdx-worst').removeAttribute('data-open');
+}"""
+_OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
   const { _fullData: traces } = node.querySelector('.rdx-plot');
   return traces.filter(one => (one.mode ?? one.type) === kind)
@@ -77,6 +82,7 @@ class Explored:
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
         self.rest()  # what the page has yet to tell would be told after it
+        self.node.evaluate(_CLOSE)
         if self.lab.value("ex.state != first"):
             self.set("first")
 
@@ -115,7 +121,23 @@ class Explored:
         return self.node.locator(selector)
 
     def field(self, label: str) -> Locator:
-        return self.node.get_by_label(label, exact=True)
+        """Return a field by its label, in a panel that is open if it is in one."""
+        found = self.node.get_by_label(label, exact=True)
+        if found.count():
+            found.first.evaluate(_OPEN)
+        return found
+
+    def open_panel(self, name: str) -> None:
+        """Open a panel by the name of its button."""
+        self.node.get_by_label(name, exact=True).evaluate(_OPEN)
+
+    def open_list(self, name: str) -> None:
+        """Open the drawer at a list."""
+        tab = self.node.get_by_role("tab", name=name, exact=True)
+        if not self.find(".rdx-worst[data-open]").count() or (
+            tab.get_attribute("aria-selected") != "true"
+        ):
+            tab.click()
 
     def text(self, selector: str) -> str:
         return self.find(selector).first.text_content() or ""
@@ -145,15 +167,15 @@ class Explored:
 
     @property
     def rounds_figure(self) -> Locator:
-        return self.figure("Mismatch per round")
+        return self.figure("Rounds")
 
     @property
     def heatmap(self) -> Locator:
-        return self.figure("Mismatch per sample and round")
+        return self.figure("Samples")
 
     @property
     def token_figure(self) -> Locator:
-        return self.figure("Tokens of the sample")
+        return self.figure("Tokens")
 
     def click(self, figure: Locator, x: float, y: float | None = None) -> None:
         """Click in a figure, at values of its axes; in the middle without `y`."""

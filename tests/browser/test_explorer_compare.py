@@ -43,7 +43,7 @@ _SHOWN = """node => ({
   samples: node.layout.meta?.samples,
   ends: node.data[0] && [node.data[0].zmin, node.data[0].zmax],
   ticks: node.data.at(-1)?.marker.colorbar.ticktext,
-  label: node.data.at(-1)?.marker.colorbar.title.text,
+  label: node.layout.meta?.notes[0],
 })"""
 
 
@@ -79,7 +79,7 @@ def radio(page: Locator, group: str, place: int) -> Locator:
 
 
 def heatmap(page: Locator) -> Locator:
-    return page.get_by_label("Mismatch per sample and round").locator(".rdx-plot")
+    return page.get_by_label("Samples", exact=True).locator(".rdx-plot")
 
 
 def shown(page: Locator) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
         "64 samples of both, paired by `sample_ids`"
     )
     expect(page.locator(".rdx-title")).to_contain_text(f"sample 35 in {FIRST}")
-    assert shown(page)["label"].startswith("difference of mean |old - rollout|")
+    assert shown(page)["label"].startswith("colour: difference of mean |old - rollout|")
     names = page.locator(".rdx-compared label").all_inner_texts()
     assert names == [FIRST, SECOND, FIRST, SECOND, "difference"]
 
@@ -197,9 +197,13 @@ def test_keys_walk_through_the_switches(lab: LabNotebook, page: Locator) -> None
 def test_means_of_both_are_drawn_and_their_parts_can_be_left_out(
     lab: LabNotebook, page: Locator
 ) -> None:
-    rounds = page.get_by_label("Mismatch per round").locator(".rdx-plot")
-    expect(rounds).to_contain_text(f"{SECOND}: paired, 64 samples")
+    pane = page.get_by_label("Rounds", exact=True)
+    rounds = pane.locator(".rdx-plot")
+    notes = pane.locator(".rdx-notes")
+    expect(notes).to_contain_text(f"{SECOND}: paired, 64 samples")
+    expect(rounds).to_contain_text(SECOND)
     expect(rounds).to_contain_text("difference of means")
+    page.get_by_label("Order, scores, axis and layers", exact=True).click()
     page.get_by_label("difference", exact=True).and_(
         page.locator("[type=checkbox]")
     ).uncheck()

@@ -38,7 +38,7 @@ def callback(explorer):
     if troubles:
         raise ValueError(troubles.pop())
 ex.on_select(callback)
-answers = ex._answers._known
+answers = ex._requests._handlers
 answer = answers["trajectory"]
 def slowly(**args):
     if args["sample"] == {SLOW}:
@@ -54,8 +54,8 @@ def break_table():
 ]
 THEMES = {"light": LIGHT, "dark": DARK}
 COLORS = """root => [getComputedStyle(root).backgroundColor,
-  ...[...root.querySelectorAll('.rdx-plot .xtitle')].map(
-    one => getComputedStyle(one).fill)]"""
+  ...[...root.querySelectorAll('.rdx-plot')].map(
+    one => getComputedStyle(one.querySelector('.xtick text')).fill)]"""
 # Of a box that cuts what is too wide, that is told by nothing else.
 TOO_WIDE = """root => [root, ...root.querySelectorAll('*')].filter(
   one => one.scrollWidth > one.clientWidth + 1 && one.checkVisibility()
@@ -127,7 +127,7 @@ def test_colours_follow_the_theme_and_can_be_read(
     lab: LabNotebook, ex: Locator, theme: Theme
 ) -> None:
     lab.set_theme(theme)
-    colors = [rgb(THEMES[theme].paper), *[rgb(THEMES[theme].text)] * 3]
+    colors = [rgb(THEMES[theme].paper), *[rgb(THEMES[theme].muted)] * 3]
     waits_until(lambda: ex.evaluate(COLORS) == colors)
     num_texts, pale = pale_texts(lab.page, ".rdx *")
     assert num_texts > 100

@@ -82,22 +82,28 @@ def test_the_head_says_which_batch_it_is_and_how_much_of_it(
 def test_chips_say_where_it_is_from_what_was_saved_and_what_is_not_finite(
     explored: Explored, seen: rd.Batch
 ) -> None:
-    _, mask, old, sampling, saved, broken = explored.texts(".rdx-chips > li")
+    mask, old, sampling, saved, broken = explored.texts(".rdx-chips > li")
     assert mask == f"mask {seen.meta['mask_source']}"
     assert old == f"old log-probs {seen.meta['old_log_probs_source']}"
     assert sampling.startswith("sampling engine transformers")
     assert (saved, broken) == ("saved 64 of 512 samples", "not finite 3 tokens")
     warned = explored.texts(".rdx-chips > .rdx-warn")
-    assert warned[1:] == [saved, broken]
+    assert warned == [saved, broken]
 
 
-def test_failed_checks_come_before_all_else(explored: Explored, seen: rd.Batch) -> None:
-    first = explored.find(".rdx-controls *").nth(1)
+def test_failed_checks_are_a_click_away(explored: Explored, seen: rd.Batch) -> None:
+    button = explored.node.get_by_label("Failed checks", exact=True)
+    expect(button).to_be_in_viewport()
+    expect(button).to_have_text("✗ 2 checks failed")
+    button.click()
+    first = explored.find(".rdx-failed")
     failed = [one for one in seen.meta["checks"] if one["status"] == "failed"]
     lines = [f"{one['name']}: {one['detail']}" for one in failed]
     assert lines[0].startswith("log-probs are finite: 3 tokens whose old log-prob")
-    assert first.text_content() == "✗ 2 checks failed" + "".join(lines)
+    assert first.text_content() == "".join(lines)
     expect(first).to_be_in_viewport()
+    explored.press("Escape")
+    expect(first).to_be_hidden()
 
 
 def test_the_verdict_is_the_signed_mean_and_the_share_that_is_far_off(
@@ -105,8 +111,10 @@ def test_the_verdict_is_the_signed_mean_and_the_share_that_is_far_off(
 ) -> None:
     diff = tokens["diff"].dropna()
     mean, share = f"{diff.mean():+.3g}", number(100 * float((diff.abs() > 1).mean()))
-    chip = explored.text(".rdx-chips > li")
-    assert chip == f"mean diff {mean} nat, |diff| > 1 in {share} %"
+    assert (
+        explored.text(".rdx-verdict")
+        == f"mean diff {mean} nat, |diff| > 1 in {share} %"
+    )
 
 
 def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
@@ -135,11 +143,10 @@ def test_the_metric_is_switched(explored: Explored, seen: rd.Batch, label: str) 
     name, words = METRICS[label]
     explored.node.get_by_role("radio", name=label).check(force=True)
     explored.knows("metric", name)
-    title = explored.rounds_figure.locator(".ytitle")
+    title = explored.rounds_figure.locator(".annotation-text")
     expect(title).to_contain_text(words)
-    summary = rd.round_summary(seen, metric=name)
-    draws_means(explored.rounds_figure, summary)
-    draws_means(explored.heatmap, summary, kind="bar")
+    draws_means(explored.rounds_figure, rd.round_summary(seen, metric=name))
+    expect(explored.heatmap.locator(".rdx-notes")).to_contain_text(f"colour: {words}")
 
 
 def test_a_threshold_is_typed(explored: Explored, tokens: pd.DataFrame) -> None:
@@ -232,7 +239,7 @@ def test_text_can_be_a_regular_expression(
 ) -> None:
     explored.type_into("text", r"\(\d+, ?\d+\)")
     expect(explored.find(".rdx-beyond")).to_have_text("the filter keeps no token")
-    explored.node.get_by_title("Regular expression").click()
+    explored.find(".rdx-filter .rdx-toggle").click()
     kept = tokens[touched(tokens, r"\(\d+, ?\d+\)")]
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
     assert explored.state["filter"]["is_regex"] is True
@@ -283,10 +290,10 @@ def test_samples_are_put_in_order(
 
 def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     explored.field("compare").select_option("ref")
-    chip = explored.find(".rdx-chips > li").first
-    expect(chip).to_have_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
+    verdict = explored.find(".rdx-verdict")
+    expect(verdict).to_have_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
     assert [explored.state[name] for name in "ab"] == ["ref", "rollout"]
-    title = explored.rounds_figure.locator(".ytitle")
+    title = explored.rounds_figure.locator(".annotation-text")
     expect(title).to_contain_text("mean |ref - rollout| log-prob")
     assert explored.facts()["diff, ref - rollout"] == "-0.25 nat"
     explored.field("compare with").select_option("old")
@@ -301,7 +308,7 @@ def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
 def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -> None:
     explored.field("by").select_option("status")
     explored.knows("by", "status")
-    legend = explored.rounds_figure.locator(".gtitle, .annotation-text")
+    legend = explored.rounds_figure.locator(".annotation-text")
     for status in ("failed", "solved", "truncated"):
         expect(legend.filter(has_text=status).first).to_be_visible()
     summary = rd.round_summary(seen, by="status")
@@ -319,22 +326,24 @@ def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -
 def test_the_axis_is_switched(
     explored: Explored, label: str, name: str, words: str
 ) -> None:
-    explored.node.get_by_role("radio", name=label).check(force=True)
+    explored.field(label).check(force=True)
     explored.knows("axis", name)
-    title = explored.rounds_figure.locator("[class$='xtitle']").last
+    title = explored.rounds_figure.locator(".rdx-notes > li").nth(1)
     expect(title).to_contain_text(words)
-    explored.node.get_by_role("radio", name="round", exact=True).check(force=True)
+    explored.field("round").check(force=True)
     explored.knows("axis", "round")
-    expect(title).to_have_text("round")
+    expect(title).to_have_text("x: round")
 
 
 def test_layers_are_switched(explored: Explored) -> None:
     figure = explored.rounds_figure
     drawn = [len(traces(figure, kind)) for kind in ("bar", "lines", "lines+markers")]
-    assert drawn == [2, 1, 1]
-    explored.field("counts").uncheck()
-    waits_until(lambda: not traces(figure, "bar"))
+    assert drawn == [0, 1, 1]
+    explored.field("counts").check()
+    waits_until(lambda: len(traces(figure, "bar")) == 2)
     explored.field("quantiles").check()
+    waits_until(lambda: len(traces(figure, "bar")) == 5)
+    explored.field("counts").uncheck()
     waits_until(lambda: len(traces(figure, "bar")) == 3)
     explored.field("survivors").uncheck()
     waits_until(lambda: not traces(figure, "lines"))
@@ -453,21 +462,23 @@ def test_layers_that_a_metric_does_not_have_come_back_with_another(
     explored.knows("metric", "diff")
     explored.node.get_by_role("radio", name="|diff|").check(force=True)
     expect(explored.field("quantiles")).to_be_checked()
-    waits_until(lambda: len(traces(explored.rounds_figure, "bar")) == 5)
+    waits_until(lambda: len(traces(explored.rounds_figure, "bar")) == 3)
     expect(explored.find(".rdx-banner")).to_be_hidden()
 
 
-def test_it_is_stacked_where_it_is_narrow(explored: Explored) -> None:
-    def tops() -> tuple[float, float]:
-        boxes = [
-            explored.find(name).bounding_box() for name in (".rdx-left", ".rdx-sample")
-        ]
-        left, right = (box["y"] if box else 0 for box in boxes)
-        return left, right
-
-    left, right = tops()
-    assert left == right
-    explored.lab.set_width(880)
-    waits_until(lambda: tops()[0] < tops()[1])
+def test_it_has_tabs_where_it_is_narrow(explored: Explored) -> None:
+    left, right = explored.find(".rdx-overview"), explored.find(".rdx-sample")
+    boxes = left.bounding_box(), right.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"]
+    explored.lab.set_width(780)
+    expect(left).to_be_visible()
+    expect(right).to_be_hidden()
+    explored.node.get_by_role("tab", name="Sample", exact=True).click()
+    expect(right).to_be_visible()
+    expect(left).to_be_hidden()
+    explored.node.get_by_role("tab", name="Overview", exact=True).click()
+    expect(left).to_be_visible()
     explored.lab.set_width(1280)
-    waits_until(lambda: tops()[0] == tops()[1])
+    expect(right).to_be_visible()

@@ -126,17 +126,17 @@ def test_the_code_shows_the_same_again(explored: Explored) -> None:
 def test_figures_are_those_that_are_seen(explored: Explored) -> None:
     run(explored, "ex.state = {'metric': 'k3', 'current': {'sample': 6}}")
     for name, label in (
-        ("rounds", "Mismatch per round"),
-        ("heatmap", "Mismatch per sample and round"),
-        ("trajectory", "Tokens of the sample"),
+        ("rounds", "Rounds"),
+        ("heatmap", "Samples"),
+        ("trajectory", "Tokens"),
     ):
         title = explored.lab.value(f"ex.figure({name!r}).layout.title.text")
         seen = (
             explored.figure(label)
             .locator(".rdx-plot")
-            .evaluate("plot => plot.layout.title.text")
+            .evaluate("plot => plot.layout.meta.title")
         )
-        assert title == seen
+        assert title.split("<br>")[0] == f"<b>{seen}</b>"
     with pytest.raises(RuntimeError, match="'rounds', 'heatmap' or 'trajectory'"):
         explored.lab.value("ex.figure('tail')")
 

@@ -267,22 +267,22 @@ def rows_of(explored: Explored) -> Any:
 
 def test_each_of_the_worst_is_a_jump(explored: Explored, tokens: pd.DataFrame) -> None:
     order = tokens["diff"].abs().sort_values(ascending=False, kind="stable").index
-    explored.node.get_by_role("tab", name="Tokens").click()
+    explored.open_list("Tokens")
     assert rows_of(explored).count() == 20
     rows_of(explored).nth(2).click()
     third = tokens.loc[order[2]]
     explored.is_at(*(int(third[key]) for key in ("sample", "round", "token")))
-    explored.node.get_by_role("tab", name="Rounds").click()
+    explored.open_list("Rounds")
     cell = rd.stats.worst_cells(tokens).iloc[1]
     rows_of(explored).nth(1).click()
     sample, round_ = int(cell["sample"]), int(cell["round"])
     explored.is_at(sample, round_, worst_in(tokens[tokens["sample"] == sample], round_))
-    explored.node.get_by_role("tab", name="Samples").click()
+    explored.open_list("Samples")
     fourth = int(rd.stats.worst_samples(tokens)["sample"].iloc[3])
     rows_of(explored).nth(3).click()
     waits_for(explored.lab, "ex.current['sample']", fourth)
     expect(explored.find(".rdx-title")).to_contain_text(f"Sample {fourth} ·")
-    explored.node.get_by_role("tab", name="Tokens").click()
+    explored.open_list("Tokens")
 
 
 def test_three_steps_lead_to_the_first_token_without_its_screenshots(

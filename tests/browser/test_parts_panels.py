@@ -193,7 +193,7 @@ def test_a_picture_of_a_round_that_cannot_be_read_says_so(page: PartsPage) -> No
 
 def test_each_row_of_the_worst_is_a_jump(page: PartsPage) -> None:
     page.keep("found", WORST)
-    page.run("worst.show(found);")
+    page.run("worst.show(found); worst.toggle(true);")
     rows = page.find(".rdx-worst-rows button")
     assert page.texts(".rdx-worst-rows button > *") == [
         *(" go↵", "3", "1", "4", "-3.25"),

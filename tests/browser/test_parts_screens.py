@@ -128,9 +128,12 @@ def test_the_round_before_is_beside_with_its_own_action(page: PartsPage) -> None
     names = page.find(".rdx-screens figure b").all_text_contents()
     assert names == ["round 1", "round 0"]
     assert page.find(".rdx-before .rdx-marker").count() == 1
+    assert not page.find(".rdx-before").is_visible()  # no room for it
+    page.page.set_viewport_size({"width": 1700, "height": 900})
     current, before = (
         page.find(f".rdx-{name} img").bounding_box() for name in ("current", "before")
     )
+    page.page.set_viewport_size({"width": 600, "height": 900})
     assert current is not None
     assert before is not None
     assert before["width"] < current["width"]

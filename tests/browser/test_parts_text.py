@@ -29,7 +29,7 @@ globalThis.text = tokenText({onToken: say('token'), onObservation: async (...ran
   if (globalThis.observed instanceof Error) throw observed;
   return observed;
 }});
-document.querySelector('.rdx').replaceChildren(text.node);
+document.querySelector('.rdx').replaceChildren(text.key, text.node);
 text.show(sample, Math.LN2);"""
 SPANS = ".rdx-chunk > span"
 HALF_COVERED = """const scroller = document.querySelector('.rdx-scroller');

@@ -54,7 +54,7 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
     }
     assert found["state"] == ask.session.state.as_dict()
     figure = json.loads(found["figures"]["rounds"])
-    assert "Mismatch per round" in figure["layout"]["title"]["text"]
+    assert figure["layout"]["meta"]["title"] == "Mismatch per round"
     assert json.dumps(serialize(found)[0])
 
 
@@ -73,7 +73,9 @@ def test_where_there_is_no_token_all_parts_say_why(
     )
     found: Any = answers("overview", {"theme": "light"})
     assert found["counts"]["empty_reason"] == why
-    assert why in json.loads(found["figures"]["heatmap"])["layout"]["title"]["text"]
+    layout = json.loads(found["figures"]["heatmap"])["layout"]
+    assert why in layout["annotations"][0]["text"]
+    assert why in layout["meta"]["notes"][-1]
 
 
 def test_what_cannot_be_drawn_is_not_set(ask: Asked) -> None:

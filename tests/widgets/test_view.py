@@ -17,7 +17,6 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from rounddiag import explore
-from rounddiag.figures import plot_trajectory
 from rounddiag.widgets import view as module
 from rounddiag.widgets.view import View, script, serialize, style
 from tests.batches import hand_batch
@@ -170,11 +169,6 @@ def test_it_is_small_and_asks_nobody() -> None:
     # The namespace of SVG is the name of a format, and no address to load.
     text = script().replace("http://www.w3.org/2000/svg", "") + style()
     assert re.findall(r"https?:|fetch\(|XMLHttpRequest|@import|url\(", text) == []
-
-
-def test_the_room_for_the_plot_of_tokens_has_its_height() -> None:
-    height = plot_trajectory(hand_batch(), sample=0).layout.height
-    assert f"const USUAL_HEIGHT = {height};" in script()
 
 
 def test_text_never_becomes_html() -> None:

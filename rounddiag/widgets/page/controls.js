@@ -31,14 +31,13 @@ function filterRow(onFilter) {
   );
   const { sample, group, reward, rounds, text } = fields;
   const parts = [
-    ...[text.node, regex, role.node, sample.node, group.node],
-    ...[reward.node, rounds.node, clear, names, line.node],
+    element("div", { class: "rdx-words-row" }, text.node, regex),
+    ...[role.node, sample.node, group.node, reward.node, rounds.node, clear, names, line.node],
   ];
-  const node = element(
-    "div",
-    { class: "rdx-filter", role: "group", "aria-label": "Filter" },
-    ...parts,
-  );
+  const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
+  const menu = dropdown({ label: "+ filter", name: "Filter by text, role, sample, group, reward, rounds", side: "right" }, form);
+  const chips = element("span", { class: "rdx-filter-chips" });
+  const node = element("div", { class: "rdx-filters" }, chips, menu.node);
 
   function show(filter, { groups, roles, num_samples: numSamples }) {
     for (const [name, field] of Object.entries(fields)) field.set(filter[name]);
@@ -48,12 +47,14 @@ function filterRow(onFilter) {
     fill(names, ...groups.map((value) => element("option", { value })));
     sample.input.max = numSamples - 1;
     clear.hidden = keepsAll(filter);
+    fill(chips, ...activeFilters(filter).map(([name, value]) => filterChip(name, value, said(name))));
   }
 
   // Show an error of Python at the field it is about; false if it is about none.
   function showError({ message }) {
     const field = fields[message.match(/^`(\w+)`: /)?.[1]];
     field?.wrong(message.replaceAll("`", ""));
+    if (field) menu.node.open = true;
     return Boolean(field);
   }
 
@@ -61,8 +62,21 @@ function filterRow(onFilter) {
 }
 
 // `is_regex` alone, without a text, filters nothing.
+function activeFilters(filter) {
+  return Object.keys(NO_FILTER)
+    .filter((name) => name !== "is_regex" && (filter[name] ?? null) !== null)
+    .map((name) => [name, filter[name]]);
+}
+
 function keepsAll(filter) {
-  return Object.keys(NO_FILTER).every((name) => name === "is_regex" || (filter[name] ?? null) === null);
+  return !activeFilters(filter).length;
+}
+
+function filterChip(name, value, onChange) {
+  const text = `${name}: ${visible(Array.isArray(value) ? value.join(" – ") : String(value))}`;
+  const on = { click: () => onChange(null) };
+  const attributes = { type: "button", class: "rdx-chip", title: `Remove the filter ${text}`, on };
+  return element("button", attributes, element("span", {}, text), " ×");
 }
 
 const NO_FILTER = {
@@ -131,7 +145,7 @@ function thresholdField(onSet, onDrag) {
     exact.set(Number(value.toPrecision(3)));
     slider.value = Math.log10(value);
     describe(value);
-    beyond.textContent = counts ? beyondText(counts) : "";
+    beyond.textContent = beyond.title = counts ? beyondText(counts) : "";
   }
 
   return { node, show };
@@ -145,27 +159,30 @@ function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_be
 
 // The head line: name and size of the batch, its facts, and failed checks.
 
-function headBlock() {
-  const node = element("header", { class: "rdx-head" });
+function headLine(buttons) {
+  const name = element("div", { class: "rdx-name" });
+  const verdict = element("span", { class: "rdx-verdict" });
+  const failed = dropdown({ label: "", name: "Failed checks" });
+  failed.summary.classList.add("rdx-warn");
+  const facts = element("ul", { class: "rdx-chips", "aria-label": "About the batch" });
+  const about = dropdown({ label: "i", name: "About the batch", side: "right" }, facts);
+  const node = element("header", { class: "rdx-head" }, name, verdict, failed.node, about.node, ...buttons);
 
   function show(head) {
-    const chips = [head.verdict && { label: "", ...head.verdict }, ...head.chips].filter(Boolean);
+    const title = visible(head.name);
     fill(
-      node,
-      head.failed.length > 0 && failedChecks(head.failed),
-      element(
-        "div",
-        { class: "rdx-name" },
-        element("h3", {}, visible(head.name)),
-        head.step !== null && element("span", {}, `step ${head.step}`),
-        element("span", { class: "rdx-sizes" }, headSizes(head)),
-      ),
-      element(
-        "ul",
-        { class: "rdx-chips", "aria-label": "About the batch" },
-        ...chips.map(factChip),
-      ),
+      name,
+      element("h3", { title }, title),
+      head.step !== null && element("span", {}, `step ${head.step}`),
+      element("span", { class: "rdx-sizes" }, headSizes(head)),
     );
+    verdict.textContent = verdict.title = head.verdict?.value ?? "";
+    verdict.classList.toggle("rdx-warn", head.verdict?.tone === "warn");
+    failed.node.hidden = !head.failed.length;
+    failed.label(`✗ ${head.failed.length === 1 ? "1 check" : `${head.failed.length} checks`} failed`);
+    fill(failed.node.lastChild, ...failedChecks(head.failed));
+    fill(facts, ...head.chips.map(factChip));
+    about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
   }
 
   return { node, show };
@@ -190,24 +207,8 @@ function factChip({ label, value, tone }) {
   );
 }
 
-// The first three in full, the others behind a disclosure.
 function failedChecks(failed) {
-  const line = (text) => element("li", {}, visible(text));
-  const [first, rest] = [failed.slice(0, 3), failed.slice(3)];
-  const title = failed.length === 1 ? "1 check failed" : `${failed.length} checks failed`;
-  return element(
-    "div",
-    { class: "rdx-failed", role: "note", "aria-label": title },
-    element("b", {}, `✗ ${title}`),
-    element("ul", {}, ...first.map(line)),
-    rest.length > 0 &&
-      element(
-        "details",
-        {},
-        element("summary", {}, `and ${rest.length} more`),
-        element("ul", {}, ...rest.map(line)),
-      ),
-  );
+  return [element("ul", { class: "rdx-failed" }, ...failed.map((text) => element("li", {}, visible(text))))];
 }
 
 // Two batches: the active one, and what the heatmap shows.
@@ -284,9 +285,9 @@ const CONTROL_LABELS = {
   ],
 };
 
-function controlBar({ onSet, onThreshold = () => {} }) {
+function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
   const set = (name) => (value) => onSet({ [name]: value });
-  const head = headBlock();
+  const head = headLine(buttons);
   const batch = batchSwitch(onSet);
   const metric = radioRow("Metric", set("metric"));
   const axis = radioRow("Axis of the figure", set("axis"));
@@ -304,21 +305,26 @@ function controlBar({ onSet, onThreshold = () => {} }) {
   );
   const threshold = thresholdField(set("threshold"), onThreshold);
   const filter = filterRow(set("filter"));
-  const row = (name, ...parts) => element("div", { class: `rdx-row ${name}` }, ...parts);
   const pair = element(
     "span",
     { class: "rdx-pair", title: "diff = log-prob by the first - log-prob by the second" },
     lists.a.node,
     lists.b.node,
   );
+  const view = dropdown(
+    { label: "⚙", name: "Order, scores, axis and layers", side: "right" },
+    element("div", { class: "rdx-view" }, lists.order.node, pair, axis.node, layers.node),
+  );
   const node = element(
     "section",
     { class: "rdx-controls", "aria-label": "Controls" },
     head.node,
     batch.node,
-    row("rdx-choices", metric.node, threshold.node, lists.order.node, pair),
-    row("rdx-filters", filter.node),
-    row("rdx-drawing", axis.node, lists.by.node, layers.node),
+    element(
+      "div",
+      { class: "rdx-choices" },
+      ...[metric.node, threshold.node, filter.node, lists.by.node, view.node],
+    ),
   );
 
   function show(facts, options, state, counts, pair = null) {

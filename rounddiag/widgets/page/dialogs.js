@@ -30,6 +30,21 @@ function kernelNote() {
   };
 }
 
+/** A button that opens a panel under it; one panel of the explorer is open at a time. */
+function dropdown({ label, name, side = "left" }, ...content) {
+  const summary = element("summary", { class: "rdx-button", title: name, "aria-label": name }, label);
+  const panel = element("div", { class: `rdx-panel rdx-panel-${side}` }, ...content);
+  const node = element("details", { class: "rdx-dropdown" }, summary, panel);
+  return { node, summary, label: (text) => (summary.textContent = text) };
+}
+
+/** Close the open panels that do not contain a node; tells whether there were any. */
+function closeDropdowns(root, target = null) {
+  const open = [...root.querySelectorAll(".rdx-dropdown[open]")].filter((one) => !one.contains(target));
+  for (const one of open) one.open = false;
+  return open.length > 0;
+}
+
 function sheet() {
   const title = element("h3", {});
   const close = element("button", { type: "button", "aria-label": "Close" }, "×");

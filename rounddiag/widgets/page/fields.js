@@ -116,23 +116,29 @@ function liveField(label, onChange, line, attributes) {
   const field = textField(label, apply, line, attributes);
   const busy = element("span", { class: "rdx-applying", role: "status" });
   field.node.append(busy);
-  let [timer, wanted, said, isBusy] = [0, null, null, false];
+  let [timer, wanted, said, isBusy, isRefused] = [0, null, null, false, false];
 
   field.input.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(() => apply(field.input.value || null), REST);
   });
 
+  // A refused value is reported again: Enter took its error away.
   async function apply(text) {
     clearTimeout(timer);
     [timer, wanted] = [0, text];
-    if (isBusy || said === wanted) return;
-    [isBusy, busy.textContent] = [true, "applying…"];
-    while (said !== wanted) {
+    if (isBusy || (said === wanted && !isRefused)) return;
+    [isBusy, isRefused, busy.textContent] = [true, false, "applying…"];
+    do {
       said = wanted;
       await onChange(said);
-    }
+    } while (said !== wanted);
     [isBusy, busy.textContent] = [false, ""];
+  }
+
+  function wrong(words) {
+    isRefused = Boolean(words);
+    field.wrong(words);
   }
 
   // Keep what is not reported yet, and an invalid value as long as it has the focus.
@@ -143,7 +149,7 @@ function liveField(label, onChange, line, attributes) {
     field.set(text);
   }
 
-  return { ...field, set };
+  return { ...field, wrong, set };
 }
 
 /** Two numbers, lowest and highest; null if both are empty. */

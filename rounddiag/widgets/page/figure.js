@@ -11,34 +11,44 @@ function pageTheme(onChange) {
   return { now: () => theme, close: () => watch.disconnect() };
 }
 
-// A plotly figure that follows the size of its box, and reports zooms.
-const CONFIG = { displaylogo: false, responsive: false };
+// A plotly figure that fills its pane, with its notes behind an i, and reports zooms.
+const CONFIG = { displaylogo: false, responsive: false, displayModeBar: false };
 const TEXT = new TextDecoder();
 
-// It reserves `height` before the first drawing, and is dimmed while it is outdated.
-function figureView({ library, label, height = 0, onZoom, onDrawn }) {
+// `minHeight` is that of a layout; where the pane is lower, it scrolls. The figure is
+// dimmed while it is outdated.
+function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   const plot = element("div", { class: "rdx-plot" });
-  const attributes = { class: "rdx-figure", role: "group", "aria-label": label, "data-drawing": true };
-  const node = element("div", attributes, plot);
-  const reserve = (pixels) => (node.style.minHeight = `${pixels}px`);
+  const body = element("div", { class: "rdx-figure-body" }, plot);
+  const notes = element("ul", { class: "rdx-notes" });
+  const info = dropdown({ label: "i", name: `About this figure: ${label}` }, notes);
+  const attributes = { class: "rdx-figure", role: "region", "aria-label": label, "data-drawing": true };
+  const node = element("section", attributes, body, info.node);
   const still = () => delete node.dataset.drawing;
-  reserve(height);
   let layout = null;
 
+  // Null while the pane is hidden.
+  function size() {
+    const [width, height] = [Math.floor(node.clientWidth), Math.floor(node.clientHeight)];
+    return width && height ? { width, height: Math.max(height, minHeight(layout)) } : null;
+  }
+
   const follow = new ResizeObserver(() => {
-    const width = Math.floor(node.clientWidth);
-    if (!layout || !width || width === layout.width) return;
-    layout.width = width;
-    library().then((plotly) => plotly.relayout(plot, { width })).then(onDrawn);
+    const now = layout && size();
+    if (!now || (now.width === layout.width && now.height === layout.height)) return;
+    Object.assign(layout, now);
+    library().then((plotly) => plotly.relayout(plot, now)).then(onDrawn);
   });
   follow.observe(node);
 
   async function draw(json, more = {}) {
     const figure = JSON.parse(TEXT.decode(json));
-    reserve(figure.layout.height);
     const plotly = await library();
     const isFirst = layout === null;
-    layout = { ...figure.layout, ...more, width: Math.floor(node.clientWidth) || 600, autosize: false };
+    layout = { ...figure.layout, ...more, autosize: false };
+    node.style.setProperty("--panels", layout.meta?.num_panels ?? 1);
+    Object.assign(layout, size() ?? { width: 600, height: 200 });
+    fill(notes, ...(layout.meta?.notes ?? []).map((note) => element("li", {}, note)));
     await plotly.react(plot, figure.data, layout, CONFIG);
     if (isFirst) plot.on("plotly_relayout", onRelayout);
     still();
@@ -66,6 +76,7 @@ function figureView({ library, label, height = 0, onZoom, onDrawn }) {
 
   return {
     node,
+    body,
     draw,
     wait: () => (node.dataset.drawing = ""),
     still,
@@ -90,7 +101,7 @@ function pointing(view, { onClick, onStretch, onBox }) {
   function placeOf(event) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
     if (!x || !y) return null;
-    const { left, top } = view.node.getBoundingClientRect();
+    const { left, top } = view.body.firstChild.getBoundingClientRect();
     const [across, down] = [event.clientX - left, event.clientY - top];
     const isIn = across >= x.from && across <= x.to && down >= y.from && down <= y.to;
     return { isIn, across, down, x: x.value(across), y: y.value(down) };
@@ -116,7 +127,7 @@ function pointing(view, { onClick, onStretch, onBox }) {
   }
 
   // plotly covers the page with a layer of its own during a drag.
-  view.node.addEventListener("pointerdown", onDown, true);
+  view.body.addEventListener("pointerdown", onDown, true);
   addEventListener("pointermove", onMove, true);
   addEventListener("pointerup", onUp, true);
   return {

@@ -4,14 +4,14 @@ function heatCells(view, { onCell, onBox }) {
   const current = element("div", { class: "rdx-cell-now", hidden: true });
   const box = element("div", { class: "rdx-cell-box", hidden: true });
   const boxes = element("div", {});
-  view.node.append(current, box, boxes);
+  view.body.append(current, box, boxes);
   let chosen = { current: null, cells: null };
 
   const hand = pointing(view, {
-    onClick: (at) => view.meta() && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onStretch: (from, to) => view.meta() && placeBox(box, [from.across, to.across], [from.down, to.down]),
+    onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
+    onStretch: (from, to) => view.meta()?.samples && placeBox(box, [from.across, to.across], [from.down, to.down]),
     onBox: (from, to) => {
-      if (!view.meta()) return; // a sentence instead of cells
+      if (!view.meta()?.samples) return; // a sentence instead of cells
       const [top, bottom] = ascending(row(from), row(to));
       const [first, last] = ascending(Math.round(from.x), Math.round(to.x));
       onBox({ samples: samplesOf(top, bottom), rounds: [Math.max(first, 0), last] });
@@ -51,7 +51,7 @@ function heatCells(view, { onCell, onBox }) {
   function redraw() {
     current.hidden = box.hidden = true;
     fill(boxes);
-    if (!view.axis("yaxis") || !view.meta()) return;
+    if (!view.axis("yaxis") || !view.meta()?.samples) return;
     const { sample, round } = chosen.current ?? {};
     for (const run of runsOf([sample])) placeCells(current, run, [round, round]);
     const { samples = [], rounds } = chosen.cells ?? {};
@@ -80,20 +80,24 @@ function placeBox(node, [left, right], [top, bottom]) {
   node.hidden = false;
 }
 
+const ROW = 3; // pixels at least
+const PANEL = 64; // pixels of each further panel of the upper figure
+
 // The overview: means per round, and under them the heatmap of samples and rounds.
 function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   let state = null;
   const rounds = figureView({
     library,
-    label: "Mismatch per round",
+    label: "Rounds",
     onZoom: (range) => state.axis === "round" && onRounds(range && wholeRounds(range)),
     onDrawn: () => markRounds(),
   });
   const kept = element("div", { class: "rdx-rounds-kept", hidden: true });
-  rounds.node.append(kept);
+  rounds.body.append(kept);
   const heatmap = figureView({
     library,
-    label: "Mismatch per sample and round",
+    label: "Samples",
+    minHeight: ({ meta }) => (meta?.samples ? ROW * (meta.samples.length / meta.pool) + 60 : 0),
     onDrawn: () => cells.redraw(),
   });
   const cells = heatCells(heatmap, { onCell, onBox });

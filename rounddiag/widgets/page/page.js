@@ -72,111 +72,6 @@ async function figurePicture(view) {
   return picture;
 }
 
-// Keys, which work while the explorer has the focus.
-const KEYS = [
-  ["j", "k", "next and previous sample, in heatmap order"],
-  ["n", "p", "next and previous round"],
-  ["→", "←", "next and previous token"],
-  ["w", null, "next row of the open list"],
-  ["g", "G", "first and last sample"],
-  ["/", null, "search the text; Enter for the next hit"],
-  ["f", null, "large screenshot"],
-  ["t", null, "table of the selection"],
-  ["?", null, "these keys"],
-  ["Esc", null, "close the open dialog, else clear the selection"],
-];
-
-function keyHelp() {
-  const rows = KEYS.map(([one, other, what]) =>
-    element(
-      "tr",
-      {},
-      element("td", {}, element("kbd", {}, one), other && [" ", element("kbd", {}, other)]),
-      element("td", {}, what),
-    ),
-  );
-  return element("table", { class: "rdx-keys" }, ...rows);
-}
-
-// Keys must not reach the notebook, which has shortcuts of its own.
-function listenToKeys(node, actionOf) {
-  node.addEventListener("keydown", (event) => {
-    event.stopPropagation();
-    const isTyping = event.target.matches("input, select, textarea");
-    const isModified = event.ctrlKey || event.metaKey || event.altKey;
-    if (isModified || (isTyping && event.key !== "Escape")) return;
-    const action = actionOf(event.key);
-    if (!action) return;
-    event.preventDefault();
-    action();
-  });
-}
-
-// The action of each key.
-function keyActions(page) {
-  const trajectory = () => page.sample.trajectory();
-  const current = () => page.state.current;
-
-  function step(samples) {
-    const at = samples.indexOf(current().sample);
-    return (by) => goToSample(samples[Math.min(Math.max(at + by, 0), samples.length - 1)]);
-  }
-
-  function goToSample(sample) {
-    if (sample !== undefined) page.goTo({ sample, round: current().round });
-  }
-
-  function goToRound(by) {
-    const { rounds } = trajectory() ?? { rounds: [] };
-    const at = rounds.findIndex((one) => one.round === current().round) + by;
-    if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
-  }
-
-  function goToToken(by) {
-    if (!trajectory()?.num_tokens) return;
-    const index = indexOf(trajectory(), current()) + by;
-    if (index < 0 || index >= trajectory().num_tokens) return;
-    const [round, token] = placeAt(trajectory(), index);
-    page.goTo({ sample: current().sample, round, token });
-  }
-
-  function leave() {
-    const { screens } = page.sample;
-    if (screens.isLarge()) return screens.large(false);
-    if (page.sheet.hide()) return undefined;
-    page.banner.hide();
-    if (page.state.filter.rounds) page.set({ filter: { rounds: null } });
-    if (page.state.cells) page.select({ cells: null });
-    return undefined;
-  }
-
-  return {
-    j: () => step(page.overview.samples())(1),
-    k: () => step(page.overview.samples())(-1),
-    n: () => goToRound(1),
-    p: () => goToRound(-1),
-    ArrowRight: () => goToToken(1),
-    ArrowLeft: () => goToToken(-1),
-    w: () => page.worst.next(),
-    g: () => goToSample(page.overview.samples()[0]),
-    G: () => goToSample(page.overview.samples().at(-1)),
-    "/": () => page.sample.find.focus(),
-    f: () => page.sample.screens.large(true),
-    t: () => showTable(page),
-    "?": () => page.sheet.show("Keys", keyHelp()),
-    Escape: leave,
-  };
-}
-
-async function showTable(page) {
-  const result = await page.kernel.request("table").catch(ignore);
-  if (!result) return;
-  const { columns, rows, num_tokens: size } = result;
-  const shown = rows.length < size ? `the ${rows.length} worst of ` : "";
-  const head = sentence(`${shown}${counted(size, "selected token")}: explorer.selection in Python`);
-  page.sheet.show("Selection", head, tableOf(columns, rows));
-}
-
 // The explorer: it connects the panes, and keeps the state in step with Python.
 const SELECT_DELAY = 60;
 
@@ -196,6 +91,10 @@ class ExplorerPage {
     this.controls = controlBar({
       onSet: (changes) => this.set(changes),
       onThreshold: (threshold) => this.sample.setThreshold(threshold),
+      buttons: [
+        this.button("?", "Keys (?)", () => this.sheet.show("Keys", keyHelp())),
+        this.button(fullWindowIcon(), "Full window (F)", () => this.fillWindow()),
+      ],
     });
     this.overview = overviewPane({
       library,
@@ -205,34 +104,53 @@ class ExplorerPage {
       onSet: (changes) => this.set(changes),
     });
     this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
-    this.worst = worstList({ onJump: (place) => this.goTo(place) });
-    this.sheet = sheet();
     this.selectionLine = element("output", { class: "rdx-chosen" });
+    this.worst = worstList({ onJump: (place) => this.goTo(place), inBar: [this.selectionLine] });
+    this.sheet = sheet();
+    this.tabs = paneTabs((name) => (this.node.dataset.pane = name));
+    this.box = boxHeight(() => this.node);
+    this.grip = this.box.grip;
     this.snapshot = snapshots(this);
     this.node = this.layout();
     const actions = keyActions(this);
     listenToKeys(this.node, (key) => this.state && actions[key]);
+    this.node.addEventListener("pointerdown", ({ target }) => closeDropdowns(this.node, target));
+  }
+
+  button(text, title, onClick) {
+    const attributes = { type: "button", class: "rdx-button", title, "aria-label": title };
+    return element("button", { ...attributes, on: { click: onClick } }, text);
+  }
+
+  // In the top layer, where nothing of the notebook clips it.
+  fillWindow(isFull = !this.isFull) {
+    if (isFull === Boolean(this.isFull)) return;
+    this.isFull = isFull;
+    if (isFull) {
+      this.node.popover = "manual";
+      this.node.showPopover();
+    } else {
+      this.node.hidePopover();
+      this.node.removeAttribute("popover");
+    }
+    this.node.focus({ preventScroll: true });
   }
 
   layout() {
-    const { overview, selectionLine, worst, sample, banner, kernelNote: note, controls, sheet: over } = this;
-    const left = element("div", { class: "rdx-left" }, overview.node, selectionLine, worst.node);
-    return element(
-      "div",
-      {
-        class: "rdx",
-        tabindex: 0,
-        "aria-label": "rounddiag explorer",
-        "data-lm-suppress-shortcuts": "true",
-        "data-theme": this.theme.now(),
-        "data-waiting": true, // until there is something to show
-      },
-      banner.node,
-      note.node,
-      controls.node,
-      element("div", { class: "rdx-main" }, left, sample.node),
-      over.node,
-    );
+    const { overview, worst, sample, banner, kernelNote: note, controls, sheet: over, tabs, grip } = this;
+    const attributes = {
+      class: "rdx",
+      tabindex: 0,
+      role: "region",
+      "aria-label": "rounddiag explorer",
+      "data-lm-suppress-shortcuts": "true",
+      "data-theme": this.theme.now(),
+      "data-pane": "overview",
+      "data-waiting": true, // until there is something to show
+    };
+    const main = element("div", { class: "rdx-main" }, overview.node, sample.node);
+    const parts = [banner, note, controls, tabs].map(({ node }) => node);
+    return element("div", attributes, ...parts, main, worst.node, grip, over.node);
   }
 
   // Python changed the state, or a callback failed.
@@ -271,6 +189,7 @@ class ExplorerPage {
     const result = await this.kernel.latest("overview", reply).catch(ignore);
     if (!result) return;
     this.node.dataset.theme = theme;
+    this.box.apply();
     delete this.node.dataset.waiting;
     this.state = result.state;
     this.controls.show(result.head, result.options, result.state, result.counts, result.pair);
@@ -300,7 +219,7 @@ class ExplorerPage {
     if (!isKnown) this.selectLater({ current });
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
-    this.prefetch(place.sample);
+    this.loadAhead(place.sample);
     this.snapshot.later();
   }
 
@@ -363,28 +282,80 @@ class ExplorerPage {
   }
 
   // Load the next samples in advance.
-  prefetch(sample) {
+  loadAhead(sample) {
     const samples = this.overview.samples();
     const at = samples.indexOf(sample);
-    clearTimeout(this.prefetchTimer);
-    this.prefetchTimer = setTimeout(() => {
+    clearTimeout(this.loadTimer);
+    this.loadTimer = setTimeout(() => {
       for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
-        this.store.trajectory(near, this.state).then((result) => this.prefetchShots(result)).catch(ignore);
+        this.store.trajectory(near, this.state).then((result) => this.loadShots(result)).catch(ignore);
       }
     }, 250);
   }
 
-  prefetchShots(trajectory) {
+  loadShots(trajectory) {
     const [first] = shotGroups(trajectory, this.state.current.round);
     return first && this.store.thumbnails(trajectory, first);
   }
 
   close() {
-    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot]) part.close();
+    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot, this.box]) part.close();
     clearTimeout(this.flushTimer);
-    clearTimeout(this.prefetchTimer);
+    clearTimeout(this.loadTimer);
     this.node.remove();
   }
+}
+
+// Which pane a narrow explorer shows.
+const PANES = { overview: "Overview", sample: "Sample", screenshot: "Screenshot", text: "Text" };
+
+function paneTabs(onChoose) {
+  const tab = ([name, label]) =>
+    element("button", { type: "button", role: "tab", "aria-selected": String(name === "overview"), "data-name": name }, label);
+  const tabs = Object.entries(PANES).map(tab);
+  const node = element("div", { class: "rdx-tabs rdx-panes", role: "tablist", "aria-label": "Panes" }, ...tabs);
+
+  function choose(button) {
+    for (const one of tabs) one.setAttribute("aria-selected", String(one === button));
+    onChoose(button.dataset.name);
+  }
+
+  node.addEventListener("click", ({ target }) => target.dataset.name && choose(target));
+  walkWithArrows(node, () => tabs.filter((one) => one.offsetWidth), choose);
+  return { node };
+}
+
+// The height of the explorer: 90 % of the visible output area, unless its lower edge was
+// moved, by the mouse or with arrow keys.
+const HEIGHTS = [520, 1200];
+
+function boxHeight(nodeOf) {
+  const attributes = { class: "rdx-grip", role: "separator", tabindex: 0, "aria-orientation": "horizontal", "aria-label": "Height of the explorer" };
+  const grip = element("div", attributes);
+  let chosen = null;
+  const limited = (height) => Math.round(Math.min(Math.max(height, HEIGHTS[0]), HEIGHTS[1]));
+  const area = () => nodeOf().closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
+  const apply = () => nodeOf().style.setProperty("--height", `${chosen ?? limited(0.9 * area())}px`);
+
+  function set(height) {
+    chosen = limited(height);
+    apply();
+  }
+
+  const now = () => nodeOf().getBoundingClientRect().height;
+  grip.addEventListener("pointerdown", (event) => {
+    const [from, height] = [event.clientY, now()];
+    grip.setPointerCapture(event.pointerId);
+    grip.onpointermove = (move) => set(height + move.clientY - from);
+  });
+  grip.addEventListener("lostpointercapture", () => (grip.onpointermove = null));
+  grip.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: -24, ArrowDown: 24 }[event.key];
+    if (step) set(now() + step);
+    if (step) event.stopPropagation();
+  });
+  addEventListener("resize", apply);
+  return { grip, apply, close: () => removeEventListener("resize", apply) };
 }
 
 // Complete a place: by default the worst round, and the worst token in it. The last

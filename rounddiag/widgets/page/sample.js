@@ -2,7 +2,7 @@
 
 function roundStrip({ onRound }) {
   const list = element("ol", { class: "rdx-strip-list" });
-  const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds" }, list);
+  const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds of the sample" }, list);
   const buttons = () => [...list.querySelectorAll("button")];
   const pictures = new Map();
   let [shown, marked] = [null, null];
@@ -118,18 +118,20 @@ function samplePane({ library, store, onPlace }) {
   const screens = screenViewer({ onLarge: () => {}, onWanted: fetchPicture });
   const focus = focusPanel();
   const title = element("h2", { class: "rdx-title" });
+  const key = dropdown({ label: "i", name: "Colours and lines of the text", side: "right" }, text.key);
+  const reader = element(
+    "section",
+    { class: "rdx-reader", "aria-label": "Text" },
+    element("div", { class: "rdx-reader-head" }, find.node, key.node),
+    text.node,
+  );
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, title, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
-    title,
-    strip.node,
-    plot.node,
-    element(
-      "div",
-      { class: "rdx-reading" },
-      element("div", { class: "rdx-beside" }, screens.node, focus.node),
-      element("div", { class: "rdx-reader" }, find.node, text.node),
-    ),
+    head,
+    element("div", { class: "rdx-reading" }, plot.node, reader),
+    element("div", { class: "rdx-side" }, screens.node, focus.node),
   );
 
   async function fetchPicture(index) {
@@ -179,6 +181,7 @@ function samplePane({ library, store, onPlace }) {
     title: () => title.textContent,
     close: () => {
       plot.close();
+      text.close();
       strip.close();
       screens.free();
     },

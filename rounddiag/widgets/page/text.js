@@ -321,11 +321,11 @@ function tokenText({ onToken, onObservation }) {
   const scroller = element("div", {
     class: "rdx-scroller",
     tabindex: 0,
-    role: "region",
+    role: "group",
     "aria-label": "Text of the sample",
   });
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
-  const node = element("section", { class: "rdx-text", "aria-label": "Tokens" }, key, tip.node);
+  const node = element("section", { class: "rdx-text" }, tip.node);
   const hits = hitMarks((first, stop) => spansOfTokens(chunks, first, stop));
   const chosen = { span: null, head: null };
   let [shown, chunks, threshold] = [null, [], Infinity];
@@ -358,11 +358,19 @@ function tokenText({ onToken, onObservation }) {
     const place = shown?.rounds.find((one) => one.round === round);
     move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
     move("span", place && token !== null ? spanOfToken(chunks, place.first + token) : null);
+    revealChosen();
+  }
+
+  function revealChosen() {
     const target = chosen.span ?? chosen.head;
     if (!target) return;
     reveal(scroller, target, chosen.span ? Infinity : 8);
     uncoverHead(scroller);
   }
+
+  // The current token stays in sight when the drawer opens.
+  const follow = new ResizeObserver(revealChosen);
+  follow.observe(scroller);
 
   function move(what, to) {
     chosen[what]?.classList.remove("rdx-now");
@@ -378,7 +386,7 @@ function tokenText({ onToken, onObservation }) {
   });
 
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, show, mark, setThreshold, search, nextHit: hits.next };
+  return { node, key, show, mark, setThreshold, search, nextHit: hits.next, close: () => follow.disconnect() };
 }
 
 // Scroll on until no sticky head covers the one before it.
@@ -408,7 +416,7 @@ function searchBox({ text, at, onHit }) {
     "div",
     { class: "rdx-search", role: "search" },
     input,
-    element("label", {}, regex, " regular expression"),
+    element("label", { class: "rdx-toggle", title: "Regular expression in the text" }, regex, element("span", {}, ".*")),
     count,
   );
 

@@ -9,17 +9,21 @@ function focusPanel() {
 
   function show(trajectory, index) {
     const isThere = trajectory?.tokens.piece[index] !== undefined;
+    const isOpen = node.querySelector(".rdx-more")?.open ?? false;
     fill(
       node,
       ...(isThere
         ? tokenFacts(trajectory, index)
         : [sentence("No token selected. Click one in the text.")]),
     );
+    if (isThere) node.querySelector(".rdx-more").open = isOpen;
   }
 
   show(null, null);
   return { node, show };
 }
+
+const NUM_FIRST = 4; // facts that are always visible
 
 function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
   const [a, b] = [name_a, name_b].map(visible);
@@ -32,21 +36,21 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
       "of the log-probs",
     ],
     [`ratio, ${a} / ${b}`, number(Math.exp(of("diff"))), "of the probabilities"],
+    [
+      "rank of |diff|",
+      tokenRanks(of("rank_in_round"), round.num_tokens, of("rank_in_batch")),
+      "1 is the largest",
+    ],
+    ["role", tokens.role ? of("role") : "not known", "role of the token in the output"],
     ["k3", number(of("k3")), "ratio - 1 - diff"],
     [
       "entropy",
       tokens.entropy ? number(of("entropy")) : "not recorded",
       "of the distribution, in nats",
     ],
-    [
-      "rank of |diff|",
-      tokenRanks(of("rank_in_round"), round.num_tokens, of("rank_in_batch")),
-      "1 is the largest",
-    ],
     ["round", `${of("round")}, token ${index - round.first}`, "both from 0"],
     ["position", of("position").toLocaleString("en-US"), "in the response, from 0"],
     ["token id", String(of("token_id") ?? "not in the file"), ""],
-    ["role", tokens.role ? of("role") : "not known", "role of the token in the output"],
   ];
   return [
     element(
@@ -58,8 +62,13 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
       [a, of("a")],
       [b, of("b")],
     ]),
-    element("dl", { class: "rdx-facts-list" }, ...facts.map(tokenFact)),
+    factList(facts.slice(0, NUM_FIRST)),
+    element("details", { class: "rdx-more" }, element("summary", {}, "more"), factList(facts.slice(NUM_FIRST))),
   ];
+}
+
+function factList(facts) {
+  return element("dl", { class: "rdx-facts-list" }, ...facts.map(tokenFact));
 }
 
 function tokenRanks(inRound, numTokens, inBatch) {

@@ -1,15 +1,13 @@
 // The tokens of a sample as a figure, with a line at the current one.
-const USUAL_HEIGHT = 562; // of `plot_trajectory`, so that nothing jumps when it comes
 
 function tokenPlot({ library, onToken }) {
   const line = element("div", { class: "rdx-here", hidden: true });
   const view = figureView({
     library,
-    label: "Tokens of the sample",
-    height: USUAL_HEIGHT,
+    label: "Tokens",
     onDrawn: redraw,
   });
-  view.node.append(line);
+  view.body.append(line);
   const hand = pointing(view, { onClick: ({ x }) => nearest(x) });
   let [trajectory, current] = [null, null];
 
@@ -29,10 +27,10 @@ function tokenPlot({ library, onToken }) {
 
   function redraw() {
     const x = view.axis("xaxis");
-    const place = current && view.meta() && x ? placeOf(current) : NaN;
+    const place = current && view.meta()?.rounds && x ? placeOf(current) : NaN;
     line.hidden = Number.isNaN(place) || x.pixel(place) < x.from || x.pixel(place) > x.to;
     if (line.hidden) return;
-    const [top, bottom] = [view.axis("yaxis").from, view.axis("yaxis2").to];
+    const [top, bottom] = [view.axis("yaxis").from, view.axis("yaxis").to];
     const [left, height] = [x.pixel(place), bottom - top];
     Object.assign(line.style, { left: `${left}px`, top: `${top}px`, height: `${height}px` });
   }

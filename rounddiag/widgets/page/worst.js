@@ -46,7 +46,8 @@ function sampleName({ sample, sample_id: id }) {
   return `sample ${sample}${id === null || id === undefined ? "" : `, ${visible(String(id))}`}`;
 }
 
-function worstList({ onJump }) {
+/** The drawer: closed it is its tabs, and `inBar` beside them. */
+function worstList({ onJump, inBar = [] }) {
   const caption = element("p", { class: "rdx-worst-what" });
   const list = element("ol", { class: "rdx-worst-rows" });
   const tabs = Object.entries(WORST).map(([name, { label }]) =>
@@ -58,7 +59,10 @@ function worstList({ onJump }) {
     ...tabs,
   );
   const panel = element("div", { role: "tabpanel", class: "rdx-worst-panel" }, caption, list);
-  const node = element("section", { class: "rdx-worst", "aria-label": "Worst" }, row, panel);
+  const bar = element("div", { class: "rdx-drawer-bar" }, row, ...inBar);
+  const node = element("section", { class: "rdx-worst", "aria-label": "Drawer" }, bar, panel);
+  const isOpen = () => "open" in node.dataset;
+  const toggle = (isShown) => node.toggleAttribute("data-open", isShown);
   const rows = () => [...list.querySelectorAll("button")];
   let [found, open, reached] = [{}, "tokens", { tokens: -1, rounds: -1, samples: -1 }];
   let emptyReason = "";
@@ -119,7 +123,11 @@ function worstList({ onJump }) {
   const indexOf = (button) => rows().indexOf(button);
   row.addEventListener(
     "click",
-    (event) => event.target.dataset.name && choose(event.target.dataset.name),
+    ({ target: { dataset } }) => {
+      if (!dataset.name) return;
+      toggle(!isOpen() || dataset.name !== open);
+      choose(dataset.name);
+    },
   );
   walkWithArrows(
     row,
@@ -128,7 +136,7 @@ function worstList({ onJump }) {
   );
   list.addEventListener("click", (event) => jump(indexOf(event.target.closest("button"))));
   walkWithArrows(list, rows, (button) => jump(indexOf(button)));
-  return { node, show, next };
+  return { node, show, next, toggle };
 }
 
 function worstRow(name, entry) {

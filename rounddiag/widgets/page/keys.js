@@ -1,0 +1,119 @@
+// Keys, which work while the explorer has the focus.
+const KEYS = [
+  ["j", "k", "next and previous sample, in heatmap order"],
+  ["n", "p", "next and previous round"],
+  ["→", "←", "next and previous token"],
+  ["w", null, "next row of the open list"],
+  ["g", "G", "first and last sample"],
+  ["/", null, "search the text; Enter for the next hit"],
+  ["f", null, "large screenshot"],
+  ["F", null, "full window"],
+  ["t", null, "table of the selection"],
+  ["?", null, "these keys"],
+  ["Esc", null, "close the open dialog, else clear the selection"],
+];
+
+function keyHelp() {
+  const rows = KEYS.map(([one, other, what]) =>
+    element(
+      "tr",
+      {},
+      element("td", {}, element("kbd", {}, one), other && [" ", element("kbd", {}, other)]),
+      element("td", {}, what),
+    ),
+  );
+  return element("table", { class: "rdx-keys" }, ...rows);
+}
+
+// Keys must not reach the notebook, which has shortcuts of its own.
+function listenToKeys(node, actionOf) {
+  node.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    const isTyping = event.target.matches("input, select, textarea");
+    const isModified = event.ctrlKey || event.metaKey || event.altKey;
+    if (isModified || (isTyping && event.key !== "Escape")) return;
+    if (isTyping && event.target.matches("[type=search]")) return void leaveField(event);
+    const action = actionOf(event.key);
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+function fullWindowIcon() {
+  const corners = shape("path", { d: "M1 5V1h4M9 1h4v4M13 9v4H9M5 13H1V9", fill: "none", stroke: "currentColor", "stroke-width": 1.5 });
+  return shape("svg", { width: 12, height: 12, viewBox: "0 0 14 14", "aria-hidden": "true" }, corners);
+}
+
+// Esc leaves the search field, with its text.
+function leaveField(event) {
+  event.preventDefault();
+  event.currentTarget.focus({ preventScroll: true });
+}
+
+// The action of each key.
+function keyActions(page) {
+  const trajectory = () => page.sample.trajectory();
+  const current = () => page.state.current;
+
+  function step(samples) {
+    const at = samples.indexOf(current().sample);
+    return (by) => goToSample(samples[Math.min(Math.max(at + by, 0), samples.length - 1)]);
+  }
+
+  function goToSample(sample) {
+    if (sample !== undefined) page.goTo({ sample, round: current().round });
+  }
+
+  function goToRound(by) {
+    const { rounds } = trajectory() ?? { rounds: [] };
+    const at = rounds.findIndex((one) => one.round === current().round) + by;
+    if (rounds[at]) page.goTo({ sample: current().sample, round: rounds[at].round });
+  }
+
+  function goToToken(by) {
+    if (!trajectory()?.num_tokens) return;
+    const index = indexOf(trajectory(), current()) + by;
+    if (index < 0 || index >= trajectory().num_tokens) return;
+    const [round, token] = placeAt(trajectory(), index);
+    page.goTo({ sample: current().sample, round, token });
+  }
+
+  function leave() {
+    const { screens } = page.sample;
+    if (screens.isLarge()) return screens.large(false);
+    if (page.sheet.hide() || closeDropdowns(page.node)) return undefined;
+    if (page.isFull) return page.fillWindow(false);
+    page.banner.hide();
+    if (page.state.filter.rounds) page.set({ filter: { rounds: null } });
+    if (page.state.cells) page.select({ cells: null });
+    return undefined;
+  }
+
+  return {
+    j: () => step(page.overview.samples())(1),
+    k: () => step(page.overview.samples())(-1),
+    n: () => goToRound(1),
+    p: () => goToRound(-1),
+    ArrowRight: () => goToToken(1),
+    ArrowLeft: () => goToToken(-1),
+    w: () => page.worst.next(),
+    g: () => goToSample(page.overview.samples()[0]),
+    G: () => goToSample(page.overview.samples().at(-1)),
+    "/": () => page.sample.find.focus(),
+    f: () => page.sample.screens.large(true),
+    F: () => page.fillWindow(),
+    t: () => showTable(page),
+    "?": () => page.sheet.show("Keys", keyHelp()),
+    Escape: leave,
+  };
+}
+
+async function showTable(page) {
+  const result = await page.kernel.request("table").catch(ignore);
+  if (!result) return;
+  const { columns, rows, num_tokens: size } = result;
+  const shown = rows.length < size ? `the ${rows.length} worst of ` : "";
+  const head = sentence(`${shown}${counted(size, "selected token")}: explorer.selection in Python`);
+  page.sheet.show("Selection", head, tableOf(columns, rows));
+}

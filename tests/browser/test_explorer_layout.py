@@ -1,0 +1,157 @@
+"""One screen: every pane is in sight at once, at the sizes that people work at."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import ROOT
+from tests.browser.explorers import IMPORTS, explorer, waits_for, waits_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from playwright.sync_api import FloatRect, Locator
+
+    from tests.browser.lab import LabNotebook
+
+CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
+PANES = ["Rounds", "Samples", "Sample", "Tokens", "Text", "Screenshot", "Token"]
+REGIONS = ["Controls", *PANES, "Drawer"]
+SIZES = [(1280, 800), (1440, 900), (1920, 1080)]
+AREA = ".jp-NotebookPanel .jp-WindowedPanel-outer"
+# Pixels that rounding may take.
+SLACK = 1.5
+
+
+@pytest.fixture(scope="module")
+def lab(
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    with lab_cells("layout.ipynb", *CELLS) as opened:
+        opened.command("application:toggle-left-area")  # as it is by default
+        opened.run_all()
+        yield opened
+        assert (opened.console_errors, opened.errors) == ([], [])
+
+
+def box_of(node: Locator) -> FloatRect:
+    box = node.bounding_box()
+    assert box is not None
+    return box
+
+
+def is_inside(inner: FloatRect, outer: FloatRect) -> bool:
+    return (
+        inner["x"] >= outer["x"] - SLACK
+        and inner["y"] >= outer["y"] - SLACK
+        and inner["x"] + inner["width"] <= outer["x"] + outer["width"] + SLACK
+        and inner["y"] + inner["height"] <= outer["y"] + outer["height"] + SLACK
+    )
+
+
+def overlap(one: FloatRect, other: FloatRect) -> bool:
+    return all(
+        one[at] + one[size] > other[at] + SLACK  # type: ignore[literal-required]
+        and other[at] + other[size] > one[at] + SLACK  # type: ignore[literal-required]
+        for at, size in (("x", "width"), ("y", "height"))
+    )
+
+
+def resize(lab: LabNotebook, width: int, height: int) -> Locator:
+    lab.page.set_viewport_size({"width": width, "height": height})
+    found = explorer(lab)
+    area = lab.page.locator(AREA)
+    share = min(max(0.9 * box_of(area)["height"], 520), 1200)
+    waits_until(lambda: abs(box_of(found)["height"] - share) < SLACK)
+    found.evaluate("node => node.scrollIntoView({ block: 'start' })")
+    lab.settle()
+    return found
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_all_regions_are_in_sight_and_none_overlaps_another(
+    lab: LabNotebook, width: int, height: int
+) -> None:
+    found = resize(lab, width, height)
+    area = box_of(lab.page.locator(AREA))
+    boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in REGIONS}
+    assert [name for name in REGIONS if not is_inside(boxes[name], area)] == []
+    pairs = combinations(REGIONS, 2)
+    assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
+    lab.screenshot(f"explorer_screen_{width}")
+
+
+def test_a_key_and_a_row_of_the_drawer_move_nothing_out_of_sight(
+    lab: LabNotebook,
+) -> None:
+    found = resize(lab, *SIZES[0])
+    top = box_of(found)["y"]
+    found.focus()
+    lab.page.keyboard.press("j")
+    waits_for(lab, "ex.current['sample'] == 35", value=False)
+    found.get_by_role("tab", name="Tokens", exact=True).click()
+    found.locator(".rdx-worst-rows button").nth(3).click()
+    place = found.locator(".rdx-worst-rows button").nth(3).get_attribute("title")
+    waits_for(
+        lab,
+        "'sample {sample}, round {round}, token {token}'.format(**ex.current)",
+        place,
+    )
+    area = box_of(lab.page.locator(AREA))
+    for name in ("Text", "Screenshot", "Token"):
+        assert is_inside(box_of(found.get_by_label(name, exact=True)), area)
+    assert box_of(found)["y"] == top
+    found.get_by_role("tab", name="Tokens", exact=True).click()
+
+
+def test_the_full_window_covers_the_page_and_escape_brings_it_back(
+    lab: LabNotebook,
+) -> None:
+    found = resize(lab, *SIZES[0])
+    before = box_of(found)
+    found.focus()
+    lab.page.keyboard.press("Shift+F")
+    waits_until(lambda: box_of(found)["width"] == SIZES[0][0])
+    assert box_of(found)["height"] == SIZES[0][1]
+    lab.screenshot("explorer_full_window")
+    lab.page.keyboard.press("Escape")
+    waits_until(lambda: box_of(found) == before)
+
+
+def test_the_lower_edge_is_moved_by_keys(lab: LabNotebook) -> None:
+    found = resize(lab, *SIZES[0])
+    height = box_of(found)["height"]
+    found.get_by_role("separator").focus()
+    lab.page.keyboard.press("ArrowDown")
+    waits_until(lambda: box_of(found)["height"] == height + 24)
+    lab.page.keyboard.press("ArrowUp")
+    waits_until(lambda: box_of(found)["height"] == height)
+
+
+def test_it_has_tabs_where_it_is_narrow(lab: LabNotebook) -> None:
+    found = resize(lab, *SIZES[0])
+    lab.command("application:toggle-left-area")
+    lab.page.set_viewport_size({"width": 500, "height": 800})
+    sights = {
+        "Overview": ["Rounds", "Samples"],
+        "Sample": ["Sample", "Tokens", "Text"],
+        "Screenshot": ["Sample", "Screenshot", "Token"],
+        "Text": ["Sample", "Text"],
+    }
+    for tab, names in sights.items():
+        found.get_by_role("tab", name=tab, exact=True).click()
+        waits_until(
+            lambda names=names: (
+                [  # type: ignore[misc]
+                    name
+                    for name in PANES
+                    if found.get_by_label(name, exact=True).is_visible()
+                ]
+                == [name for name in PANES if name in names]
+            )
+        )
+        lab.screenshot(f"explorer_narrow_{tab.lower()}")
