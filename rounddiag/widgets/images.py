@@ -122,7 +122,7 @@ def full_screenshot(batch: Batch, sample: int, index: int) -> dict[str, Any]:
             key="index",
             expected=f"a screenshot below {len(shots)} of sample {sample}",
             found=str(index),
-            advice="Screenshots of a sample count from 0.",
+            advice="Count the sample's screenshots from 0.",
         )
     return _encode(shots[index], _full)
 

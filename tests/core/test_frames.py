@@ -242,7 +242,9 @@ def test_cuda_code_equals_cpu_code() -> None:
     for name, values in cpu.items():
         assert values.tolist() == pytest.approx(cuda[name].tolist(), rel=1e-6), name
     assert left.tolist() == right.tolist()
-    ids = [m.packed(batch.rounds, batch.response_ids) for m in (sums_cpu, sums_cuda)]
+    ids = [
+        m.pack_tokens(batch.rounds, batch.response_ids) for m in (sums_cpu, sums_cuda)
+    ]
     assert ids[0].tolist() == ids[1].tolist()
 
 

@@ -173,8 +173,7 @@ def test_a_file_that_is_no_table_has_no_columns(tmp_path: Path) -> None:
     path.write_bytes(b"hello, world")
     message = (
         f"{path}: `columns`: expected a table with names of your own; found bytes that"
-        " start with b'hello, w'. Leave `columns` out: only a table has columns to"
-        " name."
+        " start with b'hello, w'. Leave `columns` out: only tables have columns."
     )
     with says(message):
         load(path, columns={"old_log_probs": "lp"})
@@ -216,7 +215,7 @@ def test_a_row_that_is_null_is_told(tmp_path: Path) -> None:
     write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}, path)
     message = (
         f"{path}: `old_log_probs`: expected a table of numbers, texts and lists of"
-        " numbers; found null in 1 of 2 rows. Save it again, with a list of numbers a"
+        " numbers; found null in 1 of 2 rows. Save it again, with a list of numbers per"
         " sample."
     )
     with says(message):
@@ -227,8 +226,8 @@ def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]), path)
     message = (
-        f"{path}: expected one column of each name; found 2 columns of 1 names. Name"
-        " each column otherwise."
+        f"{path}: expected one column of each name; found 2 columns of 1 names. Rename"
+        " the columns."
     )
     with says(message):
         load(path)
