@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-NUM_FIGURES = 2 + 3
+NUM_FIGURES = 1 + 2 + 3  # of the first finding, of the batch, of the worst samples
 
 PAINTED = """all => all.map(box => ({
   marks: box.querySelectorAll('.mlayer path, .mlayer rect, .mlayer image').length,
