@@ -24,9 +24,9 @@ BASE = "/user/x"
 NAME = "explorer.ipynb"
 CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
 ADVICE = (
-    "The explorer itself is shown by a running JupyterLab. If it is not, run"
-    " pip install jupyterlab_widgets anywidget in the environment that"
-    " JupyterLab itself runs in, and reload the page."
+    "The explorer itself needs a running JupyterLab. If it is missing, run"
+    " pip install jupyterlab_widgets anywidget in the environment of"
+    " JupyterLab, and reload the page."
 )
 EXTENSIONS = ("anywidget", "@jupyter-widgets/jupyterlab-manager")
 
