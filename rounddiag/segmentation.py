@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    Array: TypeAlias = np.ndarray[Any, Any]
+    from rounddiag._typing import Array
+
     Block: TypeAlias = np.ndarray[Any, Any] | Tensor
 
 # Positions a block: a slice of the mask and its comparison then stay in the cache.

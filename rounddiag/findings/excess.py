@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 _BINS = 24
 _RARE = 10

@@ -10,8 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.findings.finding import Finding
-    from rounddiag.findings.view import Array, View
+    from rounddiag.findings.view import View
 
 Axis: TypeAlias = Literal["round", "sample", "step", "log_prob"]
 

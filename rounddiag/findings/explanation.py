@@ -10,8 +10,9 @@ import numpy as np
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage, look
 
 if TYPE_CHECKING:
+    from rounddiag._typing import Array
     from rounddiag.findings.finding import Evidence
-    from rounddiag.findings.view import Array, View
+    from rounddiag.findings.view import View
 
 MAX_FINDINGS = 6
 # Evidence below this score is not a finding.

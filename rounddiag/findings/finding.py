@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 _SAFE = 20.0  # nats: a larger |diff| is bounded before exp, as in verl's metrics
 

@@ -9,7 +9,8 @@ import numpy as np
 from rounddiag.findings.excess import ENDS, Cells
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 from rounddiag.findings.pattern_candidates import (
     MIN_TOKENS,

@@ -13,7 +13,7 @@ from rounddiag.findings.excess import ENDS, Cells, decoding_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rounddiag.findings.view import Array
+    from rounddiag._typing import Array
 
 _MAX_ROUNDS = 40
 _MAX_VALUES = 64

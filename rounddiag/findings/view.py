@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from rounddiag.findings.reference import REFERENCE, Range
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 # Tokens that detectors read. A longer batch is thinned to evenly spaced blocks of
 # consecutive tokens: no statistic here needs more.

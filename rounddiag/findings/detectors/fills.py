@@ -13,7 +13,8 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # |diff| in nats from which an exact value is far from the other engine's: the most
 # likely of two tokens is at 0.7.

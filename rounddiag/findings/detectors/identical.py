@@ -10,7 +10,8 @@ from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # A row counts when it has this many uncertain tokens: sure ones are 0 in both engines.
 MIN_UNCERTAIN = 5

@@ -10,7 +10,8 @@ from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # Consecutive exact zeros of the sampler that can be an observation, and how many such
 # runs there must be, beginning with the same token.

@@ -12,7 +12,8 @@ from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 MIN_TOKENS = 30
 # Difference of the mean diff of seen and fresh ids, in standard errors.

@@ -10,7 +10,8 @@ from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 MIN_REPEATED = 3
 

@@ -12,7 +12,8 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # Share of values on the grid: of float32 values by chance one in 2**13 or fewer.
 MIN_SHARE = 0.9

@@ -12,7 +12,8 @@ from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # Tokens of a row that are compared, and how many must exist in the other row.
 PROBES = 96

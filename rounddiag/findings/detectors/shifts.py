@@ -11,7 +11,8 @@ from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 LAGS = (1, -1, 2, -2, 3, -3)
 # A stretch is shifted where the lag leaves less than this part of mean |diff| ...

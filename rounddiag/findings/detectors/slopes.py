@@ -23,10 +23,6 @@ _DROPPED = Alternative(
     cause="dropped_image",
     would_tell="Score without images: if old does not change, it never saw them.",
 )
-_PROMPT = Alternative(
-    cause="prompt_mismatch",
-    would_tell="Compare the engine's prompt ids with the saved ones.",
-)
 _MODEL = Alternative(
     cause="model_mismatch",
     would_tell="Score 8 rows with transformers in float32, at step 0.",

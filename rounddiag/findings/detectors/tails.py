@@ -12,7 +12,8 @@ from rounddiag.findings.pattern import at_limit, strong_patterns
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # An outlier differs by more than this, in nats, and by so many times the 90th
 # percentile of tokens as likely. Of 84 healthy batches none has more than one.

@@ -12,7 +12,8 @@ from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # Correlation of the signed diff with (o + r) / 2, plus the entropy where it is
 # recorded. Other weights, other contexts and noise reach 0.15; without entropy a

@@ -11,7 +11,8 @@ from rounddiag.findings.level import Level
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
-    from rounddiag.findings.view import Array, View
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
 
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
