@@ -27,6 +27,7 @@ later ones:
 `capture`         save batches from inside a trainer
 `stats`           per-round statistics with intervals
 `findings`        noise or a bug: causes with evidence
+`runs`            many steps: a folder of step files, its index, queries
 `figures`         the `plot_*` functions
 `widgets`         the explorer in JupyterLab
 `export`          reports as one HTML page
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_probabilities as plot_probabilities
     from rounddiag.figures import plot_roles as plot_roles
     from rounddiag.figures import plot_rounds as plot_rounds
+    from rounddiag.figures import plot_run as plot_run
     from rounddiag.figures import plot_tail as plot_tail
     from rounddiag.figures import plot_trajectory as plot_trajectory
     from rounddiag.figures import token_text as token_text
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.runs import ingest as ingest
+    from rounddiag.runs import open_run as open_run
     from rounddiag.stats import round_summary as round_summary
     from rounddiag.widgets import explore as explore
 
@@ -90,8 +94,10 @@ _HOMES = {
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",
+    "ingest": "runs",
     "load": "loaders",
     "metrics": "core",
+    "open_run": "runs",
     "plot_compare": "figures",
     "plot_conditional": "figures",
     "plot_finding": "figures",
@@ -101,6 +107,7 @@ _HOMES = {
     "plot_probabilities": "figures",
     "plot_roles": "figures",
     "plot_rounds": "figures",
+    "plot_run": "figures",
     "plot_tail": "figures",
     "plot_trajectory": "figures",
     "reconcile": "core",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from rounddiag.wording import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -13,6 +15,12 @@ if TYPE_CHECKING:
 
 class RounddiagError(ValueError):
     """Base of every error that rounddiag raises on purpose.
+
+    Control characters in the message, which may name what a file holds, are escaped.
+
+    Parameters
+    ----------
+    message : str
 
     Examples
     --------
@@ -23,6 +31,9 @@ class RounddiagError(ValueError):
     ...
     rounddiag.errors.RounddiagError: `rewards`: expected 2 rows; found 3. Drop one.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
     @classmethod
     def build(

@@ -33,6 +33,17 @@ def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:
     return ", ".join(map(str, first[:most])) + (f" and {more:,} more" if more else "")
 
 
+def encodable(text: str) -> str:
+    r"""Escape lone surrogates, which UTF-8, and so pandas and a page, cannot hold.
+
+    Examples
+    --------
+    >>> print(encodable("a\ud800"))
+    a\ud800
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def printable(text: object) -> str:
     r"""Write text from a file so that it stays on its line and commands no terminal.
 

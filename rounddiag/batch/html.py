@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.wording import encodable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -47,8 +49,12 @@ def failed_checks(meta: Mapping[str, Any]) -> list[str]:
 
 
 def table(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as a table with escaped text; the first cell is a heading."""
-    return f"<table>{''.join(map(_row, rows))}</table>"
+    """Return rows as a table with escaped text; the first cell is a heading.
+
+    JupyterLab typesets `$...$` except under the class `mathjax_ignore`: that would hide
+    text between two amounts, and make links of text from a file.
+    """
+    return f'<table class="mathjax_ignore">{"".join(map(_row, rows))}</table>'
 
 
 def _row(texts: tuple[str, ...]) -> str:
@@ -62,7 +68,7 @@ def _row(texts: tuple[str, ...]) -> str:
 
 
 def _escape(text: str) -> str:
-    return _CODE.sub(r"<code>\1</code>", escape(text))
+    return _CODE.sub(r"<code>\1</code>", escape(encodable(text)))
 
 
 def describe_sources(meta: Mapping[str, Any]) -> dict[str, str]:

@@ -15,7 +15,8 @@ from rounddiag.capture.sampling import (
     order_samples,
 )
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.mapping import SCORE, plain_columns
+from rounddiag.loaders.fields.columns import plain_columns
+from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.columns import to_numpy
 
@@ -218,5 +219,5 @@ def merge_late_fields(first: TrainerBatch, late: TrainerBatch) -> TrainerBatch:
 def _weighted(first: TrainerBatch, weights: Ragged) -> Ragged:
     rollout: Ragged = first.fields["rollout_log_probs"]
     mask, _ = FieldReader(first.fields, first.source).mask()
-    weighted = rollout.values + weights.values.log()
-    return replace(rollout, values=torch.where(mask != 0, weighted, rollout.values))
+    values = weighted_log_probs(rollout.values, weights.values, mask)
+    return replace(rollout, values=values)

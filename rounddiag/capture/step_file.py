@@ -13,7 +13,6 @@ import numpy as np
 from rounddiag.capture.facts import sampling_settings
 from rounddiag.capture.options import is_url
 from rounddiag.capture.parts import join_parts
-from rounddiag.capture.rounds import with_round_records
 from rounddiag.capture.sampling import (
     encode_screenshots,
     order_samples,
@@ -108,12 +107,14 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
     BatchError
         If a field is missing or does not fit.
     """
-    info = trainer_batch.info
+    info, columns = trainer_batch.info, trainer_batch.columns
+    if trainer_batch.round_records is not None:
+        columns = {**columns, "round_records": trainer_batch.round_records}
     try:
         batch = batch_from_fields(
             trainer_batch.fields,
             source=trainer_batch.source,
-            columns=trainer_batch.columns,
+            columns=columns,
             info=info if step is None else {**info, "global_steps": step},
             sample_ids=trainer_batch.sample_ids,
         )
@@ -121,9 +122,7 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
         raise BatchError(str(error)) from error
     if trainer_batch.rollout_ids is not None:
         batch = replace(batch, rollout_ids=trainer_batch.rollout_ids)
-    if trainer_batch.round_records is None:
-        return batch
-    return with_round_records(batch, trainer_batch.round_records)
+    return batch
 
 
 def save_step(parts: Sequence[Snapshot], options: Options) -> None:
@@ -142,10 +141,7 @@ def save_step(parts: Sequence[Snapshot], options: Options) -> None:
     """
     snapshot = join_parts(parts)
     batch, name = build_step(snapshot, options), options.file_name(snapshot.step)
-    if is_url(options.folder):
-        _upload(batch, options.folder, name)
-    else:
-        save(batch, Path(options.folder) / name)
+    save_in(options.folder, name, batch)
 
 
 def build_step(snapshot: Snapshot, options: Options) -> Batch:
@@ -205,7 +201,11 @@ def _long_texts(
     return texts
 
 
-def _upload(batch: Batch, folder: str, name: str) -> None:
+def save_in(folder: str, name: str, batch: Batch) -> None:
+    """Write a batch to a folder or URL; it gets its name only when it is complete."""
+    if not is_url(folder):
+        save(batch, Path(folder) / name)
+        return
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
     files, root = url_to_fs(folder)

@@ -126,7 +126,7 @@ class Checks(Sequence[Check]):
         for one in self._failed_first():
             detail = f": {one.detail}" if one.detail else ""
             lines.append(f"{one.status}: {one.name}{detail}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
         return table(

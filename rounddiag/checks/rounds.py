@@ -20,6 +20,7 @@ from rounddiag.checks.contracts import (
     require_tokens,
 )
 from rounddiag.checks.tokens import decode_ids, mask_runs, special_ids
+from rounddiag.text.chat_template import HEADER, TURN_ENDS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +72,22 @@ def find_holes(batch: Batch) -> Tensor:
     return between[(log_probs < 0) & log_probs.isfinite()]
 
 
+def _unknown(batch: Batch) -> Fault | None:
+    """Report what the loader found: a Batch has rounds even if they mean nothing."""
+    if batch.meta.get("rounds") != "unknown":
+        return None
+    if str(batch.meta.get("mask_source")).startswith("attention_mask"):
+        return Fault(
+            "the file has no `response_mask`: observations count as generated tokens,"
+            " and all rounds of a sample as one"
+        )
+    why = batch.meta.get("rows", "the file does not say where they begin")
+    return Fault(f"every row counts its rounds from 0: {why}")
+
+
+KNOWN = Contract("the rounds are known", "response_mask", _unknown)
+
+
 def _holes(batch: Batch) -> Fault | None:
     return fault_at(batch, find_holes(batch), "masked between two of a round")
 
@@ -78,12 +95,6 @@ def _holes(batch: Batch) -> Fault | None:
 NO_HOLES = Contract("the mask has no holes", "response_mask", _holes)
 
 
-# Of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
-_HEADER = re.compile(
-    r"<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>"
-    r"|<\|start\|>assistant|<\|assistant\|>|<\uff5cAssistant\uff5c>"
-    r"|<start_of_turn>model|\[/INST\]"
-)
 # Visible line ends, and thoughts that the template opens or omits.
 _REST = re.compile(r"[·↵]*(<think>[·↵]*(</think>[·↵]*)?)?")
 _WIDTH = 12  # tokens that a header and the rest may have
@@ -100,7 +111,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
     if not any(map(len, befores)):
         raise UntestableError(field="prompt_ids")
     texts = _texts(befores, batch.tokenizer)
-    if not any(_HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
+    if not any(HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
         why = "no assistant header that is known stands before a round"
         raise UntestableError(field="tokenizer", why=why)
     # A round with nothing known before it is not wrong.
@@ -114,7 +125,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
 
 def _is_header(text: str) -> bool:
     """Return whether a text ends with a header and what may follow it."""
-    found = list(_HEADER.finditer(text))
+    found = list(HEADER.finditer(text))
     return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
 
 
@@ -155,14 +166,6 @@ def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
 STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)
 
 
-# Tokens that end a turn: Qwen, Llama, Mistral, Gemma, Phi, gpt-oss, DeepSeek, GLM.
-_ENDS = (
-    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-    *("</s>", "<end_of_turn>", "<eos>", "<|end|>", "<|return|>", "<|call|>"),
-    *("<\uff5cend\u2581of\u2581sentence\uff5c>", "<|user|>", "<|observation|>"),
-)
-
-
 def _wrong_ends(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
     what = "at the end of a run of the mask, and not of a turn"
@@ -179,7 +182,7 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last tokens of runs, whether they end a turn, and a response."""
     require_ids(batch)
     require_tokens(batch)
-    ids = list(special_ids(batch.tokenizer, _ENDS).values())
+    ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
     wanted = torch.tensor(ids, device=batch.response_ids.device)
     if not torch.isin(batch.response_ids, wanted).any():
         why = "no end-of-turn token that is known stands in a response"

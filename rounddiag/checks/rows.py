@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from math import log
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,36 +22,113 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
 
 # Number of log-probs of a row that are compared before whole rows are.
 _PROBES = 16
-# A response with a total log-prob above this, in nats, can be sampled twice: models
-# repeat short, certain answers, and equal tokens get equal log-probs.
-_LIKELY = -20.0
+# Equal rows are copies if that many are expected by chance, at most. Models repeat
+# short, certain answers, and equal tokens can get equal log-probs.
+_BY_CHANCE = 0.01
+# A total log-prob below this, in nats, is never sampled twice.
+_NEVER_TWICE = -20.0
+# Columns that together identify a trajectory: of verl-agent, rLLM (whose
+# `trajectory_ids` are the same in all rollouts of a task), Agent-Lightning, DART-GUI
+# and ROLL.
+TRAJECTORY_COLUMNS = (
+    ("traj_uid",),
+    ("episode_ids", "trajectory_ids"),
+    ("rollout_id_list",),
+    ("dataset_ids",),
+    ("traj_id",),
+)
+# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
+STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
+
+
+def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
+    """Return groups of rows with the same prompt, response and log-probs.
+
+    Rows that may be equal by chance are left out: those whose prompt was sampled so
+    often that a response of this probability is expected twice.
+
+    Parameters
+    ----------
+    batch : Batch
+    sure : bool
+        Leave out rows that are merely unlikely to be equal by chance. A copy is sure if
+        its total log-prob is below -20 nats, or it has the name of the other row.
+    """
+    written = batch.rounds.sample.unique_consecutive().tolist()
+    if len(written) < 2:  # noqa: PLR2004 two rows can be equal
+        return []
+    alike = [
+        same
+        for rows in _alike(written, _probes(batch).__getitem__)
+        for same in _alike(rows, lambda row: _content(batch, row))
+    ]
+    if not alike:
+        return []
+    names = _names(batch)
+    found = [
+        named
+        for rows in alike
+        for named in _alike(rows, lambda row: names[row])
+        if names[named[0]] is not None
+    ]
+    is_named = {row for rows in found for row in rows}
+    others = [rows for rows in alike if not {*rows} & is_named]
+    limit = (lambda _: _NEVER_TWICE) if sure else _least_log_prob(batch)
+    found += [rows for rows in others if not _log_prob(batch, rows[0]) > limit(rows[0])]
+    return sorted(found)
 
 
 def _copies(batch: Batch) -> Fault | None:
     require_ids(batch)
     require_tokens(batch)
-    written = batch.rounds.sample.unique_consecutive().tolist()
-    likely = _alike(written, _probes(batch).__getitem__)
-    found = [
-        same
-        for rows in likely
-        for same in _alike(rows, lambda row: _content(batch, row))
-        if not _log_prob(batch, same[0]) > _LIKELY
-    ]
+    found = find_copies(batch)
     if not found:
         return None
-    first = min(found)
     num = sum(len(rows) - 1 for rows in found)
+    first = found[0]
     return Fault(
         f"{pluralize(num, 'sample')} with the prompt, response and log-probs of"
         f" another: sample {first[1]} is sample {first[0]}",
         tuple(sorted(row for rows in found for row in rows[1:])),
     )
+
+
+def _names(batch: Batch) -> list[tuple[str, ...] | None]:
+    """Return all columns of each row, None where no column names a single row."""
+    columns = batch.sample_columns
+    is_named = "request_id" in columns or (
+        any({*names} <= columns.keys() for names in TRAJECTORY_COLUMNS)
+        and any(len({*map(str, columns.get(name, ()))}) > 1 for name in STEP_COLUMNS)
+    )
+    if not is_named:
+        return [None] * len(batch)
+    return [tuple(map(str, row)) for row in zip(*columns.values(), strict=True)]
+
+
+def _least_log_prob(batch: Batch) -> Callable[[int], float]:
+    """Return the total log-prob above which a row may be equal by chance."""
+    prompts = [_prompt(batch, row) for row in range(len(batch))]
+    times = Counter(prompts)
+
+    def limit(row: int) -> float:
+        count = times[prompts[row]]
+        return log(_BY_CHANCE / (count * (count - 1) / 2))
+
+    return limit
+
+
+def _prompt(batch: Batch, sample: int) -> bytes:
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return b""
+    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+    ids: Array = batch.prompt_ids[first:stop].cpu().numpy()
+    return ids.tobytes()
 
 
 def _alike(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
@@ -81,12 +159,9 @@ def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
     begin = int(batch.offsets[sample])
     part = slice(begin, begin + int(batch.lengths[sample]))
     flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
-    fields = [values[part] for values in flat]
-    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
-        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-        fields.append(batch.prompt_ids[first:stop])
     # As bytes, NaN is NaN; numpy has no bfloat16.
-    return tuple(v.cpu().view(torch.uint8).numpy().tobytes() for v in fields)
+    fields = (values[part].cpu().view(torch.uint8).numpy() for values in flat)
+    return (*(values.tobytes() for values in fields), _prompt(batch, sample))
 
 
 def _without_tokens(batch: Batch) -> Fault | None:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# They need no tokenizer and search no prompts.
+# They need at most a tokenizer that is there, and search no prompts.
 _CHEAP = (
+    rounds.KNOWN,
+    tokens.TOKENIZER,
     tokens.INPUT_IDS,
     log_probs.MEASURABLE,
     log_probs.FINITE,
@@ -56,8 +58,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     ----------
     batch : Batch
     cheap : bool, optional
-        Run only the checks that need no tokenizer and search no prompt, as
-        `rounddiag.load` does for every file.
+        Run only the fast checks, as `rounddiag.load` does for every file.
 
     Returns
     -------

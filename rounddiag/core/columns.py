@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +16,10 @@ from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.role_tagging import ROLES, roles
+from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from torch import Tensor
@@ -36,12 +40,60 @@ def extra_column_names(batch: Batch) -> list[str]:
     return [name for name in names if name not in own]
 
 
+_MAX_TEXT = 200  # characters of a value that is neither a number nor a text
+_MAX_BITS = 4096  # of an integer: Python writes no more than 4,300 digits
+
+
+def plain_values(values: Array) -> Array:
+    """Return an open column as frames and figures have it: one plain value a row.
+
+    Numbers of half or extended precision and of another byte order are converted.
+    Lists, dictionaries, rows of several dimensions and other objects become text.
+
+    Examples
+    --------
+    >>> plain_values(np.array([1, 2], dtype=">i2")).dtype.isnative
+    True
+    >>> plain_values(np.array([[1, 2], [3, 4]]))
+    array(['[1, 2]', '[3, 4]'], dtype=object)
+    """
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    if values.ndim == 1 and kind == "f":
+        return values.astype("f4" if size <= 4 else "f8", copy=False)  # noqa: PLR2004 bytes
+    if values.ndim == 1 and kind in "biumM":
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    items = values.tolist()
+    plain = np.empty(len(values), dtype=object)
+    plain[:] = [_plain_value(value) for value in items]
+    return values if kind == "U" and plain.tolist() == items else plain
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, float | date | timedelta | Decimal):
+        return value
+    if isinstance(value, int) and value.bit_length() <= _MAX_BITS:
+        return value
+    try:
+        text = reprlib.repr(value)  # bounded in depth and length
+    except ValueError:  # an integer of more digits than Python writes
+        text = f"{type(value).__name__} of very many digits"
+    return encodable(text)[:_MAX_TEXT]
+
+
+def plain_columns(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return open columns as `plain_values`, under names that a frame can have."""
+    return {encodable(name): plain_values(one) for name, one in columns.items()}
+
+
 def extra_column_values(batch: Batch, name: str) -> Array:
     """Return an open column with one value a round; rounds come before samples."""
     if name in batch.round_columns:
         return round_values(batch, name)
-    values: Array = batch.sample_columns[name][batch.rounds.sample.cpu().numpy()]
-    return values
+    values = plain_values(batch.sample_columns[name])
+    of_round: Array = values[batch.rounds.sample.cpu().numpy()]
+    return of_round
 
 
 def round_values(batch: Batch, name: str) -> Array:
@@ -72,7 +124,8 @@ def round_values(batch: Batch, name: str) -> Array:
     known = known[index[known] < counts[sample[known]]]
     first = np.cumsum(counts) - counts
     places = (first[sample[known]] + index[known]).astype(np.int64)
-    return scatter_with_missing(columns[name][known], places, batch.num_rounds)
+    values = plain_values(columns[name])[known]
+    return scatter_with_missing(values, places, batch.num_rounds)
 
 
 def scatter_with_missing(values: Array, places: Array, size: int) -> Array:

@@ -15,12 +15,14 @@ from rounddiag.core.columns import (
     aggregates,
     check_columns,
     host,
+    plain_columns,
     positions,
     round_values,
     token_column,
 )
 from rounddiag.core.scores import select_scores, tag_pair
 from rounddiag.core.sums import Totals, diffs, measure
+from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -203,7 +205,8 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
         **aggregates(totals, num_tokens.astype(np.int64)),
     }
     columns = {name: values for name, values in known.items() if values is not None}
-    others = {k: v for k, v in batch.sample_columns.items() if k not in columns}
+    open_columns = plain_columns(batch.sample_columns)
+    others = {k: v for k, v in open_columns.items() if k not in columns}
     return tag_pair(pd.DataFrame({**columns, **others}), batch)
 
 
@@ -235,6 +238,6 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
         **aggregates(totals, host(rounds.num_tokens)),
     }
     for name in batch.round_columns:
-        if name not in columns:
-            columns[name] = round_values(batch, name)
+        if encodable(name) not in columns:
+            columns[encodable(name)] = round_values(batch, name)
     return tag_pair(pd.DataFrame(columns, copy=False), batch)

@@ -1,9 +1,9 @@
 """Files to batches: `load` detects the format, `save` writes rounddiag's own.
 
 =================  ==================================================================
-`open`             `load`
+`open`             `load`: files, or a table in memory, as one batch
 `paths`            which files a path means
-`file_reader`      files, or a table in memory, as one batch
+`untrusted`        a child process with limits, for files from strangers
 `sniff`            what a file holds, found from its first bytes
 `column_mapping`   columns under the user's own names
 `registry`         all formats, and which one a file has

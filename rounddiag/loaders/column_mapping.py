@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.sniff import content_names, describe_content
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,29 +1,217 @@
 """`load`: a path or a table becomes a checked Batch.
 
-`paths` resolves the path to files, `file_reader` reads them, and `assembly` puts rows
-and rounds together.
+`paths` resolves the path to files; `read_files` finds their format and reads them, with
+columns under the user's names; `assembly` puts rows and rounds together. `untrusted`
+does all of that in a child process.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rounddiag.checks import with_check_results
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.round_splitting import fill_mask_holes, split_after
+from rounddiag.loaders.assembly.concatenation import (
+    concatenate,
+    without_copied_rows,
+    without_padding_rows,
+)
+from rounddiag.loaders.assembly.round_splitting import (
+    fill_mask_holes,
+    split_after,
+    with_template_mask,
+)
 from rounddiag.loaders.assembly.trajectories import join_rows, with_join_hint
-from rounddiag.loaders.file_reader import read_files, read_table
+from rounddiag.loaders.column_mapping import (
+    check_kinds,
+    check_used,
+    rename_columns,
+    response_column,
+)
 from rounddiag.loaders.paths import resolve_paths
+from rounddiag.loaders.registry import find_format
+from rounddiag.loaders.sniff import (
+    columns_in_one_line,
+    content_names,
+    describe_content,
+    open_container,
+)
+from rounddiag.loaders.source import Source
+from rounddiag.loaders.tabular.arrays import read_tensors, table_of
+from rounddiag.loaders.tabular.in_memory import in_memory
+from rounddiag.loaders.tabular.json_lines import JsonLines
+from rounddiag.loaders.unsupported import missing_columns_error, unsupported_error
+from rounddiag.loaders.untrusted import Limits, load_untrusted
+from rounddiag.text.tokenizers import decoder
+from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from rounddiag.batch import Batch
+    from rounddiag.loaders.format import Format
+
+    Columns = Mapping[str, str]
 
 
-def load(
+# A file that is wrong in a new way is still a LoadError, with its cause.
+_UNEXPECTED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def read_files(
+    files: Sequence[Path], path: str | os.PathLike[str], columns: Columns | None
+) -> Batch:
+    """Return the batch of one step, whose files are joined end to end.
+
+    Of several files, `meta["source"]` names the path and counts them, and the sample
+    column `file` says which file a sample came from.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        At least one.
+    path : path-like
+        The file, folder or glob that the user passed.
+    columns : mapping of str to str, optional
+        See `rounddiag.load`.
+
+    Raises
+    ------
+    LoadError
+        If a file cannot be read, or they are of several formats or steps.
+    """
+    if len(files) > 1:
+        batch = concatenate(_read_each(files, columns))
+        source = f"{path} ({len(files)} files)"
+    else:
+        batch = read_file(files[0], columns)[1]
+        source = batch.meta["source"]
+        # A relative path stays relative: a notebook need not show where its folder is.
+        if source == str(files[0]) == str(Path(path).expanduser().absolute()):
+            source = str(path)
+    return replace(batch, meta={**batch.meta, "source": source})
+
+
+def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch]:
+    from tqdm.auto import tqdm
+
+    folder = Path(os.path.commonpath([file.parent for file in files]))
+    first = None
+    for file in tqdm(files, unit="file", delay=1, leave=False):
+        form, batch = read_file(file, columns)
+        first = first or form
+        if form.name != first.name:
+            raise LoadError.build(
+                file=file,
+                expected=f"the same format as in {files[0]}: {first.name}",
+                found=form.name,
+                advice="Pass files of one format.",
+            )
+        name = file.relative_to(folder).as_posix()
+        names = {"file": np.full(len(batch), name, dtype=object)}
+        yield replace(batch, sample_columns={**names, **batch.sample_columns})
+
+
+def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
+    """Return the format of a file, found from its content, and its batch.
+
+    Raises
+    ------
+    LoadError
+        If the file is of another kind, is damaged, or lacks what a batch needs.
+    """
+    source = Source.of_file(file)
+    return _guarded(lambda: open_container(source), source, columns)
+
+
+def read_table(data: object, columns: Columns | None) -> Batch:
+    """Return the batch of a mapping, frame or data set.
+
+    Raises
+    ------
+    LoadError
+        If it is none of them, or lacks what a batch needs.
+    """
+    table, source = in_memory(data)
+    return _guarded(lambda: table, source, columns)[1]
+
+
+def _guarded(
+    open_root: Callable[[], object], source: Source, columns: Columns | None
+) -> tuple[Format, Batch]:
+    """Read a root; whatever fails is a LoadError."""
+    try:
+        return _read(open_root(), source, columns or {})
+    except LoadError:
+        raise
+    except MemoryError as error:
+        raise source.error(
+            expected="a file that fits into the memory",
+            found="one that does not",
+            advice="Close what you do not need, or open a smaller file.",
+        ) from error
+    except _UNEXPECTED as error:
+        kind = type(error).__name__
+        found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
+        raise source.damaged(found=found) from error
+
+
+def _read(
+    root: Any,  # noqa: ANN401 whatever a file holds
+    source: Source,
+    columns: Columns,
+) -> tuple[Format, Batch]:
+    table: Any = rename_columns(_rows_only(root, source), columns, source)
+    form = find_format(content_names(table))
+    if form is None and not columns:
+        raise unsupported_error(source, table)
+    is_generic = form is not None and form.read is read_tensors
+    responses = response_column(content_names(table)) if is_generic else {}
+    if form is None or (is_generic and not responses):
+        raise missing_columns_error(source, root, columns)
+    mapping = columns or responses
+    if mapping:
+        check_kinds(table_of(table, source), mapping, source)
+    try:
+        batch = form.read(table, source)
+    except (AttributeError, TypeError) as error:
+        # Such as the keys of JSON lines in an `.npz`.
+        raise source.error(
+            expected=f"{form.name}, as {form.framework} saves it",
+            found=f"{describe_content(table)}, with values of other kinds"
+            f" ({error!s:.80})",
+            advice="Save it again with the program that wrote it.",
+        ) from error
+    check_used(batch, mapping, source)
+    batch = without_padding_rows(batch)
+    is_own = form.framework == "rounddiag"
+    return form, batch if is_own else without_copied_rows(batch)
+
+
+def _rows_only(root: object, source: Source) -> object:
+    """Refuse JSON lines with all rows in one line, except a framework's."""
+    columns = columns_in_one_line(root) if isinstance(root, JsonLines) else None
+    if columns is not None:
+        form = find_format(content_names(root))
+        if form is None or form.read is read_tensors:
+            raise unsupported_error(source, columns)
+    return root
+
+
+def load(  # noqa: PLR0913 all but the path by keyword
     path: str | os.PathLike[str] | Any,  # noqa: ANN401 frames and data sets need not be installed
     *,
     columns: Mapping[str, str] | None = None,
@@ -32,6 +220,9 @@ def load(
     stop_tokens: Collection[int] = (),
     fill_holes: bool = False,
     tokenizer: object | None = None,
+    untrusted: bool = False,
+    memory_limit: float = 4.0,
+    time_limit: float = 60.0,
 ) -> Batch:
     """Open a saved batch. The format is detected from the content.
 
@@ -71,23 +262,37 @@ def load(
         - Rounds are numbered through, and the round column `row` is the row in the
           file.
     order_by : str, optional
-        With `sample_by`: the column with the step number. By default the first of
+        With `sample_by`: the column with the step number, or `"row"` for the order of
+        the file, which is not that of the steps if the trainer balanced the batch. By
+        default the first of
 
         1. `turn_index_list`, `step_ids`, `step_idx`, `step`;
         2. `turn`, `turn_idx`, `turn_id`, `turn_index`, `step_index`, `step_id`,
            `env_step`, `round`, `round_idx`, if these are whole numbers and distinct
            within each trajectory;
-        3. the order of the file, which is not the order of the steps if the trainer
-           balanced the batch.
+        3. what the content proves: prompts that contain the step before, the number of
+           screenshots, or prompts that grow in the order of the file.
 
-        `meta["rows"]` says which one was used.
+        `meta["rows"]` says which one was used. If none orders the steps, the rows are
+        not joined, a check fails, and every figure says that the rounds are unknown.
     stop_tokens : collection of int
         Token ids that end a round where no observation separates two rounds.
     fill_holes : bool
         Put 1 into the holes that rejection of single tokens left in the mask. They are
         counted in `meta["holes"]` either way.
     tokenizer : object, optional
-        Replaces the tokenizer found with the file, if any.
+        Replaces the tokenizer found with the file, if any. It also finds the rounds of
+        a file without `response_mask`, by its chat template.
+    untrusted : bool
+        Read the file in a child process with limits (Linux and macOS), for files from
+        people you do not know. It starts in about 3 s.
+
+        - Reaching a limit, and a crash inside a library, are a LoadError.
+        - Screenshots become JPEGs of at most 768 pixels, all in memory.
+        - The file's tokenizer is used in the child only. The batch has the text of the
+          tokens that occur in it.
+    memory_limit, time_limit : float
+        With `untrusted`: how much memory, in GB, and how many seconds reading may take.
 
     Returns
     -------
@@ -98,13 +303,15 @@ def load(
     LoadError
         If the file is of another kind, is damaged, or lacks what a batch needs; if the
         files are of several steps; if a column is missing or holds the wrong kind of
-        values; or if two rows of a trajectory have the same step.
+        values; if two rows of a trajectory have the same step; or if the tokenizer's
+        path does not exist or its name cannot be found.
+    BatchError
+        If `tokenizer` is not a tokenizer.
 
     Notes
     -----
-    A file cannot run code, but a forged one can fill the memory: pickles check lengths
-    against the file's size, while Parquet and Arrow files are refused only after the
-    column that is too large was read.
+    A file cannot run code. Without `untrusted`, a forged one can fill the memory, take
+    very long, or crash a library and with it this process.
 
     Examples
     --------
@@ -112,10 +319,52 @@ def load(
     >>> rd.load("sample_data/image_window_verl.pkl").meta["mask_source"]
     'response_mask'
     """
+    options: dict[str, Any] = {
+        "columns": columns,
+        "sample_by": sample_by,
+        "order_by": order_by,
+        "stop_tokens": stop_tokens,
+        "fill_holes": fill_holes,
+        "tokenizer": tokenizer,
+    }
+    if untrusted:
+        limits = Limits(memory=memory_limit, time=time_limit)
+        # A tokenizer in memory stays in this process; a file of one is opened in both.
+        if isinstance(tokenizer, os.PathLike):
+            tokenizer = os.fspath(tokenizer)
+        options["tokenizer"] = tokenizer if isinstance(tokenizer, str) else None
+        decoder(tokenizer)
+        batch = load_untrusted(path, limits, options)
+        if tokenizer is not None:
+            batch = replace(batch, tokenizer=tokenizer)
+    else:
+        batch = read_batch(path, **options)
+    return with_check_results(batch)
+
+
+def read_batch(
+    path: Any,  # noqa: ANN401 as `load` takes it
+    *,
+    files: Sequence[Path] = (),
+    columns: Mapping[str, str] | None = None,
+    sample_by: str | Sequence[str] | None = None,
+    order_by: str | None = None,
+    stop_tokens: Collection[int] = (),
+    fill_holes: bool = False,
+    tokenizer: object | None = None,
+) -> Batch:
+    """Read a batch in this process as `load` does, without the checks.
+
+    `files` are those of one step, if they have been found already.
+    """
+    decoder(tokenizer)  # one that cannot be opened is an error now, and not in a view
     if isinstance(path, str | os.PathLike):
-        batch = read_files(resolve_paths(path), path, columns)
+        batch = read_files(files or resolve_paths(path), path, columns)
     else:
         batch = read_table(path, columns)
+    batch = _with_tokenizer_note(batch, tokenizer)
+    tokenizer = batch.tokenizer if tokenizer is None else tokenizer
+    batch = replace(with_template_mask(batch, tokenizer), tokenizer=tokenizer)
     batch = fill_mask_holes(batch, fill=fill_holes)
     if sample_by:
         batch = join_rows(batch, sample_by, order_by)
@@ -128,7 +377,28 @@ def load(
         )
     else:
         batch = with_join_hint(batch)
-    batch = split_after(batch, stop_tokens)
-    if tokenizer is not None:
-        batch = replace(batch, tokenizer=tokenizer)
-    return with_check_results(batch)
+    return _encodable(split_after(batch, stop_tokens))
+
+
+def _encodable(batch: Batch) -> Batch:
+    """Escape lone surrogates in ids and names, which no frame and no file can hold."""
+    changes: dict[str, Any] = {
+        name: {encodable(key): value for key, value in getattr(batch, name).items()}
+        for name in ("scores", "sample_columns", "round_columns")
+    }
+    for name in ("group_ids", "sample_ids"):
+        ids = getattr(batch, name)
+        changes[name] = None if ids is None else tuple(map(encodable, ids))
+    return replace(batch, **changes)
+
+
+def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
+    """Say in `meta["text"]` that the file names a tokenizer that was not opened."""
+    meta = {name: fact for name, fact in batch.meta.items() if name != "text"}
+    name = meta.get("tokenizer")
+    if tokenizer is None and batch.tokenizer is None and isinstance(name, str):
+        meta["text"] = (
+            f"token ids only: the file names the tokenizer {name:.200}, which is not in"
+            " its folder; pass it as `tokenizer=`"
+        )
+    return replace(batch, meta=meta)

@@ -21,12 +21,13 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
 
     A folder means the files, at any depth, whose names match a format's patterns; more
     specific patterns are tried first. If the format has one file a step, several files
-    are an error.
+    are an error, and so are files of several formats. Files with the names of a model's
+    checkpoint are passed over.
 
     Raises
     ------
     LoadError
-        If there is no such file, or a folder holds several batches.
+        If there is no such file, or a folder holds several batches or a checkpoint.
     """
     if _URL.match(os.fspath(path)):
         raise LoadError.build(
@@ -37,6 +38,18 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
         )
     place = Path(path)
     place = (place.expanduser() if str(place).startswith("~") else place).absolute()
+    try:
+        return _files_at(place)
+    except OSError as error:  # a name that is too long, a folder that is not ours
+        raise LoadError.build(
+            file=f"{place!s:.200}",
+            expected="a path that can be opened",
+            found=error.strerror or "an error of the system",
+            advice="Pass the path of a saved batch.",
+        ) from error
+
+
+def _files_at(place: Path) -> list[Path]:
     if place.is_dir():
         return _of_folder(place)
     if not place.is_file() and has_magic(str(place)):
@@ -55,13 +68,23 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _of_folder(folder: Path) -> list[Path]:
-    inside = _in_order([file for file in folder.rglob("*") if file.is_file()])
-    for pattern, in_parts in _patterns():
+    every = _in_order([file for file in folder.rglob("*") if file.is_file()])
+    checkpoint = [file for file in every if _CHECKPOINT.fullmatch(file.name)]
+    inside = [file for file in every if file not in {*checkpoint}]
+    for pattern, in_parts in name_patterns():
         files = [file for file in inside if file.match(pattern)]
-        if len(files) > 1 and not in_parts:
-            raise _several(folder, files)
         if files:
+            others = _of_other_formats(inside, pattern, files)
+            if others or (len(files) > 1 and not in_parts):
+                raise _several(folder, [*files, *others])
             return files
+    if checkpoint:
+        raise LoadError.build(
+            file=folder,
+            expected="the files of one step",
+            found=f"a checkpoint of a model: {_names(checkpoint, folder)}",
+            advice="A checkpoint has weights, no batch: save one in the trainer.",
+        )
     raise LoadError.build(
         file=folder,
         expected="a file with the name of a framework's file",
@@ -70,7 +93,39 @@ def _of_folder(folder: Path) -> list[Path]:
     )
 
 
-def _patterns() -> list[tuple[str, bool]]:
+# Weights and states of Hugging Face, DeepSpeed, FSDP and Megatron.
+_CHECKPOINT = re.compile(
+    r"(pytorch_|adapter_)?model([-_.].*)?\.(safetensors|bin|pt|pth)"
+    r"|optim(izer)?([-_.].*)?\.(safetensors|bin|pt|pth)|extra_state.*\.pt"
+    r"|(scheduler|lr_scheduler|rng_state|trainer_state|mp_rank|zero_pp_rank).*\.(pt|pth)"
+    r"|consolidated.*\.(safetensors|pth)|training_args\.bin|.*\.distcp"
+)
+
+
+_COMPANIONS = {"rollout_data/*.pt"}  # slime's, which its train file reads itself
+
+
+def _of_other_formats(inside: list[Path], chosen: str, files: list[Path]) -> list[Path]:
+    """Return the files that may be batches as well, in another format.
+
+    A pattern of a suffix alone matches many files: beside a more specific one it tells
+    nothing.
+    """
+    is_specific = not chosen.startswith("*.")
+    patterns = [
+        pattern
+        for pattern, _ in name_patterns()
+        if not (is_specific and pattern.startswith("*.")) and pattern not in _COMPANIONS
+    ]
+    known = {*files}
+    return [
+        file
+        for file in inside
+        if file not in known and any(file.match(pattern) for pattern in patterns)
+    ]
+
+
+def name_patterns() -> list[tuple[str, bool]]:
     """Return the name patterns, and whether a step may have several such files.
 
     Patterns with a folder come first, those with only a suffix last.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.areal import AREAL
 from rounddiag.loaders.frameworks.miles import RANK
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
 from rounddiag.loaders.frameworks.openrlhf import OPENRLHF
-from rounddiag.loaders.frameworks.own_file import OWN, OWN_OF_RANKS
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
@@ -21,7 +21,36 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from rounddiag.loaders.format import Format
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+
+_WRITTEN = "written by rounddiag"
+
+
+def _read(_: object, source: Source) -> Batch:
+    from rounddiag.loaders.parquet import load_parquet
+
+    return load_parquet(source.path)
+
+
+OWN = Format(
+    name="rounddiag's Parquet",
+    framework="rounddiag",
+    files=("*.parquet",),
+    keys=("rounddiag",),
+    read=_read,
+    verified=_WRITTEN,
+)
+OWN_OF_RANKS = Format(
+    name="rounddiag's Parquet, one file a rank",
+    framework="rounddiag",
+    files=("*_rank_*.parquet",),
+    keys=OWN.keys,
+    read=_read,
+    verified=_WRITTEN,
+    in_parts=True,
+)
 
 
 UNVERIFIED = "unverified: laid out from its source"

@@ -84,11 +84,12 @@ def open_container(source: Source) -> object:
         If the file is damaged, or a pickle would call anything that is not known.
     """
     head = source.whole().part(0, min(16, source.size)).read()
+    # Before pickles: the length of a header can begin with any byte.
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
+        return safetensors_root(source)
     for signature, read in _READERS:
         if head.startswith(signature):
             return read(source)
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
-        return safetensors_root(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return _json_document(source) or JsonLines(source)
     return _unknown(source)
@@ -224,7 +225,7 @@ def _pickle(source: Source) -> object:
 def _fields_or_columns(root: object, source: Source) -> object:
     """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
     fields = read_tensordict(root, source)
-    return columns_of_records(root, source) if fields is None else fields
+    return columns_of_records(root) if fields is None else fields
 
 
 _READERS = (

@@ -36,14 +36,7 @@ _TYPICAL_NAMES = {
     + r".*(?:rollout|sampl|infer|vllm|sglang|behav|gen)",
     "old_log_probs": _LOG_PROBS + r".*(?:old|train|actor|fsdp|megatron|prox)",
 }
-_VERL = (
-    "Add `rounddiag.capture.save_batch(batch, path)` to verl's trainer, after"
-    " `batch = batch.union(old_log_prob)`."
-)
-_RECIPE = (
-    "Add the lines to the trainer that README.md has under"
-    ' "Save a batch in TRL and others".'
-)
+_RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
 
 
 @dataclass(frozen=True)
@@ -69,33 +62,32 @@ UNSUPPORTED_FILES = (
     UnsupportedFile(
         ("input", "output", "gts", "score", "step"),
         "what verl writes to `rollout_data_dir`: texts and scores, without log-probs",
-        _VERL,
+        _RECIPE.format("verl"),
     ),
     UnsupportedFile(
         ("step", "prompt", "completion", "advantage"),
         "TRL's log of completions: texts and rewards, without log-probs",
-        _RECIPE,
+        _RECIPE.format("trl"),
     ),
     UnsupportedFile(
         ("task_id", "seqlen", "prompt_len", "head_version", "tail_version"),
         "AReaL's dump of rollouts: texts and versions, without log-probs",
-        _RECIPE,
+        _RECIPE.format("areal"),
     ),
     UnsupportedFile(
         ("training_step", "episode_id", "task_hash", "trajectories"),
         "an episode of rLLM: texts and rewards, without log-probs",
-        _VERL,
+        _RECIPE.format("rllm"),
     ),
     UnsupportedFile(
         ("steps", "trajectory_metrics", "final_ob_len"),
         "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
-        "Keep `logprobs` of each datum and those of the training pass, save both under"
-        " names of your own, and open them with `columns=`.",
+        _RECIPE.format("tinker"),
     ),
     UnsupportedFile(
         ("logp", "token_ids", "prompt_token_ids"),
         "a step of DART-GUI: the sampler's log-probs, without the trainer's",
-        _VERL,
+        _RECIPE.format("verl"),
     ),
 )
 

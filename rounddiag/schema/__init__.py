@@ -24,6 +24,7 @@ from rounddiag.schema.columns import ROLLOUT_PROB as ROLLOUT_PROB
 from rounddiag.schema.columns import ROUND as ROUND
 from rounddiag.schema.columns import SAMPLE as SAMPLE
 from rounddiag.schema.columns import SHARE as SHARE
+from rounddiag.schema.columns import STEP as STEP
 from rounddiag.schema.columns import Column as Column
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
@@ -32,11 +33,14 @@ from rounddiag.schema.metrics import mean_column as mean_column
 from rounddiag.schema.metrics import metric_name as metric_name
 from rounddiag.schema.pair import Pair as Pair
 from rounddiag.schema.tables import CELLS as CELLS
+from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS
 from rounddiag.schema.tables import PLACE_MEANS as PLACE_MEANS
 from rounddiag.schema.tables import ROLE_MEANS as ROLE_MEANS
 from rounddiag.schema.tables import ROUNDS as ROUNDS
+from rounddiag.schema.tables import RUN as RUN
 from rounddiag.schema.tables import SAMPLES as SAMPLES
+from rounddiag.schema.tables import STEPS as STEPS
 from rounddiag.schema.tables import SUMMARY as SUMMARY
 from rounddiag.schema.tables import TOKENS as TOKENS
 from rounddiag.schema.tables import Table as Table

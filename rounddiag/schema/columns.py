@@ -55,6 +55,7 @@ def number(name: str, meaning: str) -> Column:
     return Column(name=name, dtype="float64", meaning=meaning)
 
 
+STEP = count("step", "training step")
 SAMPLE = count("sample", "sample", "int32")
 ROUND = count("round", "round", "int32")
 TOKEN = count("token", "token in its round", "int32")

@@ -17,6 +17,7 @@ from rounddiag.schema.columns import (
     POSITION,
     ROUND,
     SAMPLE,
+    STEP,
     TOKEN,
     Column,
     count,
@@ -39,6 +40,8 @@ class Table:
         What a row stands for.
     built_by : str
         Name of the public function that builds it.
+    built_from : str
+        What that function is called with.
     keys : tuple of str
         Columns that together identify a row.
     columns : tuple of Column
@@ -49,6 +52,7 @@ class Table:
     built_by: str
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
+    built_from: str = "batch"
 
     def __getitem__(self, name: str) -> Column:
         return next(column for column in self.columns if column.name == name)
@@ -68,7 +72,7 @@ class Table:
                 expected=f"a frame with one row per {self.one_row_per} and the columns"
                 f" {list(names)}",
                 found=f"{columns}, without {missing}",
-                advice=f"Build it with `rounddiag.{self.built_by}(batch)`.",
+                advice=f"Build it with `rounddiag.{self.built_by}({self.built_from})`.",
             )
 
 
@@ -178,6 +182,49 @@ SUMMARY = Table(
         IS_FEW,
         *_ROUND_MEANS,
         *(m.mean_column for m in METRICS.values() if m.in_summary and not m.in_rounds),
+    ),
+)
+
+# Of a run, whose frames begin with the step.
+RUN = Table(
+    one_row_per="step and round",
+    built_by="open_run(folder).summary",
+    built_from="",
+    keys=("step", "round"),
+    columns=(STEP, *SUMMARY.columns),
+)
+
+STEPS = Table(
+    one_row_per="step",
+    built_by="open_run(folder).step_summary",
+    built_from="",
+    keys=("step",),
+    columns=(
+        STEP,
+        count("num_samples", "samples"),
+        NUM_ROUNDS,
+        NUM_TOKENS,
+        NUM_NONFINITE,
+        *_AGGREGATES,
+        number("reward", "mean reward"),
+        nat("entropy", "mean entropy of the training engine", "float64"),
+        number("length", "mean number of generated tokens per sample"),
+        Column(name="facts", dtype="str", meaning="facts of the run, as JSON"),
+    ),
+)
+
+CHANGES = Table(
+    one_row_per="change of a round",
+    built_by="open_run(folder).changes",
+    built_from="",
+    keys=("step", "round"),
+    columns=(
+        STEP,
+        ROUND,
+        Column(name="change", dtype="str", meaning="`step` or `growth`"),
+        number("before", "typical mean of the metric before the step"),
+        number("after", "typical mean of the metric from the step on"),
+        number("p_value", "how often steps without order show as large a change"),
     ),
 )
 

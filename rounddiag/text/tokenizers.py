@@ -135,6 +135,15 @@ def _from_file(path: Path, stamp: int | None) -> object:
     except Exception as error:  # the library raises plain Exception
         found = f"a file that `tokenizers` cannot read ({_first_line(error)})"
         raise _unreadable(path, found) from error
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise _unreadable(path, f"one that fails ({_first_line(error)})") from error
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust panicked; that is no `Exception`."""
+    return type(error).__name__ == "PanicException"
 
 
 def _unreadable(file: object, found: str) -> LoadError:
@@ -143,7 +152,7 @@ def _unreadable(file: object, found: str) -> LoadError:
     )
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
@@ -158,7 +167,13 @@ def _valid(text: str) -> str:
 
 def _checked(decode: Callable[[list[int]], object]) -> Decode:
     def checked(ids: list[int]) -> str:
-        text = decode(ids)
+        try:
+            text = decode(ids)
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            found = f"a tokenizer that fails ({_first_line(error)})"
+            raise _unreadable(None, found) from error
         if isinstance(text, str):
             return _valid(text)
         raise BatchError.build(

@@ -119,8 +119,9 @@ def test_records_that_are_no_lists_of_dictionaries(
 ) -> None:
     proto.non_tensor_batch["round_records"] = records
     message = (
-        "`round_records`: expected 2 lists of dictionaries, one list per sample; found"
-        f" {found}. Collect the return values of `rounddiag.capture.round_record`."
+        "DataProto: `round_records`: expected 2 lists of dictionaries, one list per"
+        f" sample; found {found}. Collect the return values of"
+        " `rounddiag.capture.round_record`."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         saved(proto, tmp_path)

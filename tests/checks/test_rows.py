@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
 from rounddiag.checks.rows import COPIES, NOT_EMPTY, WRITTEN
@@ -57,6 +59,39 @@ def test_a_likely_response_may_come_twice() -> None:
     likely = [torch.tensor([-0.5, -0.25, -0.125])] * 2
     batch = rows([1, 2, 3], [1, 2, 3], rollout_log_probs=likely)
     assert came_to(COPIES, batch) == PASSED
+
+
+def test_what_is_expected_twice_depends_on_how_often_the_prompt_was_sampled() -> None:
+    # A total of -5 nats: 2 rows of a prompt are equal once in 148 times, 4 rows, which
+    # are 6 pairs, once in 25 times.
+    fields: dict[str, Any] = {"rollout_log_probs": [torch.tensor([-3.0, -1, -1])] * 4}
+    ids = [[1, 2, 3], [1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    two = rows(*ids, **fields, **prompts([7], [7], [8], [9]))
+    four = rows(*ids, **fields, **prompts([7], [7], [7], [7]))
+    assert came_to(COPIES, two)[2] == (1,)
+    assert came_to(COPIES, four) == PASSED
+
+
+@pytest.mark.parametrize(
+    ("columns", "copies"),
+    [
+        ({"request_id": ["a", "a", "b"]}, (1,)),
+        ({"request_id": ["a", "b", "b"]}, (2,)),
+        ({"traj_uid": ["t", "t", "t"], "step_idx": [0, 0, 1]}, (1,)),
+        # The trainer's step names no row, and a click can be repeated.
+        ({"traj_uid": ["t", "t", "u"], "step": [40, 40, 40]}, ()),
+        ({"request_id": ["a", "a", "a"], "seed": [1, 2, 3]}, ()),
+    ],
+)
+def test_a_likely_response_of_one_name_is_a_copy(
+    columns: dict[str, list[object]], copies: tuple[int, ...]
+) -> None:
+    batch = rows(
+        *[[1, 2, 3]] * 3,
+        rollout_log_probs=[torch.tensor([-0.5, -0.25, -0.125])] * 3,
+        sample_columns={k: np.array(v, dtype=object) for k, v in columns.items()},
+    )
+    assert came_to(COPIES, batch)[2:] == (copies,)
 
 
 def test_copies_without_numbers_are_copies() -> None:

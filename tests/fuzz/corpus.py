@@ -22,7 +22,12 @@ from tests.loaders import (
 
 ROOT = Path(__file__).parents[2]
 _LARGEST = 600_000  # bytes; larger ones say nothing more and take longer
-_NO_BATCH = ("README", "transformers-")  # how the names of other files begin
+_NO_BATCH = (
+    ".",
+    "README",
+    "transformers-",
+    "run",
+)  # how the names of other files begin
 _COLUMNS = {"rollout_log_probs": "sampler", "old_log_probs": "trainer"}
 
 

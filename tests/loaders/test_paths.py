@@ -35,9 +35,9 @@ def form(*files: str, in_parts: bool = False) -> Format:
 
 @pytest.fixture(autouse=True)
 def _formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = (form("*.pt"), form("*.pkl"), form("train/*.pt"), form("rollout/*.pt"))
+    names = ["*.pt", "*.pkl", "*.safetensors", "train_data/*.pt", "rollout_data/*.pt"]
     ranks = form("rank_*.jsonl", in_parts=True)
-    monkeypatch.setattr(places, "FORMATS", (*found, ranks))
+    monkeypatch.setattr(places, "FORMATS", (*map(form, names), ranks))
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -72,8 +72,51 @@ def test_names_with_a_folder_come_first_and_endings_last(tmp_path: Path) -> None
     assert named(tmp_path) == ["a.pt"]
     touch(tmp_path, "rank_0.jsonl")
     assert named(tmp_path) == ["rank_0.jsonl"]
-    touch(tmp_path, "rollout/3.pt", "train/3.pt")
-    assert named(tmp_path) == ["train/3.pt"]
+    (tmp_path / "rank_0.jsonl").unlink()
+    touch(tmp_path, "rollout_data/3.pt", "train_data/3.pt")
+    assert named(tmp_path) == ["train_data/3.pt"]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("3.pt", "3.pkl"), "3.pt, 3.pkl"),
+        (("train_data/3.pt", "rank_0.jsonl"), "train_data/3.pt, rank_0.jsonl"),
+    ],
+)
+def test_a_folder_with_several_forms_of_a_step_takes_none_in_silence(
+    names: tuple[str, ...], found: str, tmp_path: Path
+) -> None:
+    touch(tmp_path, *names)
+    message = (
+        f"{tmp_path}: expected the files of one step; found 2 batches: {found}."
+        " Pass one of the files."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        resolve_paths(tmp_path)
+
+
+CHECKPOINT = (
+    *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+    *("optimizer.pt", "model_world_size_8_rank_0.pt", "config.json"),
+)
+
+
+def test_a_checkpoint_is_known_by_its_names(tmp_path: Path) -> None:
+    touch(tmp_path, *CHECKPOINT)
+    message = (
+        f"{tmp_path}: expected the files of one step; found a checkpoint of a model:"
+        " model-00001-of-00002.safetensors, model-00002-of-00002.safetensors,"
+        " model_world_size_8_rank_0.pt, optimizer.pt. A checkpoint has weights, no"
+        " batch: save one in the trainer."
+    )
+    with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
+        resolve_paths(tmp_path)
+
+
+def test_a_batch_beside_a_checkpoint_is_taken(tmp_path: Path) -> None:
+    touch(tmp_path, *CHECKPOINT, "step_3.pt")
+    assert named(tmp_path) == ["step_3.pt"]
 
 
 def test_a_folder_of_several_steps_in_one_file_each_is_an_error(tmp_path: Path) -> None:

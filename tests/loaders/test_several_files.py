@@ -110,7 +110,7 @@ def test_our_parquet_is_listed_among_the_formats() -> None:
 
 
 def test_options_work_on_what_was_joined(ranks: Path) -> None:
-    batch = load(ranks, sample_by="file", tokenizer=str)
+    batch = load(ranks, sample_by="file", order_by="row", tokenizer=str)
 
     assert batch.num_samples == 2
     assert batch.num_rounds == 10

@@ -15,14 +15,7 @@ from tests.loaders.table_cases import says
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERL = (
-    "Add `rounddiag.capture.save_batch(batch, path)` to verl's trainer, after `batch ="
-    " batch.union(old_log_prob)`."
-)
-OTHERS = (
-    "Add the lines to the trainer that README.md has under"
-    ' "Save a batch in TRL and others".'
-)
+RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
 
 
 @pytest.mark.parametrize(
@@ -32,7 +25,7 @@ OTHERS = (
             {"input": "a", "output": "b", "gts": "", "score": 1, "step": 2, "uid": "x"},
             "what verl writes to `rollout_data_dir`: texts and scores, without"
             " log-probs",
-            VERL,
+            RECIPE.format("verl"),
         ),
         (
             {
@@ -46,7 +39,7 @@ OTHERS = (
                 "completion": "b",
             },
             "AReaL's dump of rollouts: texts and versions, without log-probs",
-            OTHERS,
+            RECIPE.format("areal"),
         ),
         (
             {
@@ -57,8 +50,7 @@ OTHERS = (
                 "steps": [{"ob_len": 4, "ac_len": 5}],
             },
             "Tinker's summaries of rollouts: lengths and rewards, without log-probs",
-            "Keep `logprobs` of each datum and those of the training pass, save both"
-            " under names of your own, and open them with `columns=`.",
+            RECIPE.format("tinker"),
         ),
     ],
 )
@@ -87,7 +79,7 @@ def test_a_json_document_over_many_lines_is_told_too(
     path.write_text(json.dumps(episode, indent=indent) + "\n")
     message = (
         f"{path}: expected a saved batch; found an episode of rLLM: texts and rewards,"
-        f" without log-probs. {VERL}"
+        " without log-probs. " + RECIPE.format("rllm")
     )
     with says(message):
         load(path)
@@ -119,7 +111,7 @@ def test_trl_s_log_of_completions_is_told(tmp_path: Path) -> None:
     ).to_parquet(path)
     message = (
         f"{path}: expected a saved batch; found TRL's log of completions: texts and"
-        f" rewards, without log-probs. {OTHERS}"
+        " rewards, without log-probs. " + RECIPE.format("trl")
     )
     with says(message):
         load(path)
@@ -131,7 +123,7 @@ def test_a_step_of_dart_gui_is_told(tmp_path: Path) -> None:
     torch.save({name: torch.zeros(3) for name in names}, path)
     message = (
         f"{path}: expected a saved batch; found a step of DART-GUI: the sampler's"
-        f" log-probs, without the trainer's. {VERL}"
+        " log-probs, without the trainer's. " + RECIPE.format("verl")
     )
     with says(message):
         load(path)

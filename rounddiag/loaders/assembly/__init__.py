@@ -1,10 +1,10 @@
 """Files, rows and rounds put together into one batch; screenshots given their place.
 
 =================  ================================================================
-`concatenation`    the files of one step, end to end: `concatenate`
+`concatenation`    the files of one step, end to end, without padding and copies
 `trajectories`     rows that are steps, as samples: `join_rows`
-`interleaving`     the fields of such samples: prompts become observations
-`round_splitting`  rounds split after stop tokens; holes in the mask filled
-`images`           screenshots rebuilt from pixel values, with position and round
+`step_order`       their order: by a column, or as the prompts prove it
+`round_splitting`  rounds by the chat template or stop tokens; holes in the mask
+`images`           screenshots, stored or rebuilt from pixels, with their places
 =================  ================================================================
 """

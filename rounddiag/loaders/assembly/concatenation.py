@@ -1,8 +1,9 @@
-"""Batches of one step as one batch, end to end: the files of its ranks."""
+"""Batches of one step, end to end; rows that are padding or copies left out."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,14 @@ import torch
 
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_SAMPLE, offsets_of
+from rounddiag.checks.rows import find_copies
 from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -139,7 +141,8 @@ def _end_to_end(arrays: list[Array]) -> Array:
 
 
 # Entries of `meta` that are merged in their own way.
-_COUNTED = {"left_out", "not_measurable", "num_dropped_rows", "source"}
+_COUNTS = ("num_dropped_rows", "num_dropped_copies")
+_COUNTED = {"left_out", "not_measurable", "source", *_COUNTS}
 
 
 def sources(parts: Sequence[Batch]) -> list[str]:
@@ -164,16 +167,20 @@ def merged_meta(
     entries = {
         name: _merged_entry(parts, name) for name in names if name not in _COUNTED
     }
-    dropped = [part.meta.get("num_dropped_rows") for part in parts]
-    counts = {"num_dropped_rows": sum(n for n in dropped if isinstance(n, int))}
+    counts = {name: _sum(parts, name) for name in _COUNTS}
     counts["num_dropped_rows"] += num_copies
     left_out = {*lost, *(name for part in parts for name in left_out_of(part))}
     return {
         "source": ", ".join(sources(parts)),
         **entries,
-        **(counts if any(counts.values()) else {}),
+        **{name: count for name, count in counts.items() if count},
         **left_out_entry(left_out),
     }
+
+
+def _sum(parts: Sequence[Batch], name: str) -> int:
+    counts = [part.meta.get(name) for part in parts]
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def _merged_entry(parts: Sequence[Batch], name: str) -> object:
@@ -287,3 +294,47 @@ def _fields(part: Batch) -> list[str]:
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
     here = [name for name in optional if getattr(part, name) is not None]
     return [*part.per_token, *part.scores, *here]
+
+
+# Columns that mark padding: of verl's V1 trainer and of rLLM.
+_FLAGS = ("is_padding", "is_pad_step")
+_PADDING = re.compile(r"pad[0-9a-f]+")  # the group of verl's padding
+
+
+def without_padding_rows(batch: Batch) -> Batch:
+    """Drop the rows that fill a batch; `meta["num_dropped_rows"]` counts them.
+
+    A column marks them. Without one, verl's have a group of their own and nothing that
+    the model wrote.
+    """
+    flags = [
+        batch.sample_columns[name] for name in _FLAGS if name in batch.sample_columns
+    ]
+    if flags:
+        marked = {row for column in flags for row, flag in enumerate(column) if flag}
+    else:
+        written = set(batch.rounds.sample.tolist())
+        marked = {
+            row
+            for row, group in enumerate(batch.group_ids or ())
+            if _PADDING.fullmatch(group) and row not in written
+        }
+    return _without(batch, marked, "num_dropped_rows")
+
+
+def without_copied_rows(batch: Batch) -> Batch:
+    """Drop rows that are surely copies; `meta["num_dropped_copies"]` counts them.
+
+    Trainers copy rows to fill a batch, as ROLL and verl-agent, or to weight them, as
+    DART-GUI.
+    """
+    copies = {row for rows in find_copies(batch, sure=True) for row in rows[1:]}
+    return _without(batch, copies, "num_dropped_copies")
+
+
+def _without(batch: Batch, rows: Collection[int], counter: str) -> Batch:
+    if not rows:
+        return batch
+    kept = batch.where([row not in rows for row in range(len(batch))])
+    count = batch.meta.get(counter, 0) + len(rows)
+    return replace(kept, meta={**kept.meta, counter: count})

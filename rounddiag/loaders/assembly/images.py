@@ -1,7 +1,8 @@
-"""Screenshots rebuilt from pixel values, each with its position and round."""
+"""Screenshots, stored or rebuilt from pixel values, with position and round."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,22 +13,20 @@ import torch
 
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
-from rounddiag.loaders.pickle.placeholders import Node
-from rounddiag.vision import patch_screenshots
-from rounddiag.vision.image_tokens import (
-    TokenRuns,
-    find_image_token,
-    tokens_that_fit,
-)
+from rounddiag.loaders.pickle.placeholders import Node, TextBytes
+from rounddiag.loaders.source import Span
+from rounddiag.vision import EncodedScreenshot, RawScreenshot, patch_screenshots
+from rounddiag.vision.image_tokens import TokenRuns, find_image_token, tokens_that_fit
 from rounddiag.wording import join_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.loaders.source import Source
-    from rounddiag.vision import PatchScreenshot
+    from rounddiag.vision import PatchScreenshot, Screenshot
 
     Images = tuple[PatchScreenshot, ...]
 
@@ -84,6 +83,25 @@ def _places(
         ImagePlace(at, round_ if round_ < len(starts) else None)
         for at, round_ in zip(positions.tolist(), after, strict=True)
     ]
+
+
+def with_image_rounds(batch: Batch) -> Batch:
+    """Return a batch whose screenshots have the first round after their position."""
+    if batch.images is None:
+        return batch
+    starts = batch.rounds.start - batch.offsets[batch.rounds.sample]
+    images = []
+    for sample, shots in enumerate(batch.images):
+        mine = starts[batch.rounds.sample == sample].tolist()
+        images.append(tuple(replace(shot, round=_next(mine, shot)) for shot in shots))
+    return replace(batch, images=tuple(images))
+
+
+def _next(starts: Sequence[int], shot: Screenshot) -> int | None:
+    if shot.position is None:
+        return shot.round
+    after = bisect_right(starts, shot.position)
+    return after if after < len(starts) else None
 
 
 _MAX_FACTS = 8  # of a batch, in `meta`
@@ -224,3 +242,123 @@ def _listed(sizes: list[int]) -> str:
 def _shortened(facts: list[str]) -> list[str]:
     more = len(facts) - _MAX_FACTS
     return [*facts[:_MAX_FACTS], *[f"and {more} more"] * (more > 0)]
+
+
+MAX_PICTURES = 1 << 18  # a file can name one picture in many places
+
+
+def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
+    """Return a picture: encoded bytes, a struct with `bytes`, or an image of Pillow.
+
+    None for anything else, such as a path: a file must not make us read others.
+    """
+    match value:
+        case Mapping():
+            return read_picture(value.get("bytes"))
+        case bytes():
+            return EncodedScreenshot(data=value)
+        case Span() | TextBytes():
+            return EncodedScreenshot(data=value.read())
+        case Node(
+            name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
+        ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
+            read = partial(_pixels, data)
+        case _ if type(value).__module__.startswith("PIL."):
+            mode, (width, height), read = value.mode, value.size, value.tobytes
+            palette = value.getpalette()
+        case _:
+            return None
+    if min(width, height) < 1:
+        return None
+    return RawScreenshot(
+        mode=mode,
+        width=width,
+        height=height,
+        data=read,
+        palette=palette if isinstance(palette, list) else None,
+    )
+
+
+def _pixels(data: bytes | Span | TextBytes) -> bytes:
+    return data if isinstance(data, bytes) else data.read()
+
+
+def with_pictures(batch: Batch, rows: Sequence[Sequence[Screenshot]]) -> Batch:
+    """Return a batch with these pictures, one list a sample, and the places of them.
+
+    A picture has the place of the one rebuilt from pixel values, where a sample has as
+    many of those. Else the runs of the image token give the places, in their order,
+    where a sample has as many runs.
+    """
+    if not any(rows):
+        return batch
+    rebuilt = batch.images or ((),) * len(rows)
+    images = [
+        [
+            replace(shot, position=place.position, round=place.round)
+            for shot, place in zip(shots, places, strict=True)
+        ]
+        if len(shots) == len(places)
+        else list(shots)
+        for shots, places in zip(rows, rebuilt, strict=True)
+    ]
+    placed = _placed_by_count(batch, images)
+    kept = zip(placed, rebuilt, strict=True)
+    return replace(batch, images=tuple(tuple(mine or other) for mine, other in kept))
+
+
+def _placed_by_count(
+    batch: Batch, rows: Sequence[Sequence[Screenshot]]
+) -> list[list[Screenshot]]:
+    """Place the pictures of samples in which none has a position."""
+    unplaced = [all(shot.position is None for shot in shots) for shots in rows]
+    if not any(shots and alone for shots, alone in zip(rows, unplaced, strict=True)):
+        return [list(shots) for shots in rows]
+    sequences = [known_sequence(batch, sample) for sample in range(len(batch))]
+    token = _image_token([ids for _, ids in sequences], [*map(len, rows)])
+    placed = []
+    for sample, shots in enumerate(rows):
+        num_before, ids = sequences[sample]
+        runs = TokenRuns.of_ids(ids, token) if token is not None else None
+        if runs is None or not unplaced[sample] or len(runs.start) != len(shots):
+            placed.append(list(shots))
+            continue
+        mine = batch.rounds.sample == sample
+        starts = (batch.rounds.start[mine] - batch.offsets[sample]).numpy()
+        begins = (runs.start - num_before).tolist()
+        after = np.searchsorted(starts, runs.start - num_before + runs.length).tolist()
+        placed.append(
+            [
+                replace(shot, position=at, round=index if index < len(starts) else None)
+                for shot, at, index in zip(shots, begins, after, strict=True)
+            ]
+        )
+    return placed
+
+
+_QWEN_IMAGE = 151655  # <|image_pad|> of Qwen2-VL, Qwen2.5-VL and Qwen3-VL
+_SHORTEST = 2  # image tokens of a picture, at least
+
+
+def _image_token(rows: Sequence[Array], counts: Sequence[int]) -> int | None:
+    """Return the only token with as many runs as there are pictures, in all samples."""
+    candidates: set[int] | None = None
+    for ids, count in zip(rows, counts, strict=True):
+        if not count:
+            continue
+        if (ids == _QWEN_IMAGE).any():
+            return _QWEN_IMAGE
+        runs = TokenRuns.of_ids(ids)
+        order = np.argsort(runs.token, kind="stable")
+        tokens, first, num = np.unique(
+            runs.token[order], return_index=True, return_counts=True
+        )
+        if not len(tokens):
+            return None
+        shortest = np.minimum.reduceat(runs.length[order], first)
+        fit = tokens[(num == count) & (shortest >= _SHORTEST)].tolist()
+        candidates = {*fit} if candidates is None else candidates & {*fit}
+    for ids, count in zip(rows, counts, strict=True):
+        if candidates and not count:
+            candidates -= {*ids.tolist()}
+    return candidates.pop() if candidates and len(candidates) == 1 else None

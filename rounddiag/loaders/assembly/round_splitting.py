@@ -1,4 +1,4 @@
-"""Rounds that the mask alone does not show: adjacent turns, holes of a rejection."""
+"""Rounds that the mask alone does not show: no mask, adjacent turns, holes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import torch
 
 from rounddiag.checks.rounds import find_holes
 from rounddiag.errors import LoadError
+from rounddiag.loaders.assembly.images import with_image_rounds
+from rounddiag.loaders.fields.mapping import not_measurable
 from rounddiag.loaders.source import left_out_entry, left_out_of
+from rounddiag.text.chat_template import decode_qwen, written_tokens
+from rounddiag.vision import PatchScreenshot
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -93,6 +97,66 @@ def _merged(
     keep = np.sort(first)
     kept = {name: values[keep] for name, values in {**columns, "round": moved}.items()}
     return kept, len(moved) - len(keep)
+
+
+UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
+
+
+def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
+    """Return a batch that has no mask with one from its chat template, if it has one.
+
+    An attention mask marks observations too. Where no template is known, image tokens
+    alone are taken out of it, and the rounds stay unknown.
+
+    Parameters
+    ----------
+    batch : Batch
+    tokenizer : optional
+        Without one, the template tokens of Qwen are looked for.
+    """
+    if batch.meta.get("rounds") != UNKNOWN or not len(batch):
+        return batch
+    if batch.meta.get("mask_source") != "attention_mask":
+        return batch
+    decode = decode_qwen if tokenizer is None else tokenizer
+    ids = [row.numpy() for row in _rows(batch, batch.response_ids)]
+    try:
+        flags = written_tokens(ids, decode)
+    except Exception:  # noqa: BLE001 somebody's own code; a check reports that it fails
+        flags = None
+    mask, source, rounds = batch.response_mask, "attention_mask", UNKNOWN
+    if flags is not None:
+        mask, source, rounds = mask.clone(), "the chat template", FROM_TEMPLATE
+        for row, written in zip(_rows(batch, mask), flags, strict=True):
+            row.mul_(torch.from_numpy(written))
+    elif any(shot.position is not None for row in batch.images or () for shot in row):
+        mask, source = _without_images(batch), "attention_mask without image tokens"
+    known = {k: v for k, v in batch.meta.items() if k != "not_measurable"}
+    parts = {
+        "response_mask": mask,
+        "rollout_log_probs": batch.rollout_log_probs,
+        "old_log_probs": batch.old_log_probs,
+    }
+    known |= {"mask_source": source, "rounds": rounds, **not_measurable(parts)}
+    return with_image_rounds(replace(batch, response_mask=mask, meta=known))
+
+
+def _rows(batch: Batch, flat: Tensor) -> list[Tensor]:
+    """Return the real positions of each response, as views."""
+    starts, sizes = batch.offsets[:-1].tolist(), batch.lengths.tolist()
+    pairs = zip(starts, sizes, strict=True)
+    return [flat[start : start + size] for start, size in pairs]
+
+
+def _without_images(batch: Batch) -> Tensor:
+    """Return the mask with 0 at the image tokens of pictures whose place is known."""
+    mask = batch.response_mask.clone()
+    for row, shots in zip(_rows(batch, mask), batch.images or (), strict=True):
+        for shot in shots:
+            if shot.position is not None and isinstance(shot, PatchScreenshot):
+                stop = max(shot.position + shot.num_image_tokens, 0)
+                row[max(shot.position, 0) : stop] = 0
+    return mask
 
 
 _MOST = 1 << 31  # of token ids

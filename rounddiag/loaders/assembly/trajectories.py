@@ -1,5 +1,7 @@
 """Rows that are steps, as samples: the rows of one trajectory, one after the other.
 
+`join_rows` does it, and `StepInterleaver` makes the fields.
+
 =========================  =========================================================
 of a later row             it becomes
 =========================  =========================================================
@@ -18,159 +20,35 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import select
+from rounddiag.batch.layout import offsets_of, select
+from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.interleaving import StepInterleaver
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
-from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.natural_order import is_absent, sort_keys
+from rounddiag.loaders.assembly.step_order import named_column, step_order
+from rounddiag.loaders.natural_order import is_absent
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from torch import Tensor
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.loaders.assembly.step_order import StepOrder
+    from rounddiag.vision import Screenshot
 
     Named = tuple[str, Sequence[int]]
     Rows = Sequence[int]
-
-
-# Columns that count the steps: of Agent-Lightning, rLLM, DART-GUI and ROLL.
-_OF_FRAMEWORKS = ("turn_index_list", "step_ids", "step_idx", "step")
-# Names with other uses as well: only distinct whole numbers count as steps.
-_USUAL = (
-    *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
-    *("env_step", "round", "round_idx"),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepOrder:
-    """How the rows of a trajectory are ordered.
-
-    Attributes
-    ----------
-    description : str
-        For `meta["rows"]`.
-    column : str
-        The column with the step number; empty if the rows keep their order.
-    keys : list
-        A sort key for each row; empty likewise.
-    """
-
-    description: str
-    column: str = ""
-    keys: Sequence[Any] = ()
-
-    def sorted(self, rows: Rows) -> Rows:
-        """Return the rows of one trajectory in order."""
-        return sorted(rows, key=self.keys.__getitem__) if self.keys else rows
-
-
-def step_order(
-    batch: Batch, order_by: str | None, trajectories: Collection[Rows]
-) -> StepOrder:
-    """Find the column that counts the steps: the requested one, else a known one.
-
-    Raises
-    ------
-    LoadError
-        If the requested column does not exist or cannot be sorted.
-    """
-    if order_by is not None:
-        return _order_by(order_by, _requested_keys(batch, order_by))
-    for name in _OF_FRAMEWORKS:
-        keys = sort_keys(batch.sample_columns.get(name))
-        if keys is not None and _changes(keys, trajectories):
-            return _order_by(name, keys)
-    present = [name for name in _USUAL if name in batch.sample_columns]
-    for name in present:
-        keys = batch.sample_columns[name].tolist()
-        if all(map(_is_whole, keys)) and _is_distinct(keys, trajectories):
-            return _order_by(name, keys)
-    why = f", as {', '.join(f'`{name}`' for name in present)} cannot be their numbers"
-    unknown = ", as no known column counts the steps (pass `order_by`)"
-    return StepOrder(
-        description=f"in the order of the file{why if present else unknown}"
-    )
-
-
-def named_column(batch: Batch, name: str, option: str) -> Array:
-    """Return a column by name; `option` is the parameter that named it, for the error.
-
-    Raises
-    ------
-    LoadError
-        If there is none.
-    """
-    columns = dict(batch.sample_columns)
-    if batch.group_ids is not None:
-        columns["uid"] = np.array(batch.group_ids, dtype=object)
-    if name not in columns:
-        raise LoadError.build(
-            key=option,
-            expected="the name of a column with one value a row",
-            found=f"{name!r}, where there are {format_names(columns)}",
-            advice="Pass one of them.",
-        )
-    return columns[name]
-
-
-def _order_by(name: str, keys: Sequence[Any]) -> StepOrder:
-    return StepOrder(description=f"ordered by `{name}`", column=name, keys=keys)
-
-
-def _requested_keys(batch: Batch, name: str) -> list[Any]:
-    values = named_column(batch, name, "order_by")
-    keys = sort_keys(values)
-    if keys is None:
-        raise LoadError.build(
-            key="order_by",
-            expected=f"numbers, or texts, in all rows of the column {name!r}",
-            found=format_names(map(repr, values.tolist())),
-            advice="Pass another column, or none for the order of the file.",
-        )
-    return keys
-
-
-def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
-    """Return whether keys differ within a trajectory; the trainer's step does not."""
-    several = [rows for rows in trajectories if len(rows) > 1]
-    return not several or any(
-        keys[i] != keys[rows[0]] for rows in several for i in rows
-    )
-
-
-def _is_whole(value: object) -> bool:
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
-    return all(len({keys[i] for i in rows}) == len(rows) for rows in trajectories)
-
-
-# Columns that together identify a trajectory: of verl-agent, rLLM (whose
-# `trajectory_ids` are the same in all rollouts of a task), Agent-Lightning, DART-GUI
-# and ROLL.
-GROUPINGS = (
-    ("traj_uid",),
-    ("episode_ids", "trajectory_ids"),
-    ("rollout_id_list",),
-    ("dataset_ids",),
-    ("traj_id",),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,19 +63,22 @@ class Trajectories:
         How many rows each trajectory has.
     names : tuple of str
         The name of each.
-    order : str
-        How its rows are ordered, for `meta["rows"]`.
+    order : StepOrder
+        How its rows are ordered.
     """
 
     rows: Array
     sizes: Array
     names: tuple[str, ...]
-    order: str
+    order: StepOrder
 
 
 def with_join_hint(batch: Batch) -> Batch:
-    """Say in `meta["rows"]` that rows are steps and how to join them, if they are."""
-    for names in GROUPINGS:
+    """Say in `meta["rows"]` that rows are steps and how to join them, if they are.
+
+    Their rounds are unknown: each step counts its own from 0.
+    """
+    for names in TRAJECTORY_COLUMNS:
         if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
             continue
         values = zip(*(batch.sample_columns[n].tolist() for n in names), strict=True)
@@ -206,8 +87,12 @@ def with_join_hint(batch: Batch) -> Batch:
             hint = (
                 f"rows are steps of trajectories: load(..., sample_by={by}) joins them"
             )
-            return replace(batch, meta={**batch.meta, "rows": hint})
+            return _with_unknown_rounds(batch, hint)
     return batch
+
+
+def _with_unknown_rounds(batch: Batch, note: str) -> Batch:
+    return replace(batch, meta={**batch.meta, "rows": note, "rounds": "unknown"})
 
 
 def find_trajectories(
@@ -224,8 +109,8 @@ def find_trajectories(
     sample_by : sequence of str
         Names in `sample_columns`, or `uid`.
     order_by : str, optional
-        The column that counts the steps: numbers, or texts with a number. By default a
-        known column, else the order of the file.
+        The column that counts the steps: numbers, or texts with a number; `"row"` is
+        the order of the file. See `step_order` for the default.
 
     Raises
     ------
@@ -248,7 +133,7 @@ def find_trajectories(
         rows=np.array([row for some in rows for row in some], dtype=np.int64),
         sizes=np.array([len(some) for some in rows], dtype=np.int64),
         names=names,
-        order=order.description,
+        order=order,
     )
 
 
@@ -268,6 +153,10 @@ def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None
                 )
 
 
+_NOT_JOINED = (
+    "rows are steps that were not joined (`order_by` names the column with the step"
+    ' number; `order_by="row"` is the order of the file)'
+)
 _KEYS = ("sample", "round", "row")  # of the round columns of what was joined
 
 
@@ -291,6 +180,9 @@ def join_rows(
         One sample a trajectory, without padding. The round column `row` is the row of
         the file; the sample column `num_rows` counts the rows of a trajectory.
 
+        The rows as they are if nothing tells the order of the steps: `meta["rows"]`
+        says so, and `meta["rounds"]` is `unknown`.
+
     Raises
     ------
     LoadError
@@ -300,12 +192,14 @@ def join_rows(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> kinds = join_rows(batch, "task_kind")
+    >>> kinds = join_rows(batch, "task_kind", "row")
     >>> kinds.num_samples, kinds.num_tokens == batch.num_tokens
     (3, True)
     """
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
     found = find_trajectories(batch, names, order_by)
+    if not found.order.is_known:
+        return _with_unknown_rounds(batch, f"{_NOT_JOINED}: {found.order.description}")
     rows = select(batch, torch.from_numpy(found.rows))
     steps = StepInterleaver(rows, found.sizes)
     heads = select(rows, torch.from_numpy(steps.first))
@@ -323,7 +217,9 @@ def join_rows(
         },
         round_columns=_round_columns(rows, steps, differing),
         meta=_meta(
-            batch, differing, f"{_join_note(names, found.sizes)}, {found.order}"
+            batch,
+            differing,
+            f"{_join_note(names, found.sizes)}, {found.order.description}",
         ),
     )
     return replace(joined, round_ids=round_ids_with_breaks(joined, steps.breaks))
@@ -366,7 +262,9 @@ def _round_columns(
 
 def _join_note(names: tuple[str, ...], sizes: Array) -> str:
     columns = ", ".join(f"`{name}`" for name in names)
-    return f"{sizes.sum()} rows joined into {len(sizes)} samples by {columns}"
+    return (
+        f"{sizes.sum()} rows joined into {pluralize(len(sizes), 'sample')} by {columns}"
+    )
 
 
 def _num_lost(batch: Batch) -> int:
@@ -387,3 +285,131 @@ def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any
     if isinstance(facts := meta.get("screenshots"), list):
         meta["screenshots"] = [re.sub("^sample ", "row ", str(f)) for f in facts]
     return meta
+
+
+# Not computed for observations: NaN. Log-probs and masks are 0 there, as in verl.
+_UNDEFINED = ("entropy", "advantages")
+
+
+class StepInterleaver:
+    """Interleaves the rows of each sample: a later prompt becomes an observation.
+
+    Parameters
+    ----------
+    rows : Batch
+        The rows of each sample, one after the other.
+    sizes : array of int
+        How many rows each sample has; at least one.
+
+    Attributes
+    ----------
+    first, last : array of int, one a sample
+        Its first and its last row.
+    sample : array of int, one a row
+        The sample of the row.
+    rounds_before : array of int, one a row
+        Number of rounds of the sample in earlier rows.
+    breaks : Tensor of int
+        Where later rows start in the flat fields.
+    """
+
+    def __init__(self, rows: Batch, sizes: Array) -> None:
+        self._rows = rows
+        self.last = np.cumsum(sizes) - 1
+        self.first = self.last - sizes + 1
+        self.sample = np.repeat(np.arange(len(sizes)), sizes)
+        self._lengths = rows.lengths.numpy()
+        self._observed = self._prompt_sizes()
+        self._observed[self.first] = 0
+        width = self._observed + self._lengths
+        before = np.cumsum(width) - width
+        self._start = before + self._observed - before[self.first][self.sample]
+        self._width = np.bincount(self.sample, width, len(sizes)).astype(np.int64)
+        num_rounds = np.bincount(rows.rounds.sample.numpy(), minlength=len(rows))
+        rounds = np.cumsum(num_rounds) - num_rounds
+        self.rounds_before = rounds - rounds[self.first][self.sample]
+        self._rounds_after = self.rounds_before + num_rounds
+        self.breaks = torch.from_numpy(np.delete(before, self.first))
+
+    def _prompt_sizes(self) -> Array:
+        offsets = self._rows.prompt_offsets
+        if offsets is None:
+            return np.zeros(len(self._rows), dtype=np.int64)
+        sizes: Array = offsets.diff().numpy().copy()
+        return sizes
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the samples, except prompts."""
+        rows, lengths = self._rows, torch.from_numpy(self._width)
+        ids = rows.response_ids
+        tokens = {
+            name: self._with_observations(flat, name)
+            for name, flat in rows.per_token.items()
+        }
+        scores = {k: self._with_observations(v, k) for k, v in rows.scores.items()}
+        return {
+            **tokens,
+            "response_ids": torch.cat(
+                [ids[:0], *self._with_prompts(self._rows_of(ids))]
+            ),
+            "scores": scores,
+            "lengths": lengths,
+            "offsets": offsets_of(lengths),
+            "rollout_ids": self._rollout_ids(),
+            "images": self._images(),
+        }
+
+    def _rows_of(self, flat: Tensor) -> list[Tensor]:
+        """Return the real positions of each row."""
+        starts = self._rows.offsets[:-1].tolist()
+        pairs = zip(starts, self._lengths.tolist(), strict=True)
+        return [flat[start : start + length] for start, length in pairs]
+
+    def _with_observations(self, flat: Tensor, name: str) -> Tensor:
+        undefined = name in _UNDEFINED and flat.dtype.is_floating_point
+        filler = torch.nan if undefined else 0
+        parts = [
+            part
+            for row, size in zip(self._rows_of(flat), self._observed, strict=True)
+            for part in (flat.new_full((int(size),), filler), row)
+        ]
+        return torch.cat([flat[:0], *parts])
+
+    def _with_prompts(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        """Put the prompt of each later row before its tokens."""
+        ids, offsets = self._rows.prompt_ids, self._rows.prompt_offsets
+        if ids is None or offsets is None:
+            return list(rows)
+        starts = offsets.tolist()
+        parts = zip(starts, self._observed.tolist(), rows, strict=False)
+        return [
+            torch.cat([ids[start : start + size].to(row.dtype), row])
+            for start, size, row in parts
+        ]
+
+    def _rollout_ids(self) -> tuple[Tensor, ...] | None:
+        if self._rows.rollout_ids is None:
+            return None
+        rows = self._with_prompts(self._rows.rollout_ids)
+        limits = zip(self.first, self.last + 1, strict=True)
+        return tuple(torch.cat(rows[start:stop]) for start, stop in limits)
+
+    def _images(self) -> tuple[tuple[Screenshot, ...], ...] | None:
+        if self._rows.images is None:
+            return None
+        shots = [
+            [self._moved(row, shot) for shot in found]
+            for row, found in enumerate(self._rows.images)
+        ]
+        limits = zip(self.first, self.last + 1, strict=True)
+        return tuple(tuple(chain.from_iterable(shots[a:b])) for a, b in limits)
+
+    def _moved(self, row: int, shot: Screenshot) -> Screenshot:
+        """Return a screenshot with its round and position in the sample."""
+        after = int(self._rounds_after[row])
+        last = int(self._rounds_after[self.last[self.sample[row]]])
+        index = (
+            after if shot.round is None else shot.round + int(self.rounds_before[row])
+        )
+        place = None if shot.position is None else shot.position + int(self._start[row])
+        return replace(shot, round=index if index < last else None, position=place)

@@ -2,8 +2,8 @@
 
 =============  ==========================================================
 `mapping`      `batch_from_fields`: the one table of names, and the Batch
-`reader`       fields looked up by name and fitted to the tokens
-`padding`      padding removed; whole sequences split into prompt and
-               response
+`columns`      plain values, verl's extra fields, records of rounds
+`reader`       fields looked up by name and fitted to the tokens, padding
+               removed; whole sequences split into prompt and response
 =============  ==========================================================
 """

@@ -14,15 +14,22 @@ the response part of `attention_mask`      names the field
 `token_level_scores` or `rm_scores`        `rewards`: their sum over each row
 column `rewards`                           `rewards`
 `ref_log_prob`, other `*_log_prob(s)`      `scores["ref"]`, ...
+`rollout_is_weights`                       `scores["rollout_is"]`
+`versions`, one per token                  `min_weight_version` and
+                                           `max_weight_version`, of samples and
+                                           rounds
 `position_ids`, padding removed            `position_ids`
 column `uid`                               `group_ids`
-other columns with one plain value a row   `sample_columns`
+`round_records`, `turn_scores`             `round_columns`
+other columns with one plain value a row,  `sample_columns`
+and entries of `extra_fields`
 =========================================  =====================================
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +39,14 @@ from rounddiag.batch import Batch
 from rounddiag.batch.layout import REQUIRED
 from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.padding import real_positions, without_padding
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.fields.columns import (
+    expand_entries,
+    plain_columns,
+    take_round_records,
+    with_round_records,
+    with_versions,
+)
+from rounddiag.loaders.fields.reader import FieldReader, real_positions, without_padding
 from rounddiag.loaders.source import left_out_entry
 from rounddiag.wording import join_names
 
@@ -41,52 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
-
-
-def plain_columns(
-    columns: Mapping[str, Any], num_samples: int
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns that hold one plain value (text, number, flag) a sample.
-
-    Parameters
-    ----------
-    columns : mapping of str to sequence or array
-    num_samples : int
-
-    Returns
-    -------
-    dict of str to array
-        Columns of dictionaries, lists or objects are left out.
-
-    Examples
-    --------
-    >>> plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[], []]}, 2)
-    {'turns': array([2, 3]), 'text': array(['a', None], dtype=object)}
-    """
-    arrays = {name: _plain(values) for name, values in columns.items()}
-    return {
-        name: values
-        for name, values in arrays.items()
-        if values is not None and len(values) == num_samples
-    }
-
-
-def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        return values if values.ndim == 1 else None
-    items = [v.item() if isinstance(v, np.generic) else v for v in values]
-    if not all(v is None or isinstance(v, str | int | float) for v in items):
-        return None
-    kinds = {type(v) for v in items}
-    if kinds in ({bool}, {float}) or (kinds == {int} and _fit_int64(items)):
-        return np.array(items)
-    column = np.empty(len(items), dtype=object)
-    column[:] = items
-    return column
-
-
-def _fit_int64(values: list[int]) -> bool:
-    return all(-(1 << 63) <= value < 1 << 63 for value in values)
 
 
 def compare_input_ids(reader: FieldReader) -> dict[str, str]:
@@ -129,6 +96,9 @@ def _difference(
     return f"has {int(ids[at])}, not {int(joined[at])}, at position {at - len(prompt)}"
 
 
+_WEIGHTS = "rollout_is_weights"  # verl's importance weights, after its correction
+# The experts that a mixture of experts chose at each token, by engine.
+_ROUTES = ("rollout_routed_experts", "routed_experts")
 _REWARDS = ("token_level_scores", "rm_scores")
 SCORE = re.compile(r"(.+)_log_?probs?")  # a further set of log-probabilities
 _SAMPLING = (
@@ -177,15 +147,21 @@ def batch_from_fields(
     """
     reader = FieldReader(fields, source)
     facts = dict(info or {})
-    kept = plain_columns(columns or {}, len(reader.tokens.lengths))
+    others = expand_entries(columns or {})
+    records = take_round_records(others)
+    kept = plain_columns(others, len(reader.tokens.lengths))
     groups = kept.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     scores, unfit = _scores(reader)
+    rollout = reader.log_probs("rollout_log_probs")
+    weights = _fitting(reader, _WEIGHTS)
+    if weights is not None:
+        scores["rollout_is"] = weighted_log_probs(rollout, weights, mask)
     parts: dict[str, Any] = {
         "response_ids": reader.tokens.values,
         "response_mask": mask,
-        "rollout_log_probs": reader.log_probs("rollout_log_probs"),
+        "rollout_log_probs": rollout,
         "old_log_probs": reader.log_probs("old_log_probs"),
         "offsets": reader.tokens.offsets,
         **without_padding(reader),
@@ -209,10 +185,69 @@ def batch_from_fields(
         **left_out_entry(unfit),
     }
     try:
-        return Batch(**parts)
+        batch = Batch(**parts)
+        batch = batch if records is None else with_round_records(batch, records)
     except BatchError as error:
         msg = f"{source}: {error}"
         raise LoadError(msg) from error
+    versions = _fitting(reader, "versions")
+    batch = batch if versions is None else with_versions(batch, versions)
+    return _with_routes(batch, reader)
+
+
+def _fitting(reader: FieldReader, name: str) -> Tensor | None:
+    return reader.per_token_if_it_fits(name) if name in reader.names else None
+
+
+def weighted_log_probs(rollout: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+    """Return the log-probs whose difference from the sampler's is the log of weights.
+
+    They are the sampler's own where the mask is 0, as no weight is there.
+
+    Examples
+    --------
+    >>> half = torch.tensor([0.5, 1.0])
+    >>> weighted_log_probs(torch.zeros(2), half, torch.ones(2)).exp().tolist()
+    [0.5, 1.0]
+    """
+    return torch.where(mask != 0, rollout + weights.log(), rollout)
+
+
+def _with_routes(batch: Batch, reader: FieldReader) -> Batch:
+    """Say whether a mixture of experts saved its routes, and compare two engines' ones.
+
+    The sample column `same_experts` is the share of generated tokens and layers at
+    which both engines chose the same experts.
+    """
+    names = [name for name in _ROUTES if name in reader.names]
+    if not names:
+        return batch
+    note = f"`{names[0]}` are in the file: the sampler's, for the trainer to replay"
+    shares = _same_experts(batch, reader) if len(names) == len(_ROUTES) else None
+    columns = dict(batch.sample_columns)
+    if shares is not None:
+        note = "of both engines: `same_experts` is the share at which they agree"
+        columns["same_experts"] = np.array(shares)
+    meta = {**batch.meta, "routed_experts": note}
+    return replace(batch, sample_columns=columns, meta=meta)
+
+
+def _same_experts(batch: Batch, reader: FieldReader) -> list[float] | None:
+    pairs = [reader.row_list(name) or [] for name in _ROUTES]
+    sizes = reader.tokens.lengths.tolist()
+    if {*map(len, pairs)} != {len(sizes)}:
+        return None
+    shares = []
+    for start, size, *routes in zip(
+        batch.offsets.tolist(), sizes, *pairs, strict=False
+    ):
+        written = batch.response_mask[start : start + size] != 0
+        chosen = [row[len(row) - size :].sort(dim=-1).values for row in routes]
+        if chosen[0].shape != chosen[1].shape:
+            return None
+        same = (chosen[0] == chosen[1]).all(dim=-1)[written].float()
+        shares.append(float(same.mean()))
+    return shares
 
 
 def _scores(reader: FieldReader) -> tuple[dict[str, Tensor], list[str]]:
@@ -257,7 +292,8 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _step(facts: Mapping[str, Any]) -> int | None:
     steps = (facts.get(name) for name in ("global_steps", "global_step", "step"))
-    return next((step for step in steps if isinstance(step, int)), None)
+    known = (step for step in steps if isinstance(step, int) and abs(step) < 1 << 63)
+    return next(known, None)
 
 
 def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:

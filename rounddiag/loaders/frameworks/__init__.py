@@ -10,7 +10,6 @@
 `prime_rl`          token export, JSON lines
 `trl`, `openrlhf`,  what a line pasted into the trainer saves, under the trainer's own
 `areal`             names
-`own_file`          rounddiag's Parquet
 `_trainer_fields`   shared by `trl`, `openrlhf`, `areal` and ROLL
 `_token_records`    shared by `nemo_rl` and `prime_rl`
 ==================  ===============================================================

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.lazy.fields import LazyFields
+from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.tabular.arrays import table_of
-from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
-from rounddiag.loaders.tabular.table import Table, batch_from_table
+from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.padding import divide_sequences
+from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,
@@ -22,6 +22,7 @@ _NAMES = {
     "logprobs": "rollout_log_probs",
     "prox_logp": "old_log_probs",
     "ref_logp": "ref_log_probs",
+    "versions": "versions",  # of the weights, one per token
 }
 _MASKS = ("input_ids", "loss_mask", "attention_mask")
 _NEXT_TOKEN = ("prox_logp", "ref_logp")  # of the training engine: see `areal_fields`

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks._token_records import split_record
+from rounddiag.loaders.frameworks._token_records import TokenRecords
 from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.tabular.json_lines import Record, SampleRecords
+from rounddiag.loaders.tabular.json_lines import Record
 
 if TYPE_CHECKING:
     from rounddiag.batch import Batch
@@ -56,7 +56,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
             advice="Older releases and some of its algorithms do not save it: update"
             " NeMo-RL, and train with GRPO.",
         )
-    samples = SampleRecords(source, "token_loss_mask")
+    samples = TokenRecords(source, "token_loss_mask")
     for line in lines:
         _add(samples, Record(_unwrapped(line), line=line.line, source=source))
     step = _STEP.search(source.path.name)
@@ -78,9 +78,9 @@ def _only(value: Any) -> Any:  # noqa: ANN401 any value of JSON
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _add(samples: SampleRecords, record: Record) -> None:
+def _add(samples: TokenRecords, record: Record) -> None:
     """Add the sample of one record, without its padding."""
-    rows, columns = split_record(samples, record, _ROWS)
+    rows, columns = samples.split(record, _ROWS)
     rows["loss_mask"] = rows["response_mask"] * (
         columns.get("sample_loss_mask", 1) != 0
     )

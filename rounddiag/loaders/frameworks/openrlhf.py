@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.padding import divide_sequences
+from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks._token_records import split_record
-from rounddiag.loaders.tabular.json_lines import SampleRecords
+from rounddiag.loaders.frameworks._token_records import TokenRecords
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -44,7 +43,7 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
         If a field is missing, the rows of a line differ in length, or the layout is of
         another version.
     """
-    samples = SampleRecords(source, "loss_mask")
+    samples = TokenRecords(source, "loss_mask")
     for record in lines:
         _add(samples, record)
     info = {
@@ -55,10 +54,10 @@ def read_prime_rl(lines: JsonLines, source: Source) -> Batch:
     return samples.batch(info)
 
 
-def _add(samples: SampleRecords, record: Record) -> None:
+def _add(samples: TokenRecords, record: Record) -> None:
     """Add the sample of one record."""
     _check_version(record)
-    rows, columns = split_record(samples, record, _ROWS, _USED)
+    rows, columns = samples.split(record, _ROWS, _USED)
     mask = rows["response_mask"]
     rows["loss_mask"] = mask * ~_clipped(record, len(mask))
     if "rewards" in record:
@@ -96,5 +95,6 @@ PRIME_RL = Format(
     files=("rank_*.jsonl",),
     keys=("inference_logprobs", "trainer_logprobs", "schema_version"),
     read=read_prime_rl,
+    verified="written by prime-rl's TokenExporter, on a micro batch made by hand",
     in_parts=True,
 )

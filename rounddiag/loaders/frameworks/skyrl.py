@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import with_screenshots
+from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.lazy.arrays import scalar_value
@@ -23,7 +24,6 @@ from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span, left_out_entry
-from rounddiag.loaders.tabular.json_lines import SAME_PROMPT, prompt_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders.fields.padding import end_of
-from rounddiag.loaders.fields.reader import FieldReader
+from rounddiag.loaders.fields.reader import FieldReader, end_of
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import (
     require_log_probs,

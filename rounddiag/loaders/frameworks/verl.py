@@ -10,18 +10,17 @@ the same, of ARPO      whole sequences as `responses`
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
-from rounddiag.loaders.fields.padding import divide_sequences
+from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,
     StoredTensor,
@@ -35,6 +34,7 @@ from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 from rounddiag.loaders.tabular.table import (
+    LazyFields,
     Table,
     as_list,
     batch_from_table,
@@ -216,9 +216,6 @@ DATA_PROTO_OF_OTHERS = Format(
 )
 
 
-_PADDING = re.compile(r"pad[0-9a-f]+")
-
-
 def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     """Build a batch from the payload of verl's V1 trainer, without its padding rows.
 
@@ -236,7 +233,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     columns = {**_tag_columns(tags), **_key_columns(keys), **ids}
     info = {"global_steps": payload.get("global_steps"), **OWN_PASS}
     batch = batch_from_table(stored_table(fields, columns, info, source), source)
-    return _by_session(_without_padding(batch))
+    return _by_session(without_padding_rows(batch))
 
 
 def _tag_columns(tags: list[dict[object, object]]) -> dict[str, list[object]]:
@@ -261,24 +258,6 @@ def _by_session(batch: Batch) -> Batch:
     if len({*sessions}) == len(batch):
         return batch
     return join_rows(batch, ("uid", "session"), "index")
-
-
-def _without_padding(batch: Batch) -> Batch:
-    """Drop the rows that verl adds to fill a batch, and count them."""
-    keep = [not flag for flag in _is_padding(batch)]
-    kept = batch if all(keep) else batch.where(keep)
-    return replace(kept, meta={**kept.meta, "num_dropped_rows": keep.count(False)})
-
-
-def _is_padding(batch: Batch) -> list[bool]:
-    """Find padding rows by their tag; without tags, by group id and an empty mask."""
-    flags = batch.sample_columns.get("is_padding")
-    if flags is not None:
-        return [bool(flag) for flag in flags]
-    groups = batch.group_ids or [""] * batch.num_samples
-    written = set(batch.rounds.sample.tolist())
-    named = [_PADDING.fullmatch(group) is not None for group in groups]
-    return [flag and index not in written for index, flag in enumerate(named)]
 
 
 PAYLOAD = Format(

@@ -4,6 +4,5 @@
 `torch_file`    files of `torch.save`, and where their storages are
 `tensors`       tensors, nested tensors and TensorDicts
 `arrays`        numpy arrays and scalars; rows of different lengths
-`fields`        a mapping whose values are read when they are looked up
 ==============  =========================================================
 """

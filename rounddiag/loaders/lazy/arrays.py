@@ -88,8 +88,12 @@ def _dtype(node: Node) -> np.dtype[Any] | None:
     """Return a dtype of plain values; None for dates, records and objects."""
     match node:
         case Node("numpy.dtype", (str(code), *_), state=(_, order, *_)):
-            if _PLAIN.fullmatch(code) and order in {"<", ">", "|", "="}:
-                return np.dtype(f"{order}{code}")
+            if _PLAIN.fullmatch(code) and order in ("<", ">", "|", "="):
+                try:
+                    dtype = np.dtype(f"{order}{code}")
+                except TypeError:  # a number of three bytes
+                    return None
+                return dtype if dtype.itemsize else None
     return None
 
 

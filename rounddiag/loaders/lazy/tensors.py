@@ -271,7 +271,6 @@ def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
 
 
 Value = StoredTensor | StoredJagged | list[object]
-MAX_ROWS = 1 << 24  # that share one value
 _CONSOLIDATED = "tensordict._reductions._rebuild_tensordict_files_consolidated"
 
 
@@ -288,13 +287,13 @@ def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
 def _from_call(entries: dict[object, object], source: Source) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     for key, value in entries.items():
-        field = _rows(value) or find_tensor(value, source)
+        field = _rows(value, source) or find_tensor(value, source)
         if isinstance(key, str) and field is not None:
             fields[key] = field
     return fields
 
 
-def _rows(value: object) -> list[object] | None:
+def _rows(value: object, source: Source) -> list[object] | None:
     """Return the values of a NonTensorStack, or one value repeated for all rows."""
     match value:
         case Node(state={"tensordicts": list(rows)}):
@@ -304,7 +303,7 @@ def _rows(value: object) -> list[object] | None:
                 "tensordict": Node(args=(_, {"_batch_size": (int(count),)})),
                 "non_tensordict": {"data": data},
             }
-        ) if 0 <= count < MAX_ROWS:
+        ) if 0 <= count <= source.size:
             return [data] * count
     return None
 

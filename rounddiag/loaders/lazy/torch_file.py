@@ -85,10 +85,10 @@ def zip_entries(span: Span) -> dict[str, Span]:
     """
     try:
         with span.open() as stream, zipfile.ZipFile(stream) as archive:
-            return {
-                entry.filename: _zip_entry(span, stream, entry)
+            entries = [
+                (entry.filename, _zip_entry(span, stream, entry))
                 for entry in archive.infolist()
-            }
+            ]
     except LoadError:
         raise
     except (
@@ -100,6 +100,9 @@ def zip_entries(span: Span) -> dict[str, Span]:
         ValueError,
     ) as error:
         raise span.source.damaged(found=f"a bad zip: {error}") from error
+    if sum(len(entry) for _, entry in entries) > len(span):
+        raise span.source.damaged(found="entries of a zip that overlap")
+    return dict(entries)
 
 
 def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:

@@ -2,7 +2,7 @@
 
 ===============  ===========================================================
 `writer`         `save`
-`reader`         `load_parquet`, and columns read one at a time
+`reader`         `load_parquet`; `load_columns` and `load_sample` read a part of it
 `columns`        tensors, arrays and texts as columns, and back
 `metadata`       what is not per sample; what `redact=True` removes
 `screenshots`    pictures, read from the file when one is requested
@@ -17,7 +17,7 @@ the file's metadata, under the key `rounddiag`, with the version of this layout.
 versions can be read.
 """
 
-from rounddiag.loaders.parquet.reader import load_parquet
+from rounddiag.loaders.parquet.reader import load_columns, load_parquet, load_sample
 from rounddiag.loaders.parquet.writer import save
 
-__all__ = ["load_parquet", "save"]
+__all__ = ["load_columns", "load_parquet", "load_sample", "save"]

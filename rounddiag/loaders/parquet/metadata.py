@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rounddiag.core.scores import pair_of
-from rounddiag.errors import BatchError, LoadError
+from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.columns import to_json
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 KEY = b"rounddiag"
 VERSION = 2  # in version 1, the struct of a picture had its round
-_MOST = 1 << 22  # characters; parsed JSON can need 25 times its size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +40,10 @@ class Footer:
         Raises
         ------
         BatchError
-            If `meta` is too large, or JSON cannot represent it.
+            If JSON cannot represent `meta`.
         """
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
-        text = to_json("meta", {**facts, "meta": dict(self.meta)})
-        if len(text) > _MOST:
-            raise BatchError.build(
-                key="meta",
-                expected=f"at most {_MOST} characters of JSON",
-                found=str(len(text)),
-                advice="Leave out what is not about the whole batch.",
-            )
-        return text
+        return to_json("meta", {**facts, "meta": dict(self.meta)})
 
     def meta_of(self, file: Path) -> dict[str, Any]:
         """Return `meta` with the file as `source`; the old one is `original_source`."""
@@ -109,8 +100,6 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
-    if len(text) > _MOST:
-        raise _not_ours(text[:40])
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -153,8 +142,11 @@ _NUMBERS = "biuf"
 _PLAIN = (bool, int, float, type(None))
 # Values of `meta` that only this package writes.
 _WORDS = {
-    "mask_source": ("response_mask", "loss_mask", "attention_mask"),
-    "rounds": ("unknown",),
+    "mask_source": (
+        *("response_mask", "loss_mask", "attention_mask", "the chat template"),
+        "attention_mask without image tokens",
+    ),
+    "rounds": ("unknown", "from the chat template"),
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
     array_of,
@@ -26,10 +29,11 @@ from rounddiag.loaders.parquet.columns import (
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
 from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
 from rounddiag.loaders.parquet.writer import SAMPLE, SCORE, SHAPE
+from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from torch import Tensor
 
@@ -44,37 +48,6 @@ _UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = [pa.bool_(), *_SIGNED, *_UNSIGNED, *_FLOATS]
 RESAVE = "Save the batch with `rounddiag.save`."
-_SMALL, _RATIO = 150_000_000, 64  # bytes that any file may hold, and times its size
-
-
-class SizeLimit:
-    """Refuses a file once more than 150 MB and 64 times its size were read from it.
-
-    Masks, ids of image tokens and log-probs of 0 compress well: a real batch was 44
-    times its file where one token in twenty is generated. A file that is made to
-    exhaust the memory is a thousand times smaller than what it holds. It is refused
-    after the column that exceeds the limit, which is in memory by then.
-
-    Parameters
-    ----------
-    file : Path
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._size, self._num_bytes = file.stat().st_size, 0
-
-    def add(self, num_bytes: int) -> None:
-        """Count what was read; a LoadError above the limit."""
-        self._num_bytes += num_bytes
-        most = max(_SMALL, _RATIO * self._size)
-        if self._num_bytes > most:
-            raise LoadError.build(
-                expected=f"at most {most} bytes of values in {self._size} bytes of"
-                " file",
-                found=f"{self._num_bytes} or more",
-                advice="The file expands to far more than its size. If it is genuine,"
-                " save it in smaller parts.",
-            )
 
 
 class TableReader:
@@ -83,19 +56,36 @@ class TableReader:
     Parameters
     ----------
     source : ParquetFile
-    limit : SizeLimit
+    names : collection of str, optional
+        The columns to read; all others count as absent.
+    group : int, optional
+        The only row group to read.
     """
 
-    def __init__(self, source: pq.ParquetFile, limit: SizeLimit) -> None:
-        self._source, self._limit = source, limit
-        self.names: list[str] = source.schema_arrow.names
+    def __init__(
+        self,
+        source: pq.ParquetFile,
+        *,
+        names: Collection[str] | None = None,
+        group: int | None = None,
+    ) -> None:
+        self._source, self._schema = source, source.schema_arrow
+        self._groups = range(source.num_row_groups) if group is None else [group]
+        known: list[str] = self._schema.names
+        self.names = known if names is None else [n for n in known if n in names]
+        self._skipped = {*known} - {*self.names}
+        self._counts = Counter(self.names)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names
+        return name in self._counts
+
+    def skips(self, name: str) -> bool:
+        """Whether the file has a column that is not to be read."""
+        return name in self._skipped
 
     def field(self, name: str) -> pa.Field:
         """Return the type and the metadata of a column."""
-        return self._source.schema_arrow.field(name)
+        return self._schema.field(name)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Read a column.
@@ -105,17 +95,25 @@ class TableReader:
         LoadError
             If there is not exactly one of this name.
         """
-        count = self.names.count(name)
-        if count != 1:
-            raise LoadError.build(
-                key=name,
-                expected="one column of this name",
-                found=f"{count} among {self.names}",
-                advice=RESAVE,
-            )
-        column = self._source.read([name], use_threads=False).column(name)
-        self._limit.add(column.nbytes)
-        return column
+        return self.columns([name]).column(name)
+
+    def columns(self, names: list[str]) -> pa.Table:
+        """Read several columns at once.
+
+        Raises
+        ------
+        LoadError
+            If there is not exactly one of each name.
+        """
+        for name in names:
+            if self._counts[name] != 1:
+                raise LoadError.build(
+                    key=name,
+                    expected="one column of this name",
+                    found=f"{self._counts[name]} among {format_names(self.names)}",
+                    advice=RESAVE,
+                )
+        return self._source.read_row_groups(self._groups, names, use_threads=False)
 
     def lists(self, name: str) -> tuple[pa.ChunkedArray, Tensor]:
         """Return the values of a column of lists, concatenated, and the lists' sizes.
@@ -190,7 +188,7 @@ def fields_of(table: TableReader) -> dict[str, Any]:
         If a column is missing or holds another type.
     """
     first, *required = REQUIRED
-    response_ids, lengths = table.numbers(first)
+    response_ids, lengths = _response_ids(table)
     names = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
     others = {
         name: _tokens(table, name, lengths)
@@ -210,6 +208,15 @@ def fields_of(table: TableReader) -> dict[str, Any]:
         "sample_columns": _sample_columns(table),
         "round_columns": _rounds(table),
     }
+
+
+def _response_ids(table: TableReader) -> tuple[Tensor, Tensor]:
+    """Return token ids, zeros where they are not read, and the lengths of all rows."""
+    first, mask, *_ = REQUIRED
+    if not table.skips(first):
+        return table.numbers(first)
+    flags, lengths = table.numbers(mask)
+    return torch.zeros(len(flags), dtype=torch.int32), lengths
 
 
 def _prefixed(columns: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -272,7 +279,8 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
 
 def _sample_columns(table: TableReader) -> Arrays:
     names = [name for name in table.names if name.startswith(SAMPLE)]
-    columns = {name: array_of(table.field(name), table.column(name)) for name in names}
+    read = table.columns(names)
+    columns = {name: array_of(table.field(name), read.column(name)) for name in names}
     return _prefixed(columns, SAMPLE)
 
 
@@ -307,7 +315,7 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
     file = Path(path)
     with _load_errors(file), pq.ParquetFile(file) as source:
         footer = Footer.from_metadata(source.schema_arrow.metadata)
-        table = TableReader(source, SizeLimit(file))
+        table = TableReader(source)
         return Batch(
             **fields_of(table),
             images=screenshots_of(source, file) if COLUMN in table else None,
@@ -315,6 +323,87 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
             meta=footer.meta_of(file),
             tokenizer=find_tokenizer(footer, file.parent),
         )
+
+
+def load_columns(
+    path: str | os.PathLike[str], names: Collection[str], *, open_columns: bool = False
+) -> Batch:
+    """Read some columns of a batch that `save` wrote, and none of its screenshots.
+
+    Parameters
+    ----------
+    path : path-like
+    names : collection of str
+        Columns of the file, the mask and both log-probs among them. Without
+        `response_ids`, token ids are 0.
+    open_columns : bool
+        Read all columns of samples and of rounds too.
+
+    Returns
+    -------
+    Batch
+
+    Raises
+    ------
+    LoadError
+        As in `load_parquet`.
+    """
+    file = Path(path)
+    with _load_errors(file), pq.ParquetFile(file) as source:
+        known = source.schema_arrow.names
+        opened = [n for n in known if n.startswith(SAMPLE) or n == "round_columns"]
+        footer = Footer.from_metadata(source.schema_arrow.metadata)
+        kept = {*names, *(opened if open_columns else ())}
+        table = TableReader(source, names=kept)
+        return Batch(**fields_of(table), step=footer.step, meta=footer.meta_of(file))
+
+
+def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
+    """Read one sample of a batch that `save` wrote: the row group that it is in.
+
+    Returns
+    -------
+    Batch
+        Equal to `load_parquet(path)[sample]`.
+
+    Raises
+    ------
+    LoadError
+        As in `load_parquet`, or if there is no such sample.
+    """
+    file = Path(path)
+    with _load_errors(file), pq.ParquetFile(file) as source:
+        sizes = [
+            source.metadata.row_group(group).num_rows
+            for group in range(source.num_row_groups)
+        ]
+        ends = np.cumsum([0, *sizes])
+        if not 0 <= sample < ends[-1]:
+            raise LoadError.build(
+                key="sample",
+                expected=f"a sample from 0 to {ends[-1] - 1}",
+                found=str(sample),
+                advice="Count samples from 0.",
+            )
+        group = int(np.searchsorted(ends, sample, side="right")) - 1
+        footer = Footer.from_metadata(source.schema_arrow.metadata)
+        table = TableReader(source, group=group)
+        has_images = COLUMN in table
+        batch = Batch(
+            **fields_of(table),
+            images=screenshots_of(source, file, group) if has_images else None,
+            step=footer.step,
+            meta=footer.meta_of(file),
+            tokenizer=find_tokenizer(footer, file.parent),
+        )
+    one = batch[sample - int(ends[group])]
+    # An earlier selection of samples is still counted in the first batch.
+    if ORIGINAL_SAMPLE.name in batch.sample_columns:
+        return one
+    place = np.array([sample], dtype=ORIGINAL_SAMPLE.dtype)
+    return replace(
+        one, sample_columns={**one.sample_columns, ORIGINAL_SAMPLE.name: place}
+    )
 
 
 def parquet_names(source: Source) -> dict[str, None]:

@@ -14,7 +14,7 @@ from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from PIL.Image import Image
@@ -115,9 +115,11 @@ FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
 
 
 def screenshots_of(
-    source: pq.ParquetFile, file: Path
+    source: pq.ParquetFile, file: Path, group: int | None = None
 ) -> tuple[tuple[Screenshot, ...], ...]:
     """Return the screenshots of every sample, without reading their bytes.
+
+    With `group`, those of one row group.
 
     Raises
     ------
@@ -125,7 +127,8 @@ def screenshots_of(
         If the columns hold anything else.
     """
     stamp = stamp_of(file)
-    rows = zip(_places(source), _all_facts(source), strict=True)
+    groups = range(source.num_row_groups) if group is None else [group]
+    rows = zip(_places(source, groups), _all_facts(source, groups), strict=True)
     return tuple(
         tuple(
             StoredScreenshot(
@@ -170,11 +173,13 @@ def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
     }
 
 
-def _all_facts(source: pq.ParquetFile) -> list[list[dict[str, int | None]]]:
+def _all_facts(
+    source: pq.ParquetFile, groups: Sequence[int]
+) -> list[list[dict[str, int | None]]]:
     """Return the facts about every picture, a list per sample."""
     is_first = _is_first(source.schema_arrow)
     names = [_ROUND] if is_first else [_PATH, _FACTS]
-    table = source.read(names, use_threads=False)
+    table = source.read_row_groups(groups, names, use_threads=False)
     sizes = pc.list_value_length(table[COLUMN])
     column = table[COLUMN if is_first else _FACTS]
     if not pc.list_value_length(column).equals(sizes):
@@ -202,8 +207,8 @@ def _is_first(schema: pa.Schema) -> bool:
     return bool(pair[0] == _FIRST_TYPE)
 
 
-def _places(source: pq.ParquetFile) -> Iterator[tuple[int, int]]:
-    for group in range(source.num_row_groups):
+def _places(source: pq.ParquetFile, groups: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for group in groups:
         for row in range(source.metadata.row_group(group).num_rows):
             yield group, row
 

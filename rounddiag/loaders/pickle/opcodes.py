@@ -23,8 +23,7 @@ class BrokenPickleError(Exception):
 
 SHORT = 256  # bytes; longer ones stay in the file
 LONG_TEXT = 1 << 16  # bytes; longer text that stands for bytes stays in the file too
-MAX_TEXT = 1 << 30  # bytes of text in one pickle
-MAX_LONG = 1 << 10  # bytes of one integer
+MAX_LONG = 1 << 10  # bytes of one integer: its digits take the square of the time
 
 
 class PickleInput(Protocol):
@@ -32,28 +31,23 @@ class PickleInput(Protocol):
 
     stream: SpanReader
     span: Span
-    text_left: int
 
     @property
     def is_encoding(self) -> bool:
         """Whether the text that comes next stands for bytes."""
 
 
-def _size(pickle: PickleInput, width: int, most: int) -> int:
+def _size(pickle: PickleInput, width: int) -> int:
     """Read a length, which must fit into what is left of the stream."""
     size = int.from_bytes(pickle.stream.read(width), "little")
     if size > len(pickle.span) - pickle.stream.tell():
         msg = f"a length of {size} bytes, more than are left"
         raise BrokenPickleError(msg)
-    if size > most:
-        msg = f"{size} bytes where at most {most} make sense"
-        raise BrokenPickleError(msg)
     return size
 
 
 def _text(pickle: PickleInput, width: int, encoding: str = "utf-8") -> str:
-    size = _size(pickle, width, pickle.text_left)
-    pickle.text_left -= size
+    size = _size(pickle, width)
     return pickle.stream.read(size).decode(encoding, "surrogatepass")
 
 
@@ -61,7 +55,7 @@ def _text_or_bytes(pickle: PickleInput, width: int) -> str | Span:
     """Read text; leave long text that stands for bytes in the file."""
     if not pickle.is_encoding:
         return _text(pickle, width)
-    size = _size(pickle, width, 1 << 62)
+    size = _size(pickle, width)
     if size < LONG_TEXT:
         return pickle.stream.read(size).decode("utf-8")
     return _skip(pickle, size)
@@ -69,7 +63,7 @@ def _text_or_bytes(pickle: PickleInput, width: int) -> str | Span:
 
 def _bytes(pickle: PickleInput, width: int) -> bytes | Span:
     """Read short bytes; leave long ones in the file."""
-    size = _size(pickle, width, 1 << 62)
+    size = _size(pickle, width)
     return pickle.stream.read(size) if size < SHORT else _skip(pickle, size)
 
 
@@ -80,7 +74,10 @@ def _skip(pickle: PickleInput, size: int) -> Span:
 
 
 def _long(pickle: PickleInput, width: int) -> int:
-    size = _size(pickle, width, MAX_LONG)
+    size = _size(pickle, width)
+    if size > MAX_LONG:
+        msg = f"an integer of {size} bytes, where at most {MAX_LONG} make sense"
+        raise BrokenPickleError(msg)
     return int.from_bytes(pickle.stream.read(size), "little", signed=True)
 
 

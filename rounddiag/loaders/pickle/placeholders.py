@@ -117,7 +117,7 @@ def _sequence(values: object = ()) -> list[object]:
     if not isinstance(values, list | tuple):
         msg = "a set made from no list"
         raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
-    return list(values)
+    return values if isinstance(values, list) else list(values)
 
 
 def _size(values: object = ()) -> tuple[object, ...]:

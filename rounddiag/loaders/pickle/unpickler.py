@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.pickle.opcodes import (
-    MAX_TEXT,
     OPCODES,
     BrokenPickleError,
     take_numbers,
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Span, SpanReader
 
 
-MAX_STEPS = 1 << 25  # opcodes of one pickle; each makes one object at most
-MAX_NUMBERS = 1 << 27  # read in runs; each takes as much memory as a few of its bytes
 MAX_KEY = 1 << 60  # no two smaller integers have the same hash
 
 # Protocols 0 to 2 call these modules by their names in Python 2.
@@ -82,7 +79,6 @@ class PickleMachine:
         persistent: Callable[[object], object] | None = None,
     ) -> None:
         self.span, self.stream = span, stream
-        self.text_left, self._numbers_left = MAX_TEXT, MAX_NUMBERS
         self._persistent = persistent
         self._stack: list[object] = []
         self._marks: list[int] = []  # heights of the stack
@@ -94,7 +90,7 @@ class PickleMachine:
         Raises
         ------
         LoadError
-            If it is damaged or too large, or if it calls anything that is not known.
+            If it is damaged, or if it calls anything that is not known.
         """
         try:
             return self._run()
@@ -106,7 +102,7 @@ class PickleMachine:
 
     def _run(self) -> object:
         read = self.stream.read
-        for _ in range(MAX_STEPS):
+        while True:
             code = read(1)
             if code == b".":
                 return self._stack.pop()
@@ -118,8 +114,6 @@ class PickleMachine:
                 handle(self)
             else:
                 handle(self, argument(self))
-        msg = f"more than {MAX_STEPS} steps"
-        raise BrokenPickleError(msg)
 
     @property
     def is_encoding(self) -> bool:
@@ -128,12 +122,7 @@ class PickleMachine:
 
     def push_numbers(self) -> None:
         """Push the numbers that come next, if they are many."""
-        values = take_numbers(self.stream)
-        self._numbers_left -= len(values)
-        if self._numbers_left < 0:
-            msg = f"more than {MAX_NUMBERS} numbers"
-            raise BrokenPickleError(msg)
-        self._stack += values
+        self._stack += take_numbers(self.stream)
 
     # The stack, its marks, and the memo
 

@@ -7,6 +7,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
@@ -91,6 +92,8 @@ def _npy(span: Span) -> StoredArray | list[object] | None:
             raise span.source.damaged(found="an array without a good header") from error
         if dtype.hasobject:
             return stored_array(PickleMachine(span, stream).run(), span.source)
+        if not dtype.itemsize:
+            raise span.source.damaged(found=f"an array of {dtype}, which has no size")
         start = stream.tell()
     return StoredArray(
         data=span.part(start, len(span) - start),
@@ -106,14 +109,20 @@ def _npy_header(stream: SpanReader) -> tuple[tuple[int, ...], bool, np.dtype[Any
     return np.lib.format.read_array_header_2_0(stream)
 
 
-def _array(array: StoredArray | list[object] | None) -> StoredTensor | None:
-    """Return an array as a tensor, or None if torch lacks its dtype."""
-    if not isinstance(array, StoredArray) or array.is_fortran or not array.shape:
+def _array(array: StoredArray | list[object] | None) -> Value | None:
+    """Return an array as a tensor or as rows; None if torch lacks its dtype."""
+    if not isinstance(array, StoredArray) or not array.shape:
         return None
     dtype = DTYPES.get(array.dtype.name)
-    if dtype is None or not array.dtype.isnative:
+    if dtype is None:
         return None
-    return contiguous(array.data, dtype, array.shape)
+    if array.dtype.isnative and not array.is_fortran:
+        return contiguous(array.data, dtype, array.shape)
+    if len(array.shape) == 1:
+        return None
+    # torch has neither other byte orders nor Fortran's order of the elements.
+    wide = np.int64 if array.dtype.kind == "u" else array.dtype.newbyteorder("=")
+    return [torch.from_numpy(row) for row in array.read().astype(wide, order="C")]
 
 
 TENSORS = Format(
@@ -135,7 +144,6 @@ DATASET = Format(
 )
 
 
-MAX_HEADER = 100_000_000  # of safetensors, as in its library
 _SAFETENSORS = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -160,8 +168,6 @@ def safetensors_root(source: Source) -> dict[str, object]:
     """
     whole = source.whole()
     size = int.from_bytes(whole.part(0, 8).read(), "little")
-    if size > MAX_HEADER:
-        raise source.damaged(found=f"a safetensors header of {size} bytes")
     data = whole.part(8 + size, len(whole) - 8 - size)
     try:
         header = json.loads(whole.part(8, size).read())
@@ -169,6 +175,8 @@ def safetensors_root(source: Source) -> dict[str, object]:
         raise source.damaged(found="a safetensors header that is no JSON") from error
     info = header.pop("__metadata__", {})
     tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
+    if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):
+        raise source.damaged(found="tensors that overlap in a safetensors file")
     return {**(info if isinstance(info, dict) else {}), **tensors}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 from rounddiag.batch.layout import offsets_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.parquet.columns import BROKEN, tensor_of
-from rounddiag.loaders.parquet.reader import SizeLimit, TableReader
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.parquet.reader import TableReader
+from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -153,7 +152,16 @@ def parquet_table(source: Source) -> Table:
     """Return a foreign Parquet file as a table; columns are read when looked up."""
     with _load_errors(source), pq.ParquetFile(source.path) as file:
         schema = file.schema_arrow
-    return _sorted_columns(schema, partial(_parquet_column, source), source)
+    plain = [field.name for field in schema if not is_rows(field.type)]
+    # There may be thousands of them, and opening the file takes its time for each.
+    read_plain = cache(partial(_parquet_columns, source, plain))
+
+    def read(name: str) -> pa.ChunkedArray:
+        is_plain = not is_rows(schema.field(name).type)
+        table = read_plain() if is_plain else _parquet_columns(source, [name])
+        return table.column(name)
+
+    return _sorted_columns(schema, read, source)
 
 
 def arrow_table(source: Source) -> Table:
@@ -165,18 +173,9 @@ def arrow_table(source: Source) -> Table:
         if file.read() != end:  # cut off between two batches, it would lose rows
             raise source.damaged(found="no end")
         file.seek(start)
-        table = _read_batches(file, SizeLimit(source.path))
+        table = pa.ipc.open_stream(file).read_all()
         table.validate(full=True)  # wrong offsets would read outside of the file
     return table_of_arrow(table, source)
-
-
-def _read_batches(file: pa.NativeFile, limit: SizeLimit) -> pa.Table:
-    stream, batches = pa.ipc.open_stream(file), []
-    for batch in stream:
-        # Batches share their dictionaries, which `nbytes` counts for each of them.
-        limit.add(sum(getattr(c, "indices", c).nbytes for c in batch.columns))
-        batches.append(batch)
-    return pa.Table.from_batches(batches, stream.schema)
 
 
 def table_of_arrow(table: pa.Table, source: Source) -> Table:
@@ -217,9 +216,9 @@ def _lazy_columns(
     return LazyFields(names, read)
 
 
-def _parquet_column(source: Source, name: str) -> pa.ChunkedArray:
+def _parquet_columns(source: Source, names: list[str]) -> pa.Table:
     with pq.ParquetFile(source.path) as file:
-        return TableReader(file, SizeLimit(source.path)).column(name)
+        return TableReader(file).columns(names)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,9 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.table import Table
+from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -53,25 +54,60 @@ def table_of_lines(lines: JsonLines) -> Table:
 
     Lists become tensors line by line. A key that a record lacks is null there.
     """
-    return table_of_values(columns_of(lines, _numbers_of_list))
+    columns, left_out = columns_of(lines, _numbers_of_list)
+    return replace(table_of_values(columns), left_out=left_out)
+
+
+_SPARSE = 64  # cells of a table per value; more are left out
+_SMALL = 1 << 18  # cells that any table may have
 
 
 def columns_of(
     rows: Iterable[Mapping[Any, Any]], cell: Callable[[Any], Any] = lambda value: value
-) -> dict[str, list[Any]]:
+) -> tuple[dict[str, list[Any]], list[str]]:
     """Return mappings, one per row, as columns; a missing key becomes None.
+
+    Where the rows have different keys, a table is mostly empty and grows with the
+    square of the rows. Then the columns with the fewest values are left out.
+
+    Returns
+    -------
+    columns : dict of str to list
+    left_out : list of str
+        How many columns were left out, in words; empty if none was.
 
     Examples
     --------
     >>> columns_of([{"ids": [5, 6]}, {"ids": [7], "turns": 2}])
-    {'ids': [[5, 6], [7]], 'turns': [None, 2]}
+    ({'ids': [[5, 6], [7]], 'turns': [None, 2]}, [])
     """
-    values: dict[str, list[Any]] = {}
+    places: dict[str, list[int]] = defaultdict(list)
+    values: dict[str, list[Any]] = defaultdict(list)
+    num_rows = 0
     for index, row in enumerate(rows):
-        named = {str(key): value for key, value in row.items()}
-        for key in {**named, **values}:
-            values.setdefault(key, [None] * index).append(cell(named.get(key)))
-    return values
+        num_rows = index + 1
+        # One that is named twice, as 1 and "1", has its last value.
+        for key, value in {str(key): value for key, value in row.items()}.items():
+            places[key].append(index)
+            values[key].append(cell(value))
+    most = max(_SMALL, _SPARSE * sum(map(len, places.values()))) // max(num_rows, 1)
+    kept = {*sorted(places, key=lambda key: len(places[key]), reverse=True)[:most]}
+    columns = {
+        key: _column_of(places[key], values.pop(key), num_rows)
+        for key in places
+        if key in kept
+    }
+    num_left = len(places) - len(kept)
+    return columns, [f"{num_left:,} columns with few values"] * (num_left > 0)
+
+
+def _column_of(places: list[int], values: list[Any], num_rows: int) -> list[Any]:
+    if len(values) == num_rows:
+        return values
+    column = [None] * num_rows
+    for place, value in zip(places, values, strict=True):
+        column[place] = value
+    return column
 
 
 def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
@@ -99,12 +135,16 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
         return min(value.ndim, 2)
     if not _is_list(value):
         return 0
-    return 2 if any(_is_list(item) and not _has_objects(item) for item in value) else 1
+    rows = [item for item in value if _is_list(item)]
+    return 2 if rows and not any(map(_has_objects, rows)) else 1
 
 
 def _has_objects(row: Sequence[Any]) -> bool:
     """Whether a list may hold pictures."""
-    return len(row) > 0 and isinstance(row[0], bytes | Mapping)
+    if not len(row):
+        return False
+    is_pillow = type(row[0]).__module__.startswith("PIL.")
+    return is_pillow or isinstance(row[0], bytes | Mapping)
 
 
 def _is_list(value: object) -> bool:
@@ -126,7 +166,9 @@ def _tensor(value: Any) -> Tensor:  # noqa: ANN401 tensor, array or neither
     if not isinstance(value, np.ndarray) or value.dtype == object:
         msg = f"{kind_of(value)} in place of a row"
         raise TypeError(msg)
-    wide = value.astype(np.int64) if value.dtype.kind == "u" else value
+    # torch has few operations for unsigned numbers, and no other byte orders.
+    dtype = np.int64 if value.dtype.kind == "u" else value.dtype.newbyteorder("=")
+    wide = value.astype(dtype, copy=False)
     return torch.from_numpy(wide if wide.flags.writeable else wide.copy())
 
 
@@ -161,7 +203,8 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     """
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, list | tuple) and _are_rows(data):
-        data = columns_of(data)
+        columns, left_out = columns_of(data)
+        return replace(table_of_values(columns), left_out=left_out), source
     if isinstance(data, Mapping):
         return table_of_values(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
@@ -197,9 +240,7 @@ def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
     return dict(columns)
 
 
-_WIDTH = 8  # bytes of a number, or of a reference to one
 _TOO_LARGE = 1 << 63  # for a tensor
-_TIMES, _SPARE = 4, 100 << 20
 
 
 def rows_of_numbers(items: list[object], source: Source) -> list[object]:
@@ -207,7 +248,6 @@ def rows_of_numbers(items: list[object], source: Source) -> list[object]:
     rows: list[Any] = [stored_array(row, source) or row for row in items]
     if not all(isinstance(row, list | tuple | StoredArray) for row in rows):
         return []
-    _check(sum(_size(row) for row in rows), source)  # a pickle can repeat one row
     if not all(isinstance(row, StoredArray) or _are_numbers(row) for row in rows):
         return []
     arrays = [row.read() if isinstance(row, StoredArray) else row for row in rows]
@@ -215,15 +255,15 @@ def rows_of_numbers(items: list[object], source: Source) -> list[object]:
     return list(table_of_values({"rows": arrays}).fields.get("rows", ()))
 
 
-def columns_of_records(root: object, source: Source) -> object:
+def columns_of_records(root: object) -> object:
     """Return a list of dictionaries as columns; other values unchanged."""
     if not isinstance(root, list) or not root:
         return root
     if not all(isinstance(row, dict) for row in root):
         return root
-    _check(sum(map(len, root)), source)
-    _check(len(root) * len({str(key) for row in root for key in row}), source)
-    return columns_of(root)
+    columns, left_out = columns_of(root)
+    # A value for all, which no batch has a place for, is named as left out.
+    return {**columns, **dict.fromkeys(left_out)}
 
 
 def _are_numbers(row: list[Any] | tuple[Any, ...]) -> bool:
@@ -233,15 +273,3 @@ def _are_numbers(row: list[Any] | tuple[Any, ...]) -> bool:
         or (isinstance(value, int) and abs(value) < _TOO_LARGE)
         for value in row
     )
-
-
-def _size(row: Any) -> int:  # noqa: ANN401 a list, or an array in the file
-    if not isinstance(row, StoredArray):
-        return len(row)
-    return -(-len(row.data) // _WIDTH)
-
-
-def _check(count: int, source: Source) -> None:
-    if _WIDTH * count > _TIMES * source.size + _SPARE:
-        found = f"lists that need {_WIDTH * count >> 20} MB of memory"
-        raise source.damaged(found=found)

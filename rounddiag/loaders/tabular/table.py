@@ -2,39 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import Tensor
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.assembly.images import with_screenshots
+from rounddiag.loaders.assembly.images import (
+    MAX_PICTURES,
+    read_picture,
+    with_pictures,
+    with_screenshots,
+)
+from rounddiag.loaders.fields.columns import RECORDS, TURN_SCORES, expand_entries
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.lazy.arrays import (
     Ragged,
     StoredArray,
     close_gaps,
+    row_list,
     scalar_value,
     stored_array,
 )
-from rounddiag.loaders.lazy.fields import LazyFields
 from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
 from rounddiag.loaders.source import left_out_entry, left_out_of
-from rounddiag.vision import EncodedScreenshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
     from rounddiag.batch import Batch
     from rounddiag.loaders.lazy.tensors import Value
     from rounddiag.loaders.source import Source
 
 
-def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
+class LazyFields(Mapping[str, Any]):
+    """A mapping whose values are read each time they are looked up.
+
+    Iterating over the names and `in` read nothing.
+
+    Parameters
+    ----------
+    names : iterable of str
+    read : callable
+        Returns the value of a name.
+
+    Examples
+    --------
+    >>> fields = LazyFields(["mask", "kl"], str.upper)
+    >>> "kl" in fields, fields["mask"], fields.left_out
+    (True, 'MASK', ['kl'])
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Any]) -> None:
+        self._read = read
+        self._is_read = dict.fromkeys(names, False)
+
+    @classmethod
+    def watch(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the same fields, with a `left_out` of their own."""
+        return cls(fields, fields.__getitem__)
+
+    @classmethod
+    def rename(cls, fields: Mapping[str, Any], names: Mapping[str, str]) -> Self:
+        """Return the same fields, some of them under other names.
+
+        Parameters
+        ----------
+        fields : mapping
+        names : mapping of str to str
+            New names, and the names that they stand for. A field that had one of the
+            new names is hidden.
+
+        Examples
+        --------
+        >>> dict(LazyFields.rename({"a": 1, "b": 2, "c": 3}, {"b": "a"}))
+        {'c': 3, 'b': 1}
+        """
+        old = tuple(fields)
+        keys = {name: name for name in old if name not in {*names, *names.values()}}
+        keys |= {new: name for new, name in names.items() if name in old}
+        return cls(keys, lambda name: fields[keys[name]])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The names that were never looked up."""
+        return [name for name, is_read in self._is_read.items() if not is_read]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 whatever `read` returns
+        if name not in self._is_read:
+            raise KeyError(name)
+        value = self._read(name)
+        self._is_read[name] = True
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._is_read
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._is_read)
+
+    def __len__(self) -> int:
+        return len(self._is_read)
+
+
+def _with_picture_column(
+    batch: Batch, name: str, rows: Iterable[object], source: Source
+) -> Batch:
     """Return a batch with the pictures of each row: one, a list, or none.
 
-    A picture is bytes, or a struct of `bytes` and `path`. A path is never opened, since
-    a file must not make us read others: pictures that are only a path are left out and
-    counted in `meta["screenshots"]`.
+    A path is never opened, since a file must not make us read others: pictures that are
+    only a path are left out and counted in `meta["screenshots"]`.
 
     Raises
     ------
@@ -42,36 +122,40 @@ def with_encoded(batch: Batch, rows: Iterable[object], source: Source) -> Batch:
         If the rows are not as many as the samples.
     """
     try:
-        pictures = [[_data(picture) for picture in _pictures(row)] for row in rows]
+        values = [_picture_values(row) for row in rows]
     except ValueError as error:  # structs of Arrow whose names are no text
         raise source.damaged(found=f"{error!s:.80}") from error
-    if len(pictures) != len(batch):
+    if len(values) != len(batch):
         raise LoadError.build(
             file=source.path,
-            key="images",
+            key=name,
             expected=f"{len(batch)} rows, one a sample",
-            found=f"{len(pictures)}",
+            found=f"{len(values)}",
             advice="Save a list of pictures for every sample; it may be empty.",
         )
-    images = tuple(
-        tuple(EncodedScreenshot(data=data) for data in row if data is not None)
-        for row in pictures
+    if sum(map(len, values)) > MAX_PICTURES:
+        raise source.damaged(found=f"more than {MAX_PICTURES} pictures")
+    read = [[read_picture(value) for value in row] for row in values]
+    pictures = [[shot for shot in row if shot is not None] for row in read]
+    images = batch.images or tuple(() for _ in read)
+    batch = with_pictures(replace(batch, images=images), pictures)
+    num_unread = sum(row.count(None) for row in read)
+    fact = f"{num_unread} of `{name}` are not in the file: paths are not opened"
+    facts = [*batch.meta.get("screenshots", []), *[fact] * (num_unread > 0)]
+    return replace(
+        batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
     )
-    num_paths = sum(row.count(None) for row in pictures)
-    fact = f"{num_paths} of `images` are not in the file: paths are not opened"
-    entry = {"screenshots": [fact]} if num_paths else {}
-    return replace(batch, images=images, meta={**batch.meta, **entry})
 
 
-def _pictures(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
+def _picture_values(row: Any) -> Sequence[object]:  # noqa: ANN401 of Arrow or Python
     row = row.as_py() if hasattr(row, "as_py") else row
-    pictures = row if isinstance(row, list | tuple) else [row]
-    return [picture for picture in pictures if picture is not None]
+    if isinstance(row, Mapping) and {"image", "images"} & row.keys():
+        row = row.get("image", row.get("images"))  # verl's `multi_modal_data`
+    values = row if isinstance(row, list | tuple) else [row]
+    return [value for value in values if value is not None]
 
 
-def _data(picture: object) -> bytes | None:
-    data = picture.get("bytes") if isinstance(picture, Mapping) else picture
-    return data if isinstance(data, bytes) else None
+_PICTURES = ("multi_modal_data", "images")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +204,13 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     LoadError
         If a required column is missing or the columns do not fit together.
     """
-    fields, columns = LazyFields.watch(table.fields), dict(table.columns)
+    fields, columns = LazyFields.watch(table.fields), expand_entries(table.columns)
+    if TURN_SCORES in fields:  # lists of numbers look like a field per token
+        columns[TURN_SCORES] = [row.tolist() for row in row_list(fields[TURN_SCORES])]
     if "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
-    ids, pictures = columns.pop("sample_ids", None), columns.pop("images", None)
+    ids = columns.pop("sample_ids", None)
+    pictures = {name: columns.pop(name) for name in _PICTURES if name in columns}
     batch = batch_from_fields(
         fields,
         source=source.path,
@@ -137,16 +224,18 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     unread = [*table.left_out, *fields.left_out, *others]
     entry = left_out_entry([*left_out_of(batch), *unread])
     batch = replace(batch, meta={**batch.meta, **entry})
-    if pictures is not None:
-        return with_encoded(batch, pictures, source)
-    return batch if inputs is None else with_screenshots(batch, inputs, source)
+    batch = batch if inputs is None else with_screenshots(batch, inputs, source)
+    for name, rows in pictures.items():
+        batch = _with_picture_column(batch, name, rows, source)
+    return batch
 
 
 def _converted(batch: Batch) -> list[str]:
     """Return the columns that became other parts of the batch."""
-    facts = ["global_steps", "global_step", "step", "old_log_probs_source"]
+    facts = ["global_steps", "global_step", "step", "old_log_probs_source", RECORDS]
+    scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
-    return [*facts, *["uid"] * groups, *["rewards"] * rewards]
+    return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
 
 
 _TENSORS = (StoredTensor, Tensor)  # in the file, or made from a list in it

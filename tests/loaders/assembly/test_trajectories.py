@@ -49,7 +49,7 @@ def steps(**others: Any) -> Batch:
 
 
 def test_rows_of_a_trajectory_become_one_sample() -> None:
-    batch = join_rows(steps(), "traj_uid")
+    batch = join_rows(steps(), "traj_uid", "row")
 
     # Padding is gone, and the second row's prompt stands before its response.
     assert batch.offsets.tolist() == [0, 7, 10]
@@ -66,8 +66,7 @@ def test_rows_of_a_trajectory_become_one_sample() -> None:
     assert batch.sample_ids == ("a", "b")
     assert batch.sample_columns["num_rows"].tolist() == [2, 1]
     assert batch.meta["rows"] == (
-        "3 rows joined into 2 samples by `traj_uid`, in the order of the file, as no"
-        " known column counts the steps (pass `order_by`)"
+        "3 rows joined into 2 samples by `traj_uid`, in the order of the file"
     )
 
 
@@ -128,18 +127,16 @@ def test_a_usual_name_that_holds_no_numbers_of_steps_is_passed_over(
     values: np.ndarray[Any, Any],
 ) -> None:
     batch = joined_by("turn", values)
-    assert batch.prompt_ids is not None
-    assert batch.prompt_ids.tolist() == [91, 95]
+    assert batch.num_samples == 3
     assert batch.meta["rows"].endswith(
-        "in the order of the file, as `turn` cannot be their numbers"
+        "): `turn` cannot be their numbers, and their prompts do not prove an order"
     )
 
 
 def test_the_step_of_the_trainer_counts_no_steps() -> None:
     batch = joined_by("step", np.array([40, 40, 40]))
     assert batch.meta["rows"].endswith(
-        "in the order of the file, as no known column counts the steps (pass"
-        " `order_by`)"
+        "): no known column counts the steps, and their prompts do not prove an order"
     )
 
 
@@ -157,7 +154,7 @@ def test_two_rows_of_one_step_are_an_error(order_by: str | None) -> None:
 
 
 def test_every_generated_token_can_still_say_its_row() -> None:
-    batch = join_rows(steps(), "traj_uid")
+    batch = join_rows(steps(), "traj_uid", "row")
 
     frame = token_frame(batch, ["row", "when", "traj_uid"])
 
@@ -171,7 +168,7 @@ def test_rounds_of_two_rows_never_become_one() -> None:
     empty = replace(steps(), prompt_ids=None, prompt_offsets=None)
     whole = replace(empty, response_mask=torch.tensor([1, 1, 0, 1, 1, 1, 1, 0, 0]))
 
-    batch = join_rows(whole, "traj_uid")
+    batch = join_rows(whole, "traj_uid", "row")
 
     assert batch.response_mask.tolist() == [1, 1, 1, 1, 1, 1, 0, 0]
     assert batch.rounds.num_tokens.tolist() == [2, 3, 1]
@@ -181,7 +178,7 @@ def test_rounds_of_two_rows_never_become_one() -> None:
 def test_round_ids_of_a_row_go_on_dividing() -> None:
     ids = torch.tensor([[1, 2, 2], [2, 2, 2], [2, 2, 2]])
 
-    batch = join_rows(steps(round_ids=ids), "traj_uid")
+    batch = join_rows(steps(round_ids=ids), "traj_uid", "row")
 
     assert batch.rounds.num_tokens.tolist() == [1, 1, 1, 1, 1]
 
@@ -190,7 +187,9 @@ def test_what_nobody_computed_for_an_observation_is_nan_and_log_probs_are_0() ->
     threes = torch.full((3, 3), 3.0)
 
     batch = join_rows(
-        steps(entropy=threes, advantages=threes, scores={"ref": threes}), "traj_uid"
+        steps(entropy=threes, advantages=threes, scores={"ref": threes}),
+        "traj_uid",
+        "row",
     )
 
     assert batch.entropy is not None
@@ -203,7 +202,7 @@ def test_what_nobody_computed_for_an_observation_is_nan_and_log_probs_are_0() ->
 def test_masks_and_whole_numbers_are_0_there() -> None:
     ones = torch.ones(3, 3, dtype=torch.int64)
 
-    batch = join_rows(steps(loss_mask=ones, advantages=ones), "traj_uid")
+    batch = join_rows(steps(loss_mask=ones, advantages=ones), "traj_uid", "row")
 
     assert batch.loss_mask is not None
     assert batch.advantages is not None
@@ -214,7 +213,7 @@ def test_masks_and_whole_numbers_are_0_there() -> None:
 def test_rewards_are_those_of_the_last_row_and_each_rows_stand_with_its_rounds() -> (
     None
 ):
-    batch = join_rows(steps(rewards=torch.tensor([0.5, 2.0, 9.0])), "traj_uid")
+    batch = join_rows(steps(rewards=torch.tensor([0.5, 2.0, 9.0])), "traj_uid", "row")
 
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [2, 9]
@@ -224,7 +223,7 @@ def test_rewards_are_those_of_the_last_row_and_each_rows_stand_with_its_rounds()
 
 def test_rewards_that_agree_are_no_column_of_rounds() -> None:
     nan = float("nan")
-    batch = join_rows(steps(rewards=torch.tensor([nan, nan, 9.0])), "traj_uid")
+    batch = join_rows(steps(rewards=torch.tensor([nan, nan, 9.0])), "traj_uid", "row")
 
     assert "row_reward" not in batch.round_columns
 
@@ -236,7 +235,7 @@ def test_columns_that_agree_are_of_samples_and_others_of_rounds() -> None:
         "valid": np.array([True, False, True]),
     }
     batch = join_rows(
-        steps(sample_columns=columns, sample_ids=("r0", "r1", "r2")), "traj_uid"
+        steps(sample_columns=columns, sample_ids=("r0", "r1", "r2")), "traj_uid", "row"
     )
 
     assert batch.sample_columns["task"].tolist() == ["x", None]
@@ -246,8 +245,8 @@ def test_columns_that_agree_are_of_samples_and_others_of_rounds() -> None:
 
 
 def test_groups_stay_where_all_rows_of_each_trajectory_agree() -> None:
-    same = join_rows(steps(group_ids=("g", "g", "h")), "traj_uid")
-    other = join_rows(steps(group_ids=("g", "h", "h")), "traj_uid")
+    same = join_rows(steps(group_ids=("g", "g", "h")), "traj_uid", "row")
+    other = join_rows(steps(group_ids=("g", "h", "h")), "traj_uid", "row")
 
     assert same.group_ids == ("g", "h")
     assert other.group_ids is None
@@ -260,7 +259,7 @@ def test_columns_of_rounds_go_with_their_rounds() -> None:
         "round": np.array([1, 0]),
         "version": np.array([11, 0]),
     }
-    frame = round_frame(join_rows(steps(round_columns=columns), "traj_uid"))
+    frame = round_frame(join_rows(steps(round_columns=columns), "traj_uid", "row"))
 
     assert frame["version"].fillna(-1).tolist() == [0, -1, 11, -1]
 
@@ -272,7 +271,7 @@ def test_rows_of_rounds_that_the_mask_does_not_have_are_counted() -> None:
         "round": np.array([0, 1, 0, 0, 0]),
         "version": np.array([10, 11, 12, 13, 14]),
     }
-    batch = join_rows(steps(round_columns=columns), "traj_uid")
+    batch = join_rows(steps(round_columns=columns), "traj_uid", "row")
 
     found = round_frame(batch)["version"]
     assert found.fillna(-1).tolist() == [10, 13, -1, 14]
@@ -282,7 +281,7 @@ def test_rows_of_rounds_that_the_mask_does_not_have_are_counted() -> None:
 def test_rows_of_rounds_alone_are_all_counted() -> None:
     columns = {"sample": np.array([0]), "round": np.array([7])}
 
-    batch = join_rows(steps(round_columns=columns), "traj_uid")
+    batch = join_rows(steps(round_columns=columns), "traj_uid", "row")
 
     assert batch.meta["left_out"] == ["1 row of `round_columns`"]
 
@@ -294,7 +293,9 @@ def test_images_count_their_rounds_and_positions_on() -> None:
         EncodedScreenshot(data=b"", round=None),
     ]
     batch = join_rows(
-        steps(images=((shots[0], shots[2]), tuple(shots), (shots[2],))), "traj_uid"
+        steps(images=((shots[0], shots[2]), tuple(shots), (shots[2],))),
+        "traj_uid",
+        "row",
     )
 
     assert batch.images is not None
@@ -309,7 +310,7 @@ def test_images_count_their_rounds_and_positions_on() -> None:
 def test_the_samplers_own_ids_are_joined_alike() -> None:
     own = tuple(torch.tensor(ids) for ids in ([1], [2, 3], [4]))
 
-    batch = join_rows(steps(rollout_ids=own), "traj_uid")
+    batch = join_rows(steps(rollout_ids=own), "traj_uid", "row")
 
     assert batch.rollout_ids is not None
     assert [ids.tolist() for ids in batch.rollout_ids] == [[1, 93, 94, 2, 3], [4]]
@@ -318,7 +319,7 @@ def test_the_samplers_own_ids_are_joined_alike() -> None:
 def test_what_starts_anew_in_each_row_is_left_out_and_named() -> None:
     places = tuple(torch.arange(size) for size in (3, 5, 4))
 
-    batch = join_rows(steps(position_ids=places), "traj_uid")
+    batch = join_rows(steps(position_ids=places), "traj_uid", "row")
 
     assert batch.position_ids is None
     assert batch.meta["left_out"] == ["position_ids"]
@@ -327,7 +328,7 @@ def test_what_starts_anew_in_each_row_is_left_out_and_named() -> None:
 def test_a_column_that_would_hide_the_keys_is_left_out_and_named() -> None:
     columns = {"traj_uid": column("a", "a", "b"), "round": np.array([8, 9, 9])}
 
-    batch = join_rows(steps(sample_columns=columns), "traj_uid")
+    batch = join_rows(steps(sample_columns=columns), "traj_uid", "row")
 
     assert batch.round_columns["round"].tolist() == [0, 1, 2, 0]
     assert batch.meta["left_out"] == ["round"]
@@ -335,7 +336,7 @@ def test_a_column_that_would_hide_the_keys_is_left_out_and_named() -> None:
 
 def test_facts_about_screenshots_speak_of_rows() -> None:
     facts = ["sample 1: its grids are odd", "and 3 more samples"]
-    batch = join_rows(steps(meta={"screenshots": facts}), "traj_uid")
+    batch = join_rows(steps(meta={"screenshots": facts}), "traj_uid", "row")
 
     assert batch.meta["screenshots"] == [
         "row 1: its grids are odd",
@@ -347,16 +348,20 @@ def test_several_columns_name_a_trajectory_together() -> None:
     columns = {"episode": column("e", "e", "f"), "agent": np.array([0, 1, 0])}
     batch = steps(sample_columns=columns, group_ids=("g", "g", "g"))
 
-    assert join_rows(batch, ["episode", "agent"]).sample_ids == ("e_0", "e_1", "f_0")
-    assert join_rows(batch, ("uid", "agent")).sample_ids == ("g_0", "g_1")
+    assert join_rows(batch, ["episode", "agent"], "row").sample_ids == (
+        "e_0",
+        "e_1",
+        "f_0",
+    )
+    assert join_rows(batch, ("uid", "agent"), "row").sample_ids == ("g_0", "g_1")
 
 
 def test_rows_without_a_name_stay_alone() -> None:
     columns = {"traj_uid": column(None, None, "a"), "x": np.array([np.nan, np.nan, 1])}
     batch = steps(sample_columns=columns)
 
-    assert join_rows(batch, "traj_uid").sample_ids == ("row 0", "row 1", "a")
-    assert join_rows(batch, "x").num_samples == 3
+    assert join_rows(batch, "traj_uid", "row").sample_ids == ("row 0", "row 1", "a")
+    assert join_rows(batch, "x", "row").num_samples == 3
 
 
 def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
@@ -386,7 +391,7 @@ def test_what_cannot_be_put_in_order_is_an_error(values: Any, found: str) -> Non
     columns = {"traj_uid": column("a", "a", "b"), "when": column(*values)}
     message = (
         "`order_by`: expected numbers, or texts, in all rows of the column 'when';"
-        f" found {found}. Pass another column, or none for the order of the file."
+        f' found {found}. Pass another column, or "row" for the order of the file.'
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         join_rows(steps(sample_columns=columns), "traj_uid", "when")
@@ -414,7 +419,7 @@ def test_names_that_read_alike_when_joined_are_two_trajectories() -> None:
 def test_a_batch_without_rows_or_tokens_is_joined_too() -> None:
     assert len(join_rows(steps()[:0], "traj_uid")) == 0
     nothing = replace(steps(), response_mask=torch.zeros(9))
-    assert join_rows(nothing, "traj_uid").num_rounds == 0
+    assert join_rows(nothing, "traj_uid", "row").num_rounds == 0
 
 
 def test_load_joins_or_says_how(tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def test_copies_of_tensor_parallel_ranks_are_dropped(tmp_path: Path) -> None:
     assert batch.meta["num_dropped_rows"] == 2
 
 
+def test_a_rank_alone_has_groups_by_prompt_raw_rewards_and_versions(
+    tmp_path: Path,
+) -> None:
+    part = shards()[1] | {"weight_versions": [["9", "10"]]}
+    path = write_rank(tmp_path, part, cp_rank=0, cp_size=1)
+
+    batch = load(path)
+
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0]
+    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
+    assert batch.round_columns["weight_version"].tolist() == ["9", "10"]
+    assert batch.sample_columns["max_weight_version"].tolist() == ["10"]
+
+
 @pytest.mark.parametrize("cp_size", [2, None])
 def test_slices_of_samples_are_an_error(cp_size: object, tmp_path: Path) -> None:
     path = write(tmp_path, 0, shard=0, cp_size=cp_size)

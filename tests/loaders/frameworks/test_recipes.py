@@ -1,4 +1,4 @@
-"""The README's recipes for trainers that cannot be run here, with what they would hold.
+"""Recipes for trainers that cannot be run here, with what they would hold.
 
 Those that can are executed in the real trainers: see tests/interop.
 """
@@ -16,19 +16,22 @@ import torch
 
 import rounddiag as rd
 from rounddiag.loaders import load
-from tests.interop.readme import README, blocks
+from tests.interop.readme import README, RECIPES, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TRL, OPENRLHF, AREAL, NAMES = blocks(README, "Save a batch in TRL and others")
-VERL = blocks(README, "Save a batch in verl")
+(TRL,), (OPENRLHF,), (AREAL,), (NAMES,), (SWIFT,), (TINKER,) = (
+    blocks(RECIPES, name)
+    for name in ("trl", "openrlhf", "areal", "other", "ms-swift", "tinker")
+)
+VERL = blocks(RECIPES, "verl")
 SETUP, KEYS, FINISH_KEYS, STEP, FINISH, AGENT, WITHOUT = VERL
 
 
 def run(code: str, folder: Path, **names: Any) -> dict[str, Any]:
     code = code.replace("/data/diag", str(folder))
-    exec(compile(code, "README.md", "exec"), names)  # noqa: S102 our own page
+    exec(compile(code, "recipes.md", "exec"), names)  # noqa: S102 our own page
     return names
 
 
@@ -184,6 +187,51 @@ def test_trl_s_generations_of_one_step_do_not_overwrite_each_other(
     assert batch.step == 40
 
 
+def test_ms_swift_s_recipe_saves_completions_of_micro_batches(tmp_path: Path) -> None:
+    micro_batch = SimpleNamespace(
+        completion_mask=torch.tensor([[True, False, True], [True, True, False]]),
+        rollout_per_token_logps=torch.tensor([[-1.0, 0, -2], [-3, -4, 0]]),
+        old_per_token_logps=torch.tensor([[-1.5, 0, -2], [-3, -4, 0]]),
+    )
+    trainer = SimpleNamespace(
+        state=SimpleNamespace(global_step=40),
+        accelerator=SimpleNamespace(process_index=1),
+    )
+    ids = torch.tensor([[1, 2, 5, 6, 7], [1, 2, 8, 9, 0]])
+    names = {"grpo_batch": micro_batch, "model_inputs": {"input_ids": ids}}
+    for change in (0, 10):
+        names["model_inputs"] = {"input_ids": ids + change}
+        run(SWIFT, tmp_path, self=trainer, torch=torch, **names)
+
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["step_40_rank_1_1.pt", "step_40_rank_1_2.pt"]
+    batch = load(str(tmp_path / "step_40_rank_*.pt"))
+    assert batch.step == 40
+    assert batch.response_ids.tolist()[:6] == [5, 6, 7, 8, 9, 0]
+    assert batch.rounds.num_tokens.tolist() == [1, 1, 2] * 2
+    assert batch.old_log_probs.tolist()[:3] == [-1.5, 0, -2]
+
+
+def test_tinker_s_recipe_saves_what_the_model_wrote(tmp_path: Path) -> None:
+    def data(*values: float) -> SimpleNamespace:
+        return SimpleNamespace(to_torch=lambda: torch.tensor(values))
+
+    inputs = {
+        "target_tokens": data(2, 5, 6),
+        "logprobs": data(0.0, -1.0, -2.0),
+        "mask": data(0.0, 1.0, 1.0),
+    }
+    names = {
+        "data_D": [SimpleNamespace(loss_fn_inputs=inputs)],
+        "training_logprobs_D": [torch.tensor([-9.0, -1.5, -2.0])],
+    }
+    run(TINKER, tmp_path, i_batch=40, torch=torch, **names)
+
+    batch = load(tmp_path / "step_40.pt")
+    assert batch.step == 40
+    assert rd.token_frame(batch)["diff"].tolist() == [-0.5, 0.0]
+
+
 def fail(*_: Any) -> None:
     msg = "no space left"
     raise OSError(msg)
@@ -259,8 +307,7 @@ def test_verl_s_recipe_records_with_the_facts_of_its_configuration(
 def test_verl_s_switches_come_before_its_recipe_which_begins_with_the_v1_trainer() -> (
     None
 ):
-    page = README.read_text(encoding="utf-8")
-    section = page[page.index("## Save a batch in verl") :]
+    section = RECIPES.read_text(encoding="utf-8")
     order = [
         "actor_rollout_ref.rollout.calculate_log_probs=True",
         "bypass_mode=False",
@@ -274,6 +321,7 @@ def test_verl_s_switches_come_before_its_recipe_which_begins_with_the_v1_trainer
     places = [section.index(text) for text in order]
     assert places == sorted(places)
     assert (KEYS.count("step_keys"), FINISH_KEYS.count("finish_keys")) == (1, 1)
+    assert blocks(README, "Save a batch in verl") == [SETUP, KEYS]
 
 
 @pytest.mark.parametrize(

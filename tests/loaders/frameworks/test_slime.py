@@ -54,12 +54,15 @@ def test_what_is_known_of_a_sample_is_in_its_columns(tmp_path: Path) -> None:
 
     assert batch.sample_ids == ("10", "12")
     assert batch.rewards is not None
-    assert batch.rewards.tolist() == [0.5, -0.5]
-    assert batch.group_ids is None
+    assert batch.rewards.tolist() == [1.0, 0.0]  # of the environment
+    # Prompts are [1, 9, 9, 3] and [1, 2].
+    assert batch.group_ids is not None
+    assert len({*batch.group_ids}) == 2
+    assert batch.meta["group_source"] == "samples whose prompts have the same tokens"
     assert {name: values.tolist() for name, values in batch.sample_columns.items()} == {
         "data_parallel_rank": [1, 0],
         "micro_batch": [0, 0],
-        "raw_reward": [1.0, 0.0],
+        "normalized_reward": [0.5, -0.5],
         "rollout_ids": [0, 2],
         "rollout_mask_sums": [2.0, 2.0],
         "rollout_position": [0, 2],
@@ -73,7 +76,8 @@ def test_raw_rewards_of_other_rollouts_are_left_out(tmp_path: Path) -> None:
     parts = [part | {"raw_reward": [1.0]} for part in shards()]
     batch = load(write_train_file(tmp_path, trained_samples(), parts))
 
-    assert "raw_reward" not in batch.sample_columns
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [0.5, -0.5]  # normalised, for want of others
     assert batch.meta["left_out"] == ["raw_reward", "returns"]
 
 
@@ -106,9 +110,9 @@ def test_the_columns_of_a_rank_are_read_alike(as_stored: type, tmp_path: Path) -
     assert torch.equal(batch.scores["ref"], whole[0].scores["ref"])
     assert batch.sample_columns["rank"].tolist() == [5]
     assert batch.sample_columns["micro_batch"].tolist() == [0]
-    assert batch.sample_columns["raw_reward"].tolist() == [1.0]
+    assert batch.sample_columns["normalized_reward"].tolist() == [0.5]
     assert batch.rewards is not None
-    assert batch.rewards.tolist() == [0.5]
+    assert batch.rewards.tolist() == [1.0]
     assert batch.meta["left_out"] == ["returns"]
 
 

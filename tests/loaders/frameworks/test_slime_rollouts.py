@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rounddiag import round_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
@@ -35,6 +36,7 @@ def test_a_rollout_file_adds_text_groups_and_status(tmp_path: Path) -> None:
     batch = loaded(tmp_path)
 
     assert batch.group_ids == ("0", "1")
+    assert "group_source" not in batch.meta
     columns = batch.sample_columns
     assert columns["prompt"].tolist() == ["prompt 0", "prompt 1"]
     assert columns["response"].tolist() == ["response 10", "response 12"]
@@ -53,6 +55,16 @@ def test_weight_versions_are_told_by_their_ends_in_the_order_of_numbers(
     assert columns["min_weight_version"].tolist() == ["9", "9"]
     assert columns["max_weight_version"].tolist() == ["10", "9"]
     assert columns["weight_versions"].tolist() == ["9, 10", "9"]
+
+
+def test_a_weight_version_a_call_is_a_column_of_rounds(tmp_path: Path) -> None:
+    first, *others = rollouts()
+    batch = loaded(tmp_path, [first | {"weight_versions": ["9", "10"]}, *others])
+
+    assert round_frame(batch)["weight_version"].tolist() == ["9", "10", "9"]
+    # Three calls for two rounds, as of a rollout that was aborted and resumed.
+    other = round_frame(loaded(tmp_path))["weight_version"]
+    assert other.fillna("-").tolist() == ["-", "-", "9"]
 
 
 def test_one_weight_version_a_sample_needs_no_list(tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_pictures_stand_where_their_image_tokens_do(place: str, tmp_path: Path) 
     assert (shot.size, shot.position, shot.round) == ((2, 1), -3, 0)
 
 
+def test_pictures_without_pixel_values_are_placed_by_their_number(
+    tmp_path: Path,
+) -> None:
+    batch = loaded(tmp_path)  # one picture, one run of image tokens: 9, 9
+
+    assert batch.images is not None
+    shot = batch.images[0][0]
+    assert (shot.size, shot.position, shot.round) == ((2, 1), -3, 0)
+
+
 @pytest.mark.parametrize(
     "inputs",
     [

@@ -177,7 +177,7 @@ def test_a_dense_v1_payload_opens(path: Path) -> None:
     batch = load(path)
 
     assert batch.num_samples == 2
-    assert batch.meta["num_dropped_rows"] == 0
+    assert "num_dropped_rows" not in batch.meta
     assert batch.lengths.tolist() == [9, 9]
     assert batch.rounds.num_tokens.tolist() == [3, 2, 3, 2]
     assert batch.sample_columns["num_turns"].tolist() == [4, 4]

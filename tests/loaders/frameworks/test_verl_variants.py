@@ -47,7 +47,7 @@ def test_verl_agent_has_a_row_a_step(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pkl", step_rows(), columns)
 
     rows = load(path)
-    batch = load(path, sample_by="traj_uid")
+    batch = load(path, sample_by="traj_uid", order_by="row")
 
     hint = "rows are steps of trajectories: load(..., sample_by='traj_uid') joins them"
     assert rows.meta["rows"] == hint

@@ -95,15 +95,6 @@ def test_the_source_is_the_file_and_the_first_source_is_kept(
     }
 
 
-def test_more_meta_than_is_read_is_not_written(full: Batch, tmp_path: Path) -> None:
-    expected = re.escape(
-        "`meta`: expected at most 4194304 characters of JSON; found 4194368."
-        " Leave out what is not about the whole batch."
-    )
-    with pytest.raises(BatchError, match=f"^{expected}$"):
-        save(replace(full, meta={"x": "y" * (1 << 22)}), tmp_path / "batch.parquet")
-
-
 def test_what_json_cannot_hold_is_named(full: Batch, tmp_path: Path) -> None:
     expected = re.escape(
         "`meta`: expected numbers, texts, and lists and dictionaries of them;"

@@ -59,13 +59,15 @@ def test_they_are_found_in_every_row_group(full: Batch, path: Path) -> None:
 
 def test_loading_reads_no_pictures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    original = pq.ParquetFile.read
+    original = pq.ParquetFile.read_row_groups
 
-    def recorded(self: pq.ParquetFile, columns: list[str], **options: bool) -> object:
+    def recorded(
+        self: pq.ParquetFile, groups: object, columns: list[str], **options: bool
+    ) -> object:
         read.extend(columns)
-        return original(self, columns=columns, **options)
+        return original(self, groups, columns=columns, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read", recorded)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", recorded)
     load_parquet(path)
     assert [name for name in read if name.startswith("screenshot")] == [
         "screenshots.list.element.path",

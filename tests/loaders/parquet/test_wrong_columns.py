@@ -27,7 +27,7 @@ def test_the_table_of_these_tests_is_a_batch(tmp_path: Path) -> None:
             {"old_log_probs": None},
             (
                 "`old_log_probs`: expected one column of this name; found 0 among"
-                " ['response_ids', 'response_mask', 'rollout_log_probs']."
+                " response_ids, response_mask, rollout_log_probs."
             ),
         ),
         (

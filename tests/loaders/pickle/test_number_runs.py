@@ -81,17 +81,3 @@ def test_equal_token_ids_are_one_object() -> None:
 
     assert isinstance(found, list)
     assert len({id(number) for number in found}) == 1
-
-
-def test_more_numbers_than_any_batch_has_are_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rounddiag.loaders.pickle.unpickler.MAX_NUMBERS", 1999)
-
-    assert read(pickle.dumps([1] * 1999, protocol=2)) == [1] * 1999
-    with pytest.raises(LoadError) as caught:
-        read(pickle.dumps([1] * 2000, protocol=2))
-    assert str(caught.value) == (
-        "a.pkl: expected a whole file of its kind; found a bad pickle: more than 1999"
-        " numbers. It is cut off, damaged or forged: copy or save it again."
-    )

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.parquet import reader
 from rounddiag.loaders.tabular.arrow import plain_column, rows_of
-from tests.loaders.table_cases import COLUMNS, check, says
+from tests.loaders.table_cases import COLUMNS, check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,38 +179,6 @@ def test_offsets_that_lie_are_told(tmp_path: Path) -> None:
 
     with pytest.raises(LoadError, match=f"^{path}: expected a table"):
         load(path)
-
-
-def test_a_small_file_that_becomes_huge_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader, "_SMALL", 3_000_000)
-    path = tmp_path / "a.feather"
-    zeros = pa.table({"zeros": np.zeros(1_000_000, dtype=np.int64)})
-    pyarrow.feather.write_feather(zeros, str(path), compression="zstd")
-    size, batch = path.stat().st_size, 8 << 16  # bytes of a batch of 65,536 rows
-    message = (
-        f"{path}: expected at most 3000000 bytes of values in {size} bytes of file;"
-        f" found {6 * batch} or more. The file expands to far more than its size. If it"
-        " is genuine, save it in smaller parts."
-    )
-    with says(message):
-        load(path)
-
-
-def test_a_dictionary_that_batches_share_is_counted_once_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader, "_SMALL", 0)
-    monkeypatch.setattr(reader, "_RATIO", 2)
-    path = tmp_path / "a.arrow"
-    texts = pa.array([f"{i:0100000}" for i in range(2)]).dictionary_encode()
-    table = pa.table({**COLUMNS, "task": texts})
-    rows = pa.concat_tables([table] * 50)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as to:
-        to.write_table(rows)
-
-    assert len(load(path)) == 100
 
 
 def test_list_views_are_no_rows() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular import json_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from tests.loaders.nemo_rl_writer import small_step, write
 from tests.loaders.refusal import refused
@@ -170,37 +169,6 @@ def test_deep_nesting_is_an_error(tmp_path: Path, start: bytes) -> None:
     message = refused(tmp_path / "a.jsonl", b'{"a": ' + start * 100_000)
 
     assert "found no JSON in line 1: maximum recursion depth exceeded" in message
-
-
-@pytest.mark.parametrize("value", [b"[],", b"0,", b"{},", b'"",'])
-def test_a_line_whose_values_would_fill_the_memory_is_an_error(
-    tmp_path: Path, value: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_lines, "_SPARE", 1 << 20)
-    count = 80_000 // len(value)
-    line = b'{"a": [' + value * count + b"0]}"
-    message = refused(tmp_path / "a.jsonl", line)
-
-    assert message.startswith("expected a whole file of its kind; found line 1, whose")
-    assert "values need " in message
-
-
-def test_more_records_than_memory_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_lines, "_SPARE", 1 << 20)
-    data = b'{"a": 1}\n' * 600
-
-    assert refused(tmp_path / "a.jsonl", data) == (
-        "expected a whole file of its kind; found 600 lines, whose records need 1 MB"
-        " of memory. It is cut off, damaged or forged: copy or save it again."
-    )
-
-
-def test_wide_characters_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_SPARE", 1 << 20)
-    text = b'{"a": "' + "\N{PILE OF POO}".encode() + b"a" * 1_000_000
-    assert "line 1, whose values need 2 MB of memory" in damage(text)
 
 
 def test_text_without_a_record_is_an_unknown_file(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
-from rounddiag.loaders.tabular import in_memory
-from tests.loaders.refusal import refused
 from tests.loaders.table_cases import COLUMNS, check
 
 if TYPE_CHECKING:
@@ -70,27 +68,6 @@ def test_records_of_tensors_stay_in_the_file_until_read(tmp_path: Path) -> None:
     write_torch(rows(tensors), path)
 
     check(load(path))
-
-
-REPEATED = (
-    "expected a whole file of its kind; found lists that need 3 MB of memory. It is cut"
-    " off, damaged or forged: copy or save it again."
-)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {name: [list(range(200))] * 2000 for name in COLUMNS},
-        [dict.fromkeys(map(str, range(200)), 0)] * 2000,
-    ],
-    ids=["list", "record"],
-)
-def test_one_value_in_many_places_cannot_fill_the_memory(
-    data: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_memory, "_SPARE", 1 << 20)
-    assert refused(tmp_path / "a.pkl", pickle.dumps(data)) == REPEATED
 
 
 @pytest.mark.parametrize("ids", [[], [np.array(5), np.array(6)]])

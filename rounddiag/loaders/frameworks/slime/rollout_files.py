@@ -5,12 +5,18 @@ from __future__ import annotations
 import reprlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.assembly.images import with_screenshots
-from rounddiag.loaders.fields.mapping import plain_columns
+from rounddiag.loaders.assembly.images import (
+    MAX_PICTURES,
+    read_picture,
+    with_pictures,
+    with_screenshots,
+)
+from rounddiag.loaders.fields.columns import SAME_PROMPT, plain_columns
 from rounddiag.loaders.frameworks.slime.samples import (
     RowReader,
     as_whole_number,
@@ -18,10 +24,8 @@ from rounddiag.loaders.frameworks.slime.samples import (
     plain_table,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Source, Span, left_out_entry, left_out_of
+from rounddiag.loaders.source import Source, left_out_entry, left_out_of
 from rounddiag.loaders.tabular.table import as_list
-from rounddiag.vision import RawScreenshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,11 +36,10 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.vision import Screenshot
 
-    Pictures = list[list[RawScreenshot]]
+    Pictures = list[list[Screenshot]]
     Sample = Mapping[str, Any]
 
 
-MAX_PICTURES = 1 << 18  # a file can name one picture in many places
 MAX_KINDS = 16  # images, videos, audio
 SCREENSHOT_FIELDS = {"multimodal_inputs", "multimodal_train_inputs"}
 
@@ -51,30 +54,6 @@ def with_rebuilt_screenshots(
     return with_screenshots(batch, inputs, source)
 
 
-def with_stored_screenshots(batch: Batch, pictures: Pictures) -> Batch:
-    """Return a batch with pictures of the rollout file, one list a sample.
-
-    The place of a picture is that of the rebuilt one, where there are as many.
-    """
-    if not any(pictures):
-        return batch
-    rebuilt = batch.images or ((),) * len(pictures)
-    return replace(batch, images=tuple(map(_placed, pictures, rebuilt)))
-
-
-def _placed(
-    pictures: Sequence[RawScreenshot], rebuilt: Sequence[Screenshot]
-) -> tuple[Screenshot, ...]:
-    if not pictures:
-        return tuple(rebuilt)
-    if len(pictures) != len(rebuilt):
-        return tuple(pictures)
-    return tuple(
-        replace(picture, position=place.position, round=place.round)
-        for picture, place in zip(pictures, rebuilt, strict=True)
-    )
-
-
 def stored_screenshots(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
     """Return the pictures of each sample, and the field if it holds anything else."""
     room, found = MAX_PICTURES, []
@@ -86,7 +65,7 @@ def stored_screenshots(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
     return [pictures or [] for pictures in found], left_out
 
 
-def _pictures(inputs: object, room: int) -> list[RawScreenshot] | None:
+def _pictures(inputs: object, room: int) -> list[Screenshot] | None:
     """Return the pictures of one sample; None for what is something else as well."""
     match inputs:
         case None:
@@ -98,31 +77,9 @@ def _pictures(inputs: object, room: int) -> list[RawScreenshot] | None:
             return None
     if any(others) or not isinstance(images, list) or len(images) > room:
         return None
-    found = [_picture(image) for image in images]
+    found = [read_picture(image) for image in images]
     known = [picture for picture in found if picture is not None]
     return known if len(known) == len(found) else None
-
-
-def _picture(value: object) -> RawScreenshot | None:
-    """Return a picture as Pillow pickles it: info, mode, size, palette and pixels."""
-    match value:
-        case Node(
-            name, state=[_, str(mode), (int(width), int(height)), palette, data, *_]
-        ) if name.startswith("PIL.") and isinstance(data, bytes | Span | TextBytes):
-            if min(width, height) < 1:
-                return None
-            return RawScreenshot(
-                mode=mode,
-                width=width,
-                height=height,
-                data=partial(_pixels, data),
-                palette=palette if isinstance(palette, list) else None,
-            )
-    return None
-
-
-def _pixels(data: bytes | Span | TextBytes) -> bytes:
-    return data if isinstance(data, bytes) else data.read()
 
 
 MAX_ROLLOUT_ID = 1 << 63
@@ -287,20 +244,24 @@ def with_rollouts(
 
 def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, not_plain = plain_table(rollouts.samples, _USED, rollouts.source)
-    columns |= _versions([_versions_of(sample) for sample in rollouts.samples])
+    batch = with_weight_versions(batch, rollouts.samples)
     groups = [as_whole_number(sample.get("group_index")) for sample in rollouts.samples]
     if batch.images is None:
         batch = with_rebuilt_screenshots(batch, rollouts.samples, rollouts.source)
     pictures, odd = stored_screenshots(rollouts.samples)
-    batch = with_left_out(with_stored_screenshots(batch, pictures), not_plain | odd)
+    batch = with_left_out(with_pictures(batch, pictures), not_plain | odd)
     texts = plain_columns(columns, batch.num_samples)
+    is_grouped = None not in groups
+    meta = {
+        k: v for k, v in batch.meta.items() if not (is_grouped and k in SAME_PROMPT)
+    }
     others = {"num_other_rollouts": rollouts.num_others} if rollouts.num_others else {}
     return replace(
         batch,
-        group_ids=None if None in groups else tuple(map(str, groups)),
+        group_ids=batch.group_ids if None in groups else tuple(map(str, groups)),
         rollout_ids=_response_ids(rollouts),
         sample_columns={**texts, **batch.sample_columns},
-        meta={**batch.meta, "rollout_file": str(rollouts.source.path), **others},
+        meta={**meta, "rollout_file": str(rollouts.source.path), **others},
     )
 
 
@@ -308,6 +269,33 @@ def with_left_out(batch: Batch, names: set[str]) -> Batch:
     """Return a batch whose `meta["left_out"]` also has these names."""
     entry = left_out_entry({*left_out_of(batch), *names})
     return replace(batch, meta={**batch.meta, **entry})
+
+
+def with_weight_versions(batch: Batch, samples: Sequence[Sample]) -> Batch:
+    """Return the batch with the weight versions of its samples, and of its rounds.
+
+    The engine reports one a call: they are those of the rounds where a sample has as
+    many rounds.
+    """
+    calls = [_calls(sample) for sample in samples]
+    ends = plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
+    counts = batch.rounds.sample.bincount(minlength=len(batch)).tolist()
+    rows = [
+        (sample, index, version)
+        for sample, (versions, count) in enumerate(zip(calls, counts, strict=True))
+        if len(versions) == count
+        for index, version in enumerate(versions)
+    ]
+    if not rows:
+        return replace(batch, sample_columns={**ends, **batch.sample_columns})
+    keys = np.array([row[:2] for row in rows], dtype=np.int64)
+    versions = np.array([version for _, _, version in rows], dtype=object)
+    columns = {"sample": keys[:, 0], "round": keys[:, 1], "weight_version": versions}
+    return replace(
+        batch,
+        sample_columns={**ends, **batch.sample_columns},
+        round_columns=batch.round_columns or columns,
+    )
 
 
 def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
@@ -323,11 +311,15 @@ def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
     return {**ends, "weight_versions": [", ".join(row) or None for row in rows]}
 
 
-def _versions_of(sample: Sample) -> list[str]:
-    """Return the weight versions that wrote a sample, the lowest first."""
+def _calls(sample: Sample) -> list[str]:
+    """Return the weight version of each call of the engine."""
     listed = as_list(sample.get("weight_versions"))[:MAX_VERSIONS]
-    known = {version for version in listed if isinstance(version, str)}
-    return sorted(known, key=lambda version: (len(version), version))
+    return [version for version in listed if isinstance(version, str)]
+
+
+def _sorted_versions(calls: list[str]) -> list[str]:
+    """Return the weight versions that wrote a sample, the lowest first."""
+    return sorted({*calls}, key=lambda version: (len(version), version))
 
 
 def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:

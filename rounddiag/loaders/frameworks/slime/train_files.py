@@ -6,6 +6,7 @@ import reprlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.rollout_files import (
@@ -14,6 +15,7 @@ from rounddiag.loaders.frameworks.slime.rollout_files import (
     with_left_out,
     with_rebuilt_screenshots,
     with_rollouts,
+    with_weight_versions,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
     USED,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _VERSION = 2
-_USED = {*USED, *SCREENSHOT_FIELDS}
+_USED = {*USED, *SCREENSHOT_FIELDS, "weight_versions"}
 
 
 def read_samples(root: Mapping[str, object], source: Source) -> Batch:
@@ -85,6 +87,11 @@ def _batch(
         )
     fields = token_fields(samples, source)
     columns, not_plain = plain_table(samples, _USED, source)
+    columns, origin = _with_raw_reward(columns), {"mask_source": "loss_masks"}
+    has_images = any(sample.get("multimodal_train_inputs") for sample in samples)
+    if "uid" not in columns and not has_images:
+        columns["uid"] = [prompt_group(row) for row in fields["prompts"]]
+        origin |= SAME_PROMPT
     indices = [as_whole_number(sample.get("sample_index")) for sample in samples]
     batch = batch_from_fields(
         fields,
@@ -93,10 +100,23 @@ def _batch(
         info={"global_steps": as_whole_number(rollout_id)},
         sample_ids=None if None in indices else list(map(str, indices)),
     )
-    batch = replace(batch, meta={**batch.meta, "mask_source": "loss_masks"})
+    batch = replace(batch, meta={**batch.meta, **origin})
+    batch = with_weight_versions(batch, samples)
     batch = with_rebuilt_screenshots(batch, samples, source)
     batch = with_left_out(batch, left_out | not_plain)
     return with_rollouts(batch, rollout_id, samples, source.path)
+
+
+def _with_raw_reward(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the columns with the environment's reward as `rewards`.
+
+    slime's own `rewards` are normalised by group, or shaped otherwise for training.
+    """
+    if "raw_reward" not in columns or "rewards" not in columns:
+        return columns
+    others = {k: v for k, v in columns.items() if k not in {"raw_reward", "rewards"}}
+    trained_on = {"normalized_reward": columns["rewards"]}
+    return {**others, "rewards": columns["raw_reward"], **trained_on}
 
 
 SAMPLES = Format(
@@ -105,6 +125,7 @@ SAMPLES = Format(
     files=("train_data/*.pt",),
     keys=("format_version", "rollout_id", "samples"),
     read=read_samples,
+    verified="written by slime's own payload function, on rollouts made by hand",
 )
 RANK_COLUMNS = Format(
     name="train data of a rank",
@@ -120,4 +141,5 @@ ROLLOUTS = Format(
     files=("rollout_data/*.pt",),
     keys=("rollout_id", "samples"),
     read=read_rollouts,
+    verified=SAMPLES.verified,
 )

@@ -1,0 +1,278 @@
+"""The order of rows that are steps: by a column, or as their content proves it.
+
+Trainers balance their batches, so the order of the file is not the order of the steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from math import lgamma, log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.checks.rows import STEP_COLUMNS
+from rounddiag.errors import LoadError
+from rounddiag.loaders.messages import format_names
+from rounddiag.loaders.natural_order import sort_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+    Rows = Sequence[int]
+
+
+# Names with other uses as well: only distinct whole numbers count as steps.
+_USUAL = (
+    *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
+    *("env_step", "round", "round_idx"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOrder:
+    """How the rows of a trajectory are ordered.
+
+    Attributes
+    ----------
+    description : str
+        For `meta["rows"]`.
+    column : str
+        The column with the step number; empty if the content gave the order.
+    keys : list
+        A sort key for each row; empty if the rows keep their order.
+    is_known : bool
+        False if nothing tells the order: the rounds cannot be numbered.
+    """
+
+    description: str
+    column: str = ""
+    keys: Sequence[Any] = ()
+    is_known: bool = True
+
+    def sorted(self, rows: Rows) -> Rows:
+        """Return the rows of one trajectory in order."""
+        return sorted(rows, key=self.keys.__getitem__) if self.keys else rows
+
+
+_FILE_ORDER = "row"  # for `order_by`: the order of the file
+
+
+def step_order(
+    batch: Batch, order_by: str | None, trajectories: Collection[Rows]
+) -> StepOrder:
+    """Find the order of the steps: by the requested column, a known one, or proof.
+
+    Without a column, the first of these that orders all trajectories counts:
+
+    1. a step follows another if its prompt continues the other's prompt, or contains
+       the other's response;
+    2. the number of screenshots, if it differs in all rows of each trajectory;
+    3. the order of the file, if each prompt is longer than the one before and that is
+       no chance.
+
+    Raises
+    ------
+    LoadError
+        If the requested column does not exist or cannot be sorted.
+    """
+    if order_by == _FILE_ORDER and order_by not in batch.sample_columns:
+        return StepOrder(description="in the order of the file")
+    if order_by is not None:
+        return _order_by(order_by, _requested_keys(batch, order_by))
+    for name in STEP_COLUMNS:
+        keys = sort_keys(batch.sample_columns.get(name))
+        if keys is not None and _changes(keys, trajectories):
+            return _order_by(name, keys)
+    present = [name for name in _USUAL if name in batch.sample_columns]
+    for name in present:
+        keys = batch.sample_columns[name].tolist()
+        if all(map(_is_whole, keys)) and _is_distinct(keys, trajectories):
+            return _order_by(name, keys)
+    several = [rows for rows in trajectories if len(rows) > 1]
+    why = "no known column counts the steps"
+    if present:
+        why = f"{', '.join(f'`{name}`' for name in present)} cannot be their numbers"
+    return _by_content(batch, several) or StepOrder(
+        description=f"{why}, and their prompts do not prove an order",
+        is_known=False,
+    )
+
+
+def _by_content(batch: Batch, several: Sequence[Rows]) -> StepOrder | None:
+    """Return the order that prompts and screenshots prove, if they prove one."""
+    if not several:
+        return StepOrder(description="one row each")
+    keys = _chained(batch, several)
+    if keys is not None:
+        what = "ordered by their prompts, which contain the step before"
+        return StepOrder(description=what, keys=keys)
+    if batch.images is not None:
+        keys = [len(shots) for shots in batch.images]
+        if _is_distinct(keys, several):
+            what = "ordered by their number of screenshots"
+            return StepOrder(description=what, keys=keys)
+    if _grows(batch, several):
+        return StepOrder(description="in the order of the file, in which prompts grow")
+    return None
+
+
+_SHORT = 4  # tokens of a response that stand in other prompts by chance
+_MOST_STEPS = 128  # of a trajectory: all pairs of steps are compared
+
+
+def _chained(batch: Batch, several: Sequence[Rows]) -> list[int] | None:
+    """Return the number of each step, if the prompts of all trajectories tell it."""
+    if batch.prompt_ids is None or max(map(len, several)) > _MOST_STEPS:
+        return None
+    numbers = [0] * len(batch)
+    for rows in several:
+        ordered = _only_order(_earlier_steps(batch, rows))
+        if ordered is None:
+            return None
+        for number, row in enumerate(ordered):
+            numbers[row] = number
+    return numbers
+
+
+def _earlier_steps(batch: Batch, rows: Rows) -> dict[int, set[int]]:
+    """Return for each row the rows that its prompt continues or quotes."""
+    prompts = {row: _prompt(batch, row) for row in rows}
+    quotable = {row: _response(batch, row) for row in rows}
+    times = Counter(quotable.values())
+    return {
+        row: {
+            other
+            for other in rows
+            if other != row
+            and (
+                _continues(prompt, prompts[other])
+                or (times[quotable[other]] == 1 and _quotes(prompt, quotable[other]))
+            )
+        }
+        for row, prompt in prompts.items()
+    }
+
+
+def _continues(prompt: bytes, other: bytes) -> bool:
+    return len(prompt) > len(other) > 0 and prompt.startswith(other)
+
+
+def _quotes(prompt: bytes, response: bytes) -> bool:
+    """Return whether a prompt contains a response, at the border of a token."""
+    at = prompt.find(response) if len(response) >= _SHORT * _ID.itemsize else -1
+    while at % _ID.itemsize and at >= 0:
+        at = prompt.find(response, at + 1)
+    return at >= 0
+
+
+def _only_order(earlier: dict[int, set[int]]) -> list[int] | None:
+    """Return the only order in which rows come after their earlier ones, or None.
+
+    Examples
+    --------
+    >>> _only_order({7: {8}, 8: set(), 9: {8, 7}}), _only_order({7: set(), 8: set()})
+    ([8, 7, 9], None)
+    """
+    ordered: list[int] = []
+    while len(ordered) < len(earlier):
+        known = {*ordered}
+        free = [row for row in earlier if row not in known and earlier[row] <= known]
+        if len(free) != 1:
+            return None
+        ordered += free
+    return ordered
+
+
+_ID = np.dtype(np.int64)
+
+
+def _prompt(batch: Batch, row: int) -> bytes:
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return b""
+    start, stop = batch.prompt_offsets[row : row + 2].tolist()
+    return batch.prompt_ids[start:stop].numpy().astype(_ID).tobytes()
+
+
+def _response(batch: Batch, row: int) -> bytes:
+    """Return the first round of a row, without its last token: it may end the turn."""
+    mine = (batch.rounds.sample == row).nonzero()[:1, 0].tolist()
+    if not mine:
+        return b""
+    start = int(batch.rounds.start[mine[0]])
+    stop = start + int(batch.rounds.num_tokens[mine[0]]) - 1
+    return batch.response_ids[start:stop].numpy().astype(_ID).tobytes()
+
+
+_CHANCE = 1e-3
+
+
+def _grows(batch: Batch, several: Sequence[Rows]) -> bool:
+    """Return whether prompts grow in the order of the file, and not by chance."""
+    if batch.prompt_offsets is None:
+        return False
+    sizes = batch.prompt_offsets.diff().tolist()
+    pairs = [pair for rows in several for pair in pairwise(rows)]
+    log_orders = sum(lgamma(len(rows) + 1) for rows in several)
+    return log_orders > -log(_CHANCE) and all(sizes[a] < sizes[b] for a, b in pairs)
+
+
+def named_column(batch: Batch, name: str, option: str) -> Array:
+    """Return a column by name; `option` is the parameter that named it, for the error.
+
+    Raises
+    ------
+    LoadError
+        If there is none.
+    """
+    columns = dict(batch.sample_columns)
+    if batch.group_ids is not None:
+        columns["uid"] = np.array(batch.group_ids, dtype=object)
+    if name not in columns:
+        raise LoadError.build(
+            key=option,
+            expected="the name of a column with one value a row",
+            found=f"{name!r}, where there are {format_names(columns)}",
+            advice="Pass one of them.",
+        )
+    return columns[name]
+
+
+def _order_by(name: str, keys: Sequence[Any]) -> StepOrder:
+    return StepOrder(description=f"ordered by `{name}`", column=name, keys=keys)
+
+
+def _requested_keys(batch: Batch, name: str) -> list[Any]:
+    values = named_column(batch, name, "order_by")
+    keys = sort_keys(values)
+    if keys is None:
+        raise LoadError.build(
+            key="order_by",
+            expected=f"numbers, or texts, in all rows of the column {name!r}",
+            found=format_names(map(repr, values.tolist())),
+            advice='Pass another column, or "row" for the order of the file.',
+        )
+    return keys
+
+
+def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
+    """Return whether keys differ within a trajectory; the trainer's step does not."""
+    several = [rows for rows in trajectories if len(rows) > 1]
+    return not several or any(
+        keys[i] != keys[rows[0]] for rows in several for i in rows
+    )
+
+
+def _is_whole(value: object) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
+    return all(len({keys[i] for i in rows}) == len(rows) for rows in trajectories)

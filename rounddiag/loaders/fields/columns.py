@@ -1,0 +1,259 @@
+"""Columns: plain values, entries of dictionaries, records of rounds, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+from rounddiag.loaders.lazy.arrays import scalar_value
+from rounddiag.loaders.pickle.placeholders import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+
+    # Sample, round and the record itself.
+    Row = tuple[int, int, dict[str, Any]]
+
+
+_KINDS = "biufmMSU"  # of arrays that a column can be
+_MAX_BITS = 4096  # of an integer: Python writes no more than 4,300 digits
+
+
+def plain_columns(
+    columns: Mapping[str, Any], num_samples: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the columns that hold one plain value (text, number, flag) a sample.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence or array
+    num_samples : int
+
+    Returns
+    -------
+    dict of str to array
+        Columns of dictionaries, lists or objects are left out.
+
+    Examples
+    --------
+    >>> plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[], []]}, 2)
+    {'turns': array([2, 3]), 'text': array(['a', None], dtype=object)}
+    """
+    arrays = {name: _plain(values) for name, values in columns.items()}
+    return {
+        name: values
+        for name, values in arrays.items()
+        if values is not None and len(values) == num_samples
+    }
+
+
+def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        is_known = values.dtype.kind in _KINDS and values.dtype.itemsize > 0
+        return values if values.ndim == 1 and is_known else None
+    items = [v.item() if isinstance(v, np.generic) else v for v in values]
+    if not all(map(_is_plain, items)):
+        return None
+    kinds = {type(v) for v in items}
+    if kinds in ({bool}, {float}) or (kinds == {int} and _fit_int64(items)):
+        return np.array(items)
+    column = np.empty(len(items), dtype=object)
+    column[:] = items
+    return column
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a number or a text that can be written out."""
+    if isinstance(value, int):
+        return value.bit_length() <= _MAX_BITS
+    return value is None or isinstance(value, str | float)
+
+
+def _fit_int64(values: list[int]) -> bool:
+    return all(-(1 << 63) <= value < 1 << 63 for value in values)
+
+
+# Columns of dictionaries whose entries are columns: of verl's agent loop.
+_OF_ENTRIES = ("extra_fields", "reward_extra_info")
+RECORDS, TURN_SCORES = "round_records", "turn_scores"
+
+
+def expand_entries(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns, with verl's dictionaries of further columns replaced by them.
+
+    A column of the same name that exists already stays.
+
+    Examples
+    --------
+    >>> expand_entries({"step": [7], "extra_fields": [{"step": 1, "min_step": 6}]})
+    {'step': [7], 'min_step': [6]}
+    """
+    found = dict(columns)
+    for parent in _OF_ENTRIES:
+        rows = found.get(parent)
+        if rows is None or not any(isinstance(row, Mapping) for row in rows):
+            continue
+        entries = [row if isinstance(row, Mapping) else {} for row in found.pop(parent)]
+        names = dict.fromkeys(name for row in entries for name in row)
+        for name in names:
+            if isinstance(name, str) and name not in found:
+                found[name] = [scalar_value(row.get(name)) for row in entries]
+    return found
+
+
+def take_round_records(columns: dict[str, Any]) -> list[Any] | None:
+    """Remove and return the records of each sample's rounds; None if there are none.
+
+    verl's `turn_scores`, one number a turn, become `turn_score` of the records where
+    there are as many.
+    """
+    records, scores = columns.pop(RECORDS, None), columns.get(TURN_SCORES)
+    found = None if records is None else [_items(calls) for calls in records]
+    if scores is None or not any(map(_items, scores)):
+        return found
+    rows = [[scalar_value(value) for value in _items(row)] for row in scores]
+    calls = found or [[{} for _ in row] for row in rows]
+    is_known = all(isinstance(call, dict) for row in calls for call in row)
+    if not is_known or [*map(len, calls)] != [*map(len, rows)]:
+        return found
+    del columns[TURN_SCORES]
+    return [
+        [{**call, "turn_score": score} for call, score in zip(*pair, strict=True)]
+        for pair in zip(calls, rows, strict=True)
+    ]
+
+
+def _items(value: object) -> list[Any]:
+    if value is None:
+        return []
+    return [*value] if isinstance(value, list | tuple | np.ndarray) else [value]
+
+
+def with_versions(batch: Batch, versions: Tensor) -> Batch:
+    """Return the batch with the weight versions that wrote each sample and each round.
+
+    Parameters
+    ----------
+    batch : Batch
+    versions : Tensor of int
+        The version that generated each token, flat as the batch's fields.
+    """
+    rounds = batch.rounds
+    spans = zip(rounds.start.tolist(), rounds.num_tokens.tolist(), strict=True)
+    parts = [versions[start : start + size] for start, size in spans]
+    ends = np.array([(int(row.min()), int(row.max())) for row in parts]).reshape(-1, 2)
+    sample = rounds.sample.numpy()
+    found = {}
+    for name, column, pick in (
+        ("min_weight_version", ends[:, 0], np.nanmin),
+        ("max_weight_version", ends[:, 1], np.nanmax),
+    ):
+        mine = [column[sample == index] for index in range(len(batch))]
+        found[name] = np.array([pick(row) if len(row) else np.nan for row in mine])
+    columns = {
+        "sample": sample,
+        "round": rounds.round.numpy(),
+        "min_weight_version": ends[:, 0],
+        "max_weight_version": ends[:, 1],
+    }
+    return replace(
+        batch,
+        sample_columns={**found, **batch.sample_columns},
+        round_columns=batch.round_columns or columns,
+    )
+
+
+def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:
+    """Return the batch with the records in its `round_columns`.
+
+    Parameters
+    ----------
+    batch : Batch
+    records : sequence of (list of dict, or None), one per sample
+
+    Raises
+    ------
+    BatchError
+        If `records` is not one list of dictionaries per sample.
+    """
+    if len(records) != batch.num_samples:
+        raise _record_error(batch.num_samples, f"{len(records)}")
+    rows: list[Row] = []
+    num_without_tokens = 0
+    for sample, calls in enumerate(records):
+        all_calls = _dictionaries(batch, calls)
+        answered = [record for record in all_calls if record.get("num_tokens") != 0]
+        num_without_tokens += len(all_calls) - len(answered)
+        rows += [(sample, index, record) for index, record in enumerate(answered)]
+    meta = dict(batch.meta)
+    if num_without_tokens:
+        meta["num_records_without_tokens"] = num_without_tokens
+    return replace(batch, round_columns=_columns(rows), meta=meta)
+
+
+def _dictionaries(batch: Batch, calls: object) -> list[dict[str, Any]]:
+    rows = _items(calls)
+    for row in rows:
+        if not isinstance(row, dict):
+            raise _record_error(batch.num_samples, f"a {type(row).__name__} in one")
+    return [
+        {k: _value(v) for k, v in row.items() if isinstance(k, str)} for row in rows
+    ]
+
+
+def _value(value: object) -> object:
+    """Return a value of a record; None for an object of a pickle."""
+    if isinstance(value, list):
+        return [*map(_value, value)]
+    plain = scalar_value(value)
+    return None if isinstance(plain, Node) else plain
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, Array]:
+    names = dict.fromkeys(name for _, _, record in rows for name in record)
+    values = {name: [record.get(name) for _, _, record in rows] for name in names}
+    plain = plain_columns(values, len(rows))
+    keys = {
+        "sample": np.array([sample for sample, _, _ in rows], dtype=np.int32),
+        "round": np.array([index for _, index, _ in rows], dtype=np.int32),
+    }
+    others = {
+        name: plain.get(name, np.fromiter(items, dtype=object, count=len(items)))
+        for name, items in values.items()
+        if name not in keys
+    }
+    return {**keys, **others} if rows else {}
+
+
+def _record_error(num_samples: int, found: str) -> BatchError:
+    return BatchError.build(
+        key="round_records",
+        expected=f"{num_samples} lists of dictionaries, one list per sample",
+        found=found,
+        advice="Collect the return values of `rounddiag.capture.round_record`.",
+    )
+
+
+SAME_PROMPT = {"group_source": "samples whose prompts have the same tokens"}
+
+
+def prompt_group(prompt: Tensor) -> str:
+    """Return a short text that is equal for equal prompt tokens.
+
+    Examples
+    --------
+    >>> import torch
+    >>> prompt_group(torch.tensor([1, 2])) == prompt_group(torch.tensor([1, 2]).int())
+    True
+    """
+    return blake2b(prompt.long().numpy().tobytes(), digest_size=8).hexdigest()

@@ -1,0 +1,121 @@
+"""The texts of a batch's tokens, in place of a tokenizer that must not be trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.text.tokenizers import pieces, resolve_tokenizer, special_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+
+_FRAGMENT = "\ufffd"  # what decoders write for bytes that are no whole character
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a token of one byte, as of Llama
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    r"""Decodes the tokens of one batch by looking up the bytes of each.
+
+    It takes the place of a tokenizer wherever `rounddiag.text.pieces` takes one.
+
+    Parameters
+    ----------
+    tokens : mapping of int to bytes
+        The UTF-8 bytes of each token; a token may hold a part of a character.
+    special : mapping of int to str
+        The special tokens of the tokenizer.
+
+    Examples
+    --------
+    >>> table = TokenTable({7: b"caf\xc3", 8: b"\xa9"}, {})
+    >>> table.decode([7, 8]), pieces([7, 8], table)
+    ('café', ['café', ''])
+    """
+
+    tokens: Mapping[int, bytes]
+    special: Mapping[int, str]
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: object, token_ids: Iterable[int]) -> Self:
+        """Look up the text of each of these ids once.
+
+        Raises
+        ------
+        LoadError
+            If the tokenizer cannot be read, or fails.
+        """
+        ids = sorted({token_id for token_id in token_ids if token_id >= 0})
+        texts = pieces(ids, tokenizer, starts=range(len(ids)))  # each for itself
+        inner = resolve_tokenizer(tokenizer)
+        tokens = {
+            token_id: _token_bytes(inner, token_id, text)
+            for token_id, text in zip(ids, texts, strict=True)
+            if text != f"⟨{token_id}⟩"
+        }
+        return cls(tokens, special_tokens(tokenizer))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        facts = json.loads(text)
+        return cls(
+            {int(key): value.encode("latin-1") for key, value in facts[0].items()},
+            {int(key): value for key, value in facts[1].items()},
+        )
+
+    def to_json(self) -> str:
+        """Return the table as JSON."""
+        tokens = {key: value.decode("latin-1") for key, value in self.tokens.items()}
+        return json.dumps([tokens, dict(self.special)])
+
+    def decode(
+        self,
+        token_ids: Sequence[int],
+        skip_special_tokens: bool = False,  # noqa: FBT001, FBT002 as in tokenizers
+    ) -> str:
+        """Return the text of some ids; an id that the table lacks has none."""
+        hidden = self.special if skip_special_tokens else {}
+        parts = [self.tokens.get(i, b"") for i in token_ids if i not in hidden]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """The special tokens, as a tokenizer of transformers lists them."""
+        return {
+            token_id: SimpleNamespace(content=text, special=True)
+            for token_id, text in self.special.items()
+        }
+
+
+def _token_bytes(tokenizer: Any, token_id: int, text: str) -> bytes:  # noqa: ANN401 of two libraries
+    """Return the bytes of a token, also where they are no whole character."""
+    if _FRAGMENT in text:
+        name = getattr(tokenizer, "id_to_token", None) or getattr(
+            tokenizer, "convert_ids_to_tokens", None
+        )
+        token = name(token_id) if name is not None else None
+        if isinstance(token, str):
+            if single := _BYTE.fullmatch(token):
+                return bytes.fromhex(single[1])
+            if token and all(sign in _BYTE_LEVEL for sign in token):
+                return bytes(_BYTE_LEVEL[sign] for sign in token)
+    return text.encode()
+
+
+def _byte_level() -> dict[str, int]:
+    """Return the byte of each sign of byte-level BPE, as GPT-2 and Qwen write it."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in plain]
+    signs = {chr(byte): byte for byte in plain}
+    return signs | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_LEVEL = _byte_level()

@@ -1,0 +1,57 @@
+"""Files that functions of slime, miles and prime-rl wrote: see tests/data/README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rounddiag.loaders import load
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def test_slimes_payload_of_two_ranks() -> None:
+    batch = load(DATA / "slime-v2")
+
+    assert batch.step == 3
+    assert batch.sample_ids == ("10", "12")
+    assert batch.group_ids == ("0", "1")
+    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.rounds.start.tolist() == [0, 2, 3]
+    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.sample_columns["normalized_reward"].tolist() == [0.5, -0.5]
+    assert batch.sample_columns["data_parallel_rank"].tolist() == [1, 0]
+    assert batch.images is not None
+    shot = batch.images[0][0]
+    assert (shot.position, shot.round, shot.size) == (-3, 0, (2, 1))
+    assert batch.meta["left_out"] == ["metadata.steps", "returns"]
+
+
+def test_miles_files_of_two_ranks() -> None:
+    batch = load(DATA / "miles")
+
+    assert batch.step == 3
+    assert batch.sample_ids == ("12", "10")
+    assert batch.response_ids.tolist() == [7, 8, 4, 5, 6]
+    assert batch.old_log_probs.tolist() == [-0.5, -0.5, -0.25, -9.0, -1.5]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [0.0, 1.0]
+    assert batch.round_columns["weight_version"].tolist() == ["9", "9", "9"]
+    assert batch.group_ids is not None
+    assert len({*batch.group_ids}) == 2
+
+
+def test_prime_rls_export_of_packed_sequences() -> None:
+    batch = load(DATA / "prime-rl-d2f82fa" / "step_7")
+
+    assert batch.step == 7
+    assert batch.response_ids.tolist() == [10, 11, 3, 12, 13]
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 1]
+    assert batch.old_log_probs.tolist() == [-0.5, -0.75, -1.0, -1.25, -2.0]
+    assert batch.rollout_log_probs.tolist() == [-0.25, -0.375, -0.0, -0.625, -1.0]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.group_ids is not None
+    assert len({*batch.group_ids}) == 1
+    assert batch.sample_columns["training_mode"].tolist() == ["rl", "rl"]

@@ -1,0 +1,242 @@
+"""Small files that ask for gigabytes, minutes, or a crash: the kinds of issue 14.
+
+`size` scales what a file asks for: 1 asks for gigabytes, so that a limit is reached.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+
+from rounddiag.loaders import save
+from tests.loaders.parquet.tables import FOOTER
+from tests.loaders.refusal import text
+from tests.loaders.wide_files import ROWS, of_other_keys, of_rounds, own, write_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROTO = b"\x80\x04"
+OWN = {"rounddiag": json.dumps(FOOTER)}
+MILLION = 1_000_000
+
+
+def zeros(count: int) -> pa.Array:
+    """Return one list of many zeros, which compress to nothing."""
+    values = pa.array(np.zeros(count, np.float32))
+    return pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), values)
+
+
+def parquet_of_zeros(path: Path, size: float) -> None:
+    names = ("rollout_log_probs", "old_log_probs", "entropy", "advantages")
+    column = zeros(int(120 * MILLION * size))
+    ids = column.cast(pa.list_(pa.int32()))
+    columns = {"response_ids": ids, "response_mask": ids}
+    table = pa.table(columns | dict.fromkeys(names, column))
+    pq.write_table(table.replace_schema_metadata(OWN), path, compression="zstd")
+
+
+def with_dtype(path: Path, dtype: bytes) -> None:
+    """Write a column of texts that is marked as of a very wide dtype."""
+    save(own(1), path)
+    table = pq.read_table(path)
+    field = pa.field("sample:wide", pa.string(), metadata={b"rounddiag.dtype": dtype})
+    table = table.append_column(field, pa.array(["a", "b"]))
+    pq.write_table(table, path)
+
+
+def json_cells(path: Path, size: float) -> None:
+    save(own(1), path)
+    cell = "[" + "[]," * int(30 * MILLION * size) + "0]"
+    field = pa.field("sample:cells", pa.string(), metadata={b"rounddiag": b"json"})
+    table = pq.read_table(path).append_column(field, pa.array([cell, "0"]))
+    pq.write_table(table, path, compression="zstd")
+
+
+def copied_memo(path: Path, size: float, call: bytes, item: bytes) -> None:
+    """Write a pickle that copies one value of its memo again and again."""
+    count = int(20_000 * size)
+    head = call + b"\x94" + item + b"\x94]("
+    path.write_bytes(PROTO + head + b"h\x00h\x01\x85R" * count + b"e.")
+
+
+def big_list(length: int) -> bytes:
+    return b"](" + b"K\x01" * length + b"e"
+
+
+def shared_lists(depth: int = 60) -> list[object]:
+    """Return lists in lists whose text is 2 to the power of the depth long."""
+    shared: list[object] = [1]
+    for _ in range(depth):
+        shared = [shared, shared]
+    return shared
+
+
+def torch_fields(path: Path, **fields: object) -> None:
+    torch.save({**{k: torch.tensor(v) for k, v in ROWS.items()}, **fields}, path)
+
+
+def one_row_many_times(path: Path, size: float) -> None:
+    row = torch.zeros(int(1000 * size))
+    torch.save({name: [row] * MILLION for name in ROWS}, path)
+
+
+def repeated_elements(path: Path, size: float) -> None:
+    """Write tensors of stride 0: each is just below what one may repeat."""
+    wide = torch.zeros(1).expand(1 << 25, 2).reshape(-1)[:1].expand(1 << 25)
+    torch_fields(path, **{f"entry_{i}": wide for i in range(int(40 * size))})
+
+
+def overlapping(path: Path, size: float) -> None:
+    count, room = int(500 * size), 20 * MILLION
+    entry = {"dtype": "F32", "shape": [room // 4], "data_offsets": [0, room]}
+    header = json.dumps(dict.fromkeys(map(str, range(count)), entry)).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(room))
+
+
+def zip_of_one_entry(path: Path, size: float) -> None:
+    data = io.BytesIO()
+    np.save(data, np.zeros(MILLION))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("0.npy", data.getvalue())
+        for number in range(1, int(1000 * size)):
+            info = archive.infolist()[0]
+            again = zipfile.ZipInfo(f"{number}.npy")
+            again.header_offset, again.CRC = info.header_offset, info.CRC
+            again.file_size = again.compress_size = info.file_size
+            archive.filelist.append(again)
+        setattr(archive, "_didModify", True)  # noqa: B010 not in its types
+
+
+def arrow(path: Path, column: Any, count: int) -> None:
+    fields = {name: pa.array([rows[0]] * count) for name, rows in ROWS.items()}
+    table = pa.table({**fields, "odd": column})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
+        to.write_table(table)
+
+
+def run_end_encoded(path: Path, size: float) -> None:
+    count = int(400 * MILLION * size)
+    values = pa.RunEndEncodedArray.from_arrays(pa.array([count]), pa.array([1.0]))
+    table = pa.table(dict.fromkeys(ROWS, values))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
+        to.write_table(table)
+
+
+def string_views(path: Path, size: float) -> None:
+    """Write views that all show the same text."""
+    count, data = int(20_000 * size), b"x" * MILLION
+    views = struct.pack("<i4sii", len(data), data[:4], 0, 0) * count
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
+    arrow(path, pa.Array.from_buffers(pa.string_view(), count, buffers), count)
+
+
+def picture(path: Path, data: bytes, count: int) -> None:
+    bytes_of = pa.array([[{"bytes": data, "path": None}] * count, []])
+    pq.write_table(pa.table({**ROWS, "images": bytes_of}), path)
+
+
+def scans(size: float) -> bytes:
+    """Return a progressive JPEG with one scan repeated many times."""
+    data = io.BytesIO()
+    side = int(4000 * size**0.5)
+    Image.new("RGB", (side, side)).save(data, format="JPEG", progressive=True)
+    whole = data.getvalue()
+    start = whole.index(b"\xff\xda")
+    end = whole.index(b"\xff\xda", start + 2)
+    return whole[:end] + whole[start:end] * int(300 * size) + whole[end:]
+
+
+def webp(size: float) -> bytes:
+    data, side = io.BytesIO(), int(9400 * size**0.5)
+    Image.new("RGB", (side, side)).save(data, format="WEBP", method=0)
+    return data.getvalue()
+
+
+def with_tokenizer(path: Path, tokenizer: dict[str, Any]) -> None:
+    """Write our own file that names a tokenizer beside it."""
+    save(own(1), path)
+    table = pq.read_table(path)
+    footer = {**FOOTER, "tokenizer": "tokenizer.json"}
+    metadata = {"rounddiag": json.dumps(footer)}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    (path.parent / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def tokenizer(decoder: dict[str, Any]) -> dict[str, Any]:
+    vocabulary = {f"{'a' * 200}{i}": i for i in range(10)}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "a"},
+        "decoder": decoder,
+    }
+
+
+def backtracking() -> dict[str, Any]:
+    pattern = {"Regex": "(a|a|aa)*(a|b)*(a|c)*\\1$^x"}
+    return tokenizer({"type": "Replace", "pattern": pattern, "content": ""})
+
+
+def duplicate_keys(path: Path, size: float) -> None:
+    keys = ", ".join(f'"{i}": 0' for i in range(int(100_000 * size)))
+    path.write_text(f'{{{keys}, "0": 1}}\n')
+
+
+KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
+    "Parquet, zeros": ("a.parquet", parquet_of_zeros),
+    "Parquet, dtype <U16000000": ("a.parquet", lambda p, _: with_dtype(p, b"<U160000")),
+    "Parquet, cells of JSON": ("a.parquet", json_cells),
+    "pickle, sets of one list": (
+        "a.pkl",
+        lambda p, s: copied_memo(p, s, b"cbuiltins\nset\n", big_list(50_000)),
+    ),
+    "pickle, torch.Size of one list": (
+        "a.pkl",
+        lambda p, s: copied_memo(p, s, b"ctorch\nSize\n", big_list(50_000)),
+    ),
+    "pickle, text encoded again": (
+        "a.pkl",
+        lambda p, s: copied_memo(p, s, b"c_codecs\nencode\n", text("x" * 200_000)),
+    ),
+    "pickle, lists in lists": (
+        "a.pkl",
+        lambda p, _: p.write_bytes(pickle.dumps({**ROWS, "uid": shared_lists()})),
+    ),
+    "pickle, marks": (
+        "a.pkl",
+        lambda p, s: p.write_bytes(PROTO + b"(" * int(20 * MILLION * s)),
+    ),
+    "torch, stride 0": ("a.pt", repeated_elements),
+    "torch, rows that are one row": ("a.pt", one_row_many_times),
+    "safetensors, overlapping": ("a.safetensors", overlapping),
+    "npz, one entry 1,000 times": ("a.npz", zip_of_one_entry),
+    "Arrow, run-end encoding": ("a.arrow", run_end_encoded),
+    "Arrow, string views": ("a.arrow", string_views),
+    "JSON lines, other keys": (
+        "a.jsonl",
+        lambda p, s: write_lines(of_other_keys(int(20_000 * s)), p),
+    ),
+    "JSON lines, a key twice": ("a.jsonl", duplicate_keys),
+    "JPEG of 300 scans": ("a.parquet", lambda p, s: picture(p, scans(s), 4)),
+    "WebP of 88 megapixels": ("a.parquet", lambda p, s: picture(p, webp(s), 8)),
+    "tokenizer, backtracking": (
+        "a.parquet",
+        lambda p, _: with_tokenizer(p, backtracking()),
+    ),
+    "100,000 rounds": (
+        "a.parquet",
+        lambda p, s: save(of_rounds(int(100_000 * s)), p),
+    ),
+}
