@@ -1,8 +1,9 @@
 """Figures: frames to plotly figures, which compute nothing and show nothing.
 
 One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
-`tail`, `positions`, `conditional`, `roles` and `compare`; `finding` shows the evidence
-of a finding, `colored_text` the text of samples; `_parts` has what figures share.
+`tail`, `positions`, `conditional`, `roles` and `compare`; `run` shows many steps,
+`finding` the evidence of a finding, `colored_text` the text of samples; `_parts` has
+what figures share.
 """
 
 from rounddiag.figures._parts.canvas import png, use_theme
@@ -16,6 +17,7 @@ from rounddiag.figures.positions import plot_positions
 from rounddiag.figures.probabilities import plot_probabilities
 from rounddiag.figures.roles import plot_roles
 from rounddiag.figures.rounds import plot_rounds
+from rounddiag.figures.run import plot_run
 from rounddiag.figures.tail import plot_tail
 from rounddiag.figures.trajectory import plot_trajectory
 
@@ -30,6 +32,7 @@ __all__ = [
     "plot_probabilities",
     "plot_roles",
     "plot_rounds",
+    "plot_run",
     "plot_tail",
     "plot_trajectory",
     "png",

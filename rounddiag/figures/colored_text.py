@@ -266,7 +266,8 @@ def token_text(
     head += _OF_LONG.format(len(shown), len(selected)) if is_cut else ""
     body = "".join(rounds_html(selected, shown, end, pair))
     return TokenText(
-        f'<div class="rd-text {style_name(theme)}"><style>{style_sheet(theme)}</style>'
+        f'<div class="rd-text mathjax_ignore {style_name(theme)}">'
+        f"<style>{style_sheet(theme)}</style>"
         f'<div class="k">{head}<br>{_key(pair)}</div>{body}</div>'
     )
 

@@ -19,7 +19,7 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
@@ -27,7 +27,7 @@ from rounddiag.figures._parts.labels import (
     shorten_name,
     tick_step,
 )
-from rounddiag.figures._parts.lines import MAX_LINES, style_line
+from rounddiag.figures._parts.lines import MAX_LINES, style_line, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
     MeanSeries,
@@ -179,18 +179,23 @@ def plot_compare(
     )
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
-    comparison = Comparison(
-        names=[*data],
-        lines=_style_batches(data, first.metric, first.theme),
-        differences=differences(data, metric=first.metric),
-        inputs=first,
-    )
+    lines = _style_batches(data, first.metric, first.theme)
+    rows, note = thin_rounds(differences(data, metric=first.metric))
+    if note:  # the cells of the strip would be thinner than a pixel
+        first = replace(first, layers={**first.layers, "strip": False})
+        lines = [replace(one, rows=thin_rounds(one.rows)[0]) for one in lines]
+    comparison = Comparison(names=[*data], lines=lines, differences=rows, inputs=first)
     means = pd.concat([line.rows for line in comparison.lines])
     if means.empty:
         return empty_figure(_TITLE, NO_TOKENS, first.theme)
     plot, domains = _domains(len(comparison.lines), first.layers)
     axis = choose_axis(means, first.metric)
-    captions = _explanation(comparison, means, axis)
+    captions = [
+        f"{shorten_name(name)}: {line}"
+        for name, own in data.items()
+        for line in note_unknown_rounds(own)
+    ]
+    captions += _explanation(comparison, means, axis) + note
     bottom = BOTTOM if first.layers["strip"] else _BOTTOM
     height = plot + TOP + bottom
     figure = new_figure(_TITLE, captions, first.theme, height=height, bottom=bottom)

@@ -9,9 +9,14 @@ import numpy as np
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number, tick_step, wrap
-from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
+from rounddiag.figures._parts.lines import (
+    format_key,
+    shorten,
+    split_by_round,
+    thin_rounds,
+)
 from rounddiag.figures._parts.means import (
     HOVER,
     MeanSeries,
@@ -134,11 +139,12 @@ def plot_conditional(
     title = inputs.pair.named(_TITLE)
     if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(bins), inputs.theme)
+    rounds, note = thin_rounds(standardised(inputs.data, metric=metric))
     lines = split_by_round(known, by, inputs.theme)
     axis = choose_axis(known, metric)
-    captions = format_key(by or "round", lines)
+    captions = note_unknown_rounds(inputs.data) + format_key(by or "round", lines)
     captions += [_ENVELOPE] if inputs.layers["envelope"] else []
-    captions += _explanation(bins, known, axis) + note_picked(inputs.data)
+    captions += _explanation(bins, known, axis) + note_picked(inputs.data) + note
     height = TOP + _PLOT_HEIGHT + _BOTTOM
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
     if inputs.layers["envelope"]:
@@ -146,7 +152,6 @@ def plot_conditional(
     for line in lines:
         _add_group(figure, line, axis, inputs, by)
     add_heading(figure, "y2", NUM_TOKENS.label, inputs.theme)
-    rounds = standardised(inputs.data, metric=metric)
     _add_rounds(figure, rounds, inputs)
     _set_axes(figure, known, rounds, axis)
     figure.layout.xaxis.title.text = inputs.pair.label(ROLLOUT_PROB)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rounddiag.errors import FrameError, nearest
 from rounddiag.figures._parts.canvas import TOP, cross, empty_figure, new_figure
-from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import (
     Heat,
     add_cells,
@@ -192,7 +192,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         return empty_figure(title, _why_empty(heat), inputs.theme)
     has_marginals = inputs.layers["marginals"]
     height = _height(heat.rows.num) + _MARGINAL * has_marginals
-    captions = _explanation(heat)
+    captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
     add_cells(figure, heat)
     add_missing(figure, heat, inputs.theme)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import count_picked, prepare
+from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.figures._parts.panels import (
@@ -127,7 +127,7 @@ def plot_log_ppl(
         hover=inputs.pair.named(_HOVER),
         layers=inputs.layers,
     )
-    captions = _explanation(cells, inputs)
+    captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
     captions += explain_left_out(agreed, "sample", count_picked(inputs.data))
     labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
     return clouds.draw(_TITLE, captions, labels, inputs.theme)

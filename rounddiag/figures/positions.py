@@ -9,7 +9,7 @@ import numpy as np
 
 from rounddiag.batch import Batch
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
@@ -120,7 +120,8 @@ def plot_positions(
     means = _get_means(inputs, by).reset_index(drop=True)
     if means.empty:
         return empty_figure(_TITLES[by], NO_TOKENS, inputs.theme)
-    lines = explain_marks(means) + note_picked(inputs.data)
+    lines = note_unknown_rounds(inputs.data) + explain_marks(means)
+    lines += note_picked(inputs.data)
     has_counts = inputs.layers["counts"]
     height = HEIGHT if has_counts else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(_TITLES[by], lines, inputs.theme, height=height)

@@ -11,7 +11,7 @@ from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import count_picked, prepare
+from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
 from rounddiag.figures._parts.labels import hover_text, number
 from rounddiag.figures._parts.panels import (
@@ -157,7 +157,7 @@ def plot_probabilities(
         hover=inputs.pair.named(_HOVER),
         layers=inputs.layers,
     )
-    captions = _explanation(pairs, ends, inputs)
+    captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
     captions += explain_left_out(agreed, "token", count_picked(inputs.data))
     x, y = (inputs.pair.label(column) for column in _LABELS[axes])
     figure = clouds.draw(_TITLE, captions, (x, y), inputs.theme)

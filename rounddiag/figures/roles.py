@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rounddiag.batch import Batch
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, empty_figure, new_figure
-from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, hover_text
 from rounddiag.figures._parts.lines import format_key, split_by_column
 from rounddiag.figures._parts.means import MeanSeries, axis_title, explain_marks
@@ -122,7 +122,8 @@ def plot_roles(
     label = axis_title(inputs.metric, inputs.pair)
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
-    captions = format_key(by, lines) if by else []
+    captions = note_unknown_rounds(inputs.data)
+    captions += format_key(by, lines) if by else []
     captions += _explanation(means, axis) + note_picked(inputs.data)
     height = TOP + row * len(names) + bottom
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)

@@ -11,9 +11,9 @@ import pandas as pd
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
-from rounddiag.figures._parts.data import prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, tick_step
-from rounddiag.figures._parts.lines import format_key, split_by_column
+from rounddiag.figures._parts.lines import format_key, split_by_column, thin_rounds
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     HEIGHT,
@@ -32,6 +32,7 @@ from rounddiag.figures._parts.round_layers import (
     add_survivors,
     explain_rounds,
 )
+from rounddiag.findings import round_onset
 from rounddiag.schema import ROUND, SUMMARY, mean_column
 from rounddiag.stats import round_summary, survivors, worst_round
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import ThemeName
+    from rounddiag.findings import Onset
     from rounddiag.schema import Pair
 
 
@@ -241,8 +243,10 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     end: few samples get that far, and they may differ from the others in all rounds.
     The dashed line says whether they do: where it rises as the points do, the rise is
     who is left and no effect of the round; where it stays level, the rise is real.
-    A hollow point has fewer than 10 samples, and is the worst round only where
-    no round has more.
+    Where a batch (not a frame) differs from one round on, in all samples, that round is
+    marked as the onset, with its interval; else the worst round is marked. A hollow
+    point has fewer than 10 samples, and is the worst round only where no round has
+    more. Of more than 2,000 rounds, evenly spaced ones and the worst are drawn.
 
     Quantiles tell what the mean is made of. Where all bars rise together, every token
     is a little off (noise, another precision or temperature); where the median stays
@@ -271,18 +275,24 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     title = "Mismatch per round" + (", from the end" if last_aligned else "")
     if summary.empty:
         return empty_figure(title, NO_TOKENS, inputs.theme)
+    worst = worst_round(summary) if by is None else None
+    num_rounds = int(summary["round"].max() - min(summary["round"].min(), 0)) + 1
+    drawn_rows, note = thin_rounds(summary, () if worst is None else worst["round"])
     scene = RoundScene(
-        lines=split_by_column(summary, by, inputs.theme),
-        num_rounds=int(summary["round"].max() - min(summary["round"].min(), 0)) + 1,
-        worst=worst_round(summary) if by is None else None,
+        lines=split_by_column(drawn_rows, by, inputs.theme),
+        num_rounds=num_rounds,
+        worst=worst,
+        onset=_onset(inputs.data, options),
         axis=RoundAxis.around_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
         metric=inputs.metric,
         theme=inputs.theme,
     )
     has_survivors = drawn["survivors"] and scene.num_rounds > 1
-    left = survivors(inputs.data) if has_survivors else None
-    lines = format_key(by, scene.lines) if by else []
+    left = thin_rounds(survivors(inputs.data))[0] if has_survivors else None
+    lines = note_unknown_rounds(inputs.data)
+    lines += format_key(by, scene.lines) if by else []
     lines += explain_rounds(summary, scene, has_survivors=has_survivors)
+    lines += note
     height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS
     figure = new_figure(title, lines, inputs.theme, height=height)
     _set_axes(figure, summary, scene, has_counts=drawn["counts"])
@@ -291,6 +301,13 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     )
     _add_layers(figure, scene, left, drawn)
     return figure
+
+
+def _onset(data: Batch | pd.DataFrame, options: RoundOptions) -> Onset | None:
+    """Return the onset of a batch, where its mean |diff| by round is drawn."""
+    if isinstance(data, pd.DataFrame) or not options.is_usual:
+        return None
+    return round_onset(data)
 
 
 def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:

@@ -14,7 +14,7 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import note_picked, prepare
+from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -123,7 +123,8 @@ def plot_tail(
     if known.empty:
         return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
     lines = split_by_round(known, by, inputs.theme)
-    captions = format_key(by, lines) if by and drawn["names"] else []
+    captions = note_unknown_rounds(inputs.data)
+    captions += format_key(by, lines) if by and drawn["names"] else []
     captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
     captions += note_picked(inputs.data)
     height = TOP + _PLOT_HEIGHT + _BOTTOM

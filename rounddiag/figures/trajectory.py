@@ -15,7 +15,11 @@ from rounddiag.figures._parts.canvas import (
     empty_figure,
     new_figure,
 )
-from rounddiag.figures._parts.data import get_sample_tokens, prepare
+from rounddiag.figures._parts.data import (
+    get_sample_tokens,
+    note_unknown_rounds,
+    prepare,
+)
 from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
@@ -58,6 +62,7 @@ _OBSERVATION, _ALL_OBSERVATIONS = 0.012, 0.5
 _MAX_TOKENS = 4_000
 # Of each stretch two or three tokens are kept; more are where rounds begin.
 _STRETCHES = 1_300
+_MAX_BANDS = 1_000
 _LOG_PROBS = ["old_log_prob", "rollout_log_prob"]
 _KEYS = ["round", "token", "position"]
 
@@ -180,7 +185,7 @@ def plot_trajectory(
         tokens=tokens, layers=inputs.layers, pair=inputs.pair, theme=inputs.theme
     )
     height = _HEIGHT if inputs.layers["diff"] and has_log_probs else _HEIGHT_OF_ONE
-    captions = [*_explanation(scene)]
+    captions = [*note_unknown_rounds(inputs.data), *_explanation(scene)]
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=_BOTTOM)
     for name, add in _ADD.items():
         if inputs.layers[name]:
@@ -222,13 +227,15 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     if len(scene.drawn) < len(tokens):
         share = f"{len(scene.drawn):,} of {pluralize(len(tokens), 'token')}"
         yield f"drawn: {share}, extremes of diff kept"
+    if scene.layers["bands"] and len(scene.starts) > _MAX_BANDS:
+        yield f"{pluralize(len(scene.starts), 'round')}: too many to shade"
 
 
 def _thin(tokens: pd.DataFrame) -> Array:
     """Choose which rows of a long trajectory are drawn.
 
     Above 4,000 tokens, 1,300 stretches keep their highest, lowest and first non-finite
-    diff; every round keeps its first and last token.
+    diff; every round of up to 1,000 keeps its first and last token.
     """
     if len(tokens) <= _MAX_TOKENS:
         return np.arange(len(tokens))
@@ -241,13 +248,20 @@ def _thin(tokens: pd.DataFrame) -> Array:
         np.lexsort((np.where(undefined, -np.inf, diff), stretch))[last],
         np.lexsort((np.where(undefined, -np.inf, -diff), stretch))[last],
         np.flatnonzero(undefined)[np.unique(stretch[undefined], return_index=True)[1]],
-        np.array([0, *changes, *(changes - 1), len(diff) - 1]),
+        np.array([0, len(diff) - 1]),
     ]
+    if len(changes) < _MAX_BANDS:
+        chosen += [changes, changes - 1]
     return np.unique(np.concatenate(chosen))
 
 
 def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
-    """Shade every round; the white gaps between them are observations."""
+    """Shade every round; the white gaps between them are observations.
+
+    Bands of more than 1,000 rounds would be thinner than a pixel.
+    """
+    if len(scene.starts) > _MAX_BANDS:
+        return
     stops = np.append(scene.starts[1:], len(scene.place))
     ends = zip(scene.place[scene.starts], scene.place[stops - 1], strict=True)
     # At once: plotly copies all shapes whenever one is added.

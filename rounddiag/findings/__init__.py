@@ -16,7 +16,8 @@ the range of the batch's kind:
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
 - `causes`: the fixed names; `explanation`: largest cause first, then what is left.
-- `places`: onset, samples, roles, column values; `exhibit`: numbers of the figure.
+- `places`: samples, roles, column values; `onset`: the first round that differs;
+  `exhibit`: numbers of the figure.
 - `reference`: healthy ranges by kind; `verdict`; `calibration`.
 """
 
@@ -25,6 +26,7 @@ from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.diagnosis import Diagnosis, diagnose
 from rounddiag.findings.finding import Alternative, Evidence, Finding, Measure
 from rounddiag.findings.level import Level
+from rounddiag.findings.onset import Onset, round_onset
 from rounddiag.findings.reference import REFERENCE, Range
 from rounddiag.findings.registry import DETECTORS, Detector, register
 from rounddiag.findings.view import View
@@ -40,8 +42,10 @@ __all__ = [
     "Finding",
     "Level",
     "Measure",
+    "Onset",
     "Range",
     "View",
     "diagnose",
     "register",
+    "round_onset",
 ]

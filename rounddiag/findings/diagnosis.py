@@ -19,11 +19,13 @@ from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import sentence
 from rounddiag.findings.verdict import CONFIDENT, Verdict, judge
 from rounddiag.findings.view import View
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.findings.onset import Onset
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -75,6 +77,12 @@ class Diagnosis(Sequence[Finding]):
         return sentence(self)
 
     @property
+    def onset(self) -> Onset | None:
+        """The round from which on the batch differs, if a sure finding has one."""
+        sure = [one for one in self if one.confidence >= CONFIDENT]
+        return next((one.where["onset"] for one in sure if "onset" in one.where), None)
+
+    @property
     def frame(self) -> pd.DataFrame:
         """One row a finding: `cause, confidence, share, where, num_tokens, ...`."""
         import pandas as pd
@@ -102,20 +110,27 @@ class Diagnosis(Sequence[Finding]):
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.place}"
             for one in self
         ]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
         heads = ("cause", "confidence", "share of sum |diff|", "where", "next")
         head = "".join(f"<th>{name}</th>" for name in heads)
         rows = "".join(
             "<tr>"
-            f"<td>{escape(one.cause)}</td><td>{one.confidence:.2f}</td>"
-            f"<td>{one.share:.0%}</td><td>{escape(one.place)}</td>"
-            f"<td>{escape(one.next_step)}</td></tr>"
+            f"<td>{_cell(one.cause)}</td><td>{one.confidence:.2f}</td>"
+            f"<td>{one.share:.0%}</td><td>{_cell(one.place)}</td>"
+            f"<td>{_cell(one.next_step)}</td></tr>"
             for one in self
         )
         table = f"<table><tr>{head}</tr>{rows}</table>" if self.findings else ""
-        return f"<p><b>{self.verdict}</b>: {escape(self.text)}</p>{table}"
+        # JupyterLab would typeset `$...$` in names of the file.
+        head = f"<p><b>{self.verdict}</b>: {_cell(self.text)}</p>"
+        return f'<div class="mathjax_ignore">{head}{table}</div>'
+
+
+def _cell(text: str) -> str:
+    """Write text of a file for a page: column names and values are untrusted."""
+    return escape(printable(text))
 
 
 def diagnose(
@@ -199,7 +214,7 @@ def diagnose(
 
 def _finding(one: Explained, view: View) -> Finding:
     where = {**places(view, one.indices), **one.evidence.where}
-    where["not_with"] = not_followed(view)
+    where["not_with"] = not_followed(view, one.indices)
     return Finding(
         cause=one.evidence.cause,
         confidence=confidence(one.evidence.cause, one.stage, one.evidence.score),

@@ -154,6 +154,10 @@ class Cells:
         """Mean excess of all tokens."""
         return float(self.total.sum() / self.num.sum())
 
+    def mean_excess(self, inside: Array) -> float:
+        """Return the mean excess of the tokens of some cells."""
+        return float(self.total[inside].sum() / self.num[inside].sum())
+
     def contrast(self, inside: Array) -> Contrast:
         """Compare the cells inside of a set with the others."""
         weight = np.where(inside, self.num, 0.0)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.wording import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -177,8 +179,11 @@ class Finding:
 
     def __repr__(self) -> str:
         numbers = "; ".join(map(str, self.evidence))
-        return (
-            f"{self.cause} (confidence {self.confidence:.2f}, {self.share:.0%} of the "
-            f"sum of |diff|)\n  {self.explanation}\n  evidence: {numbers}\n"
-            f"  next: {self.next_step}"
+        rank = f"confidence {self.confidence:.2f}, {self.share:.0%}"
+        lines = (
+            f"{self.cause} ({rank} of the sum of |diff|)",
+            f"  {self.explanation}",
+            f"  evidence: {numbers}",
+            f"  next: {self.next_step}",
         )
+        return "\n".join(map(printable, lines))

@@ -44,7 +44,7 @@ FAR_GAP = 1.4  # of some samples: inside is 4 times as large
 SHARED_GAP = 0.8  # of rounds and steps of all samples
 # A slope that explains this part of what a step does is the simpler pattern.
 STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
-# A step that a round explains nearly as well is the round.
+# A step that a round, or a power of two, explains nearly as well is that.
 SAME_ROUND = 0.85
 LOWER = 0.7
 
@@ -54,6 +54,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
     found = _patterns(view)
     slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
     by_step = max((one.worth for one in found if one.family == "step"), default=0.0)
+    by_power = max((one.worth for one in found if is_power(one)), default=0.0)
     by_round = max(
         (one.worth for one in found if one.family in ("round", "image")), default=0.0
     )
@@ -72,7 +73,14 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
             and one.where["is_after"]
             and by_round > SAME_ROUND * one.worth
         )
+        and not (
+            one.family == "step"
+            and one.where["is_after"]
+            and not is_power(one)
+            and by_power > SAME_ROUND * one.worth
+        )
         and not (one.family == "change" and by_step > SAME_ROUND * one.worth)
+        and not (one.family == "limit" and max(slope, by_round) > one.worth)
     ]
 
 
@@ -111,6 +119,8 @@ def _is_strong(pattern: Pattern, factor: float) -> bool:
 def _spares_others(view: View, pattern: Pattern) -> bool:
     """Whether what is outside of a set is within the limit, or far below the inside."""
     large = SHARED_GAP if _is_shared(pattern) else FAR_GAP
+    if pattern.family == "step" and not pattern.where["is_after"]:
+        large = FAR_GAP
     if pattern.family == "slope" or pattern.gap > large:
         return True
     outside = ~pattern.tokens

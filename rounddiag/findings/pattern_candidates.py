@@ -24,7 +24,6 @@ _ALTERNATE = 2
 _MIN_ROWS = 4
 _FLAT = 0.35
 _JUMP = 0.5
-_ONSET = 0.4
 _MAX_BLOCK_ROWS = 1024
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
@@ -193,12 +192,8 @@ def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
     end, start = first & middle, (cells.round == 1) & ~middle
     if not end.any() or not start.any():
         return False
-    rise = _mean(cells, ~first) - _mean(cells, first)
-    return bool(_mean(cells, start) - _mean(cells, end) > _JUMP * rise)
-
-
-def _mean(cells: Cells, chosen: Array) -> float:
-    return float(cells.total[chosen].sum() / cells.num[chosen].sum())
+    rise = cells.mean_excess(~first) - cells.mean_excess(first)
+    return bool(cells.mean_excess(start) - cells.mean_excess(end) > _JUMP * rise)
 
 
 def _slope(cells: Cells, covariate: Array, chosen: Array) -> float:
@@ -206,14 +201,6 @@ def _slope(cells: Cells, covariate: Array, chosen: Array) -> float:
     x = x - (num * x).sum() / num.sum()
     square = float((num * x**2).sum())
     return float((x * total).sum() / square) if square > 0 else 0.0
-
-
-def onset(cells: Cells, gap: float) -> int:
-    """Return the first round that is above round 0 by a part of a gap."""
-    num = np.bincount(cells.round, weights=cells.num)
-    mean = np.bincount(cells.round, weights=cells.total) / np.maximum(num, 1)
-    later = np.flatnonzero((mean - mean[0] > _ONSET * gap) & (num > 0))
-    return int(later[0]) if len(later) else 1
 
 
 def _columns(cells: Cells) -> Iterator[Pattern]:

@@ -22,8 +22,9 @@ MAX_BASE = 0.7
 MAX_TOKENS_FOR_ROLES = 100_000
 _FEW = 5
 _ALL = 0.995  # shown as 100 %
-# A correlation over samples below this, in standard errors, follows nothing.
+# A correlation below this, in standard errors, follows nothing.
 _MIN_Z = 3.0
+_LARGE = 3.0  # nats: one token beyond it weighs no more
 
 
 def places(view: View, indices: Array) -> dict[str, Any]:
@@ -123,35 +124,54 @@ def _column(view: View, large: Array) -> dict[str, Any]:
     return best[1]
 
 
-def not_followed(view: View) -> list[str]:
-    """Name what the size of |diff| of a sample does not follow.
+def not_followed(view: View, indices: Array) -> list[str]:
+    """Name what |diff| of some tokens does not follow.
 
-    Of `length`, `reward`, `rounds`, `images`: those that vary over samples and whose
-    correlation with the sample's mean |diff| is within 3 standard errors of 0.
+    Of `length`, `rounds`, `screenshots` and `reward`, by sample, and `position` in the
+    round: those that vary and whose correlation with |diff| is within 3 standard errors
+    of 0.
     """
-    mean = view.per_sample(view.abs)
-    there = np.isfinite(mean)
-    facts: dict[str, Array] = {"length": view.num_per_sample.astype(float)}
+    num_samples = view.batch.num_samples
+    sample, size = view.sample[indices], view.abs[indices]
+    count = np.bincount(sample, minlength=num_samples)
+    total = np.bincount(sample, weights=size, minlength=num_samples)
+    mean = total / np.maximum(count, 1)
+    owner = view.batch.rounds.sample.cpu().numpy()
+    facts: dict[str, Array] = {
+        "length": view.batch.lengths.cpu().numpy().astype(float),
+        "number of rounds": np.bincount(owner, minlength=num_samples).astype(float),
+    }
+    if view.images is not None:
+        facts["screenshots"] = np.nan_to_num(view.per_sample(view.images.astype(float)))
     if view.batch.rewards is not None:
         facts["reward"] = view.batch.rewards.double().cpu().numpy()
-    sample = view.batch.rounds.sample.cpu().numpy()
-    facts["rounds"] = np.bincount(sample, minlength=len(mean)).astype(float)
-    if view.images is not None:
-        facts["images"] = np.nan_to_num(view.per_sample(view.images.astype(float)))
-    names = []
-    for name, values in facts.items():
-        x, y = values[there], mean[there]
-        if (
-            len(x) < 2 * _FEW
-            or not np.isfinite(x).all()
-            or x.std() == 0
-            or y.std() == 0
-        ):
-            continue
-        r = float(np.corrcoef(x, y)[0, 1])
-        if abs(r) * np.sqrt(len(x)) < _MIN_Z:
-            names.append(name)
+    there = count > 0
+    names = [name for name, fact in facts.items() if _is_flat(fact[there], mean[there])]
+    position = _per_sample_correlation(view.token[indices], size, sample)
+    if len(position) >= 2 * _FEW and abs(_z(position)) < _MIN_Z:
+        names.append("position in the round")
     return names
+
+
+def _is_flat(x: Array, y: Array) -> bool:
+    """Whether two facts of samples vary and are not correlated."""
+    if len(x) < 2 * _FEW or not np.isfinite(x).all() or x.std() == 0 or y.std() == 0:
+        return False
+    return bool(abs(np.corrcoef(x, y)[0, 1]) * np.sqrt(len(x)) < _MIN_Z)
+
+
+def _per_sample_correlation(token: Array, size: Array, sample: Array) -> Array:
+    """Return the covariance of |diff| and token index, one value per sample."""
+    codes = np.unique(sample, return_inverse=True)[1] if len(sample) else sample
+    num = np.maximum(np.bincount(codes), 1)
+    x = token - (np.bincount(codes, weights=token) / num)[codes]
+    y = np.minimum(size, _LARGE)
+    y = y - (np.bincount(codes, weights=y) / num)[codes]
+    return np.bincount(codes, weights=x * y)
+
+
+def _z(values: Array) -> float:
+    return float(values.sum() / max(np.sqrt((values**2).sum()), 1e-300))
 
 
 def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
@@ -159,8 +179,8 @@ def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
 
     Examples
     --------
-    A finding at 341 tokens reads "341 tokens from round 5 on; all are coordinates; all
-    in 8 of 64 samples (`rank` = 3)".
+    A finding at 341 tokens reads "341 tokens, none before round 5; all are coordinate
+    tokens; all in 8 of 64 samples (`rank` = 3)".
     """
     parts = [_tokens(where, indices, view)]
     if "role" in where:
@@ -185,15 +205,14 @@ def _tokens(where: Mapping[str, Any], indices: Array, view: View) -> str:
     text = "all tokens" if len(indices) == len(view) else _count(len(indices))
     if num_large >= _FEW:
         text = f"{_count(num_large)} differ by more than a factor of 2"
-        if num_large == 1:
-            text = "1 token differs by more than a factor of 2"
-    first = where.get("rounds_from", where.get("rounds", (0,))[0])
+    onset = where.get("onset")
+    if onset is not None:
+        exact = onset.low == onset.high
+        text += f", from round {onset.round} on"
+        return text if exact else f"{text} ({onset.interval})"
+    first = where.get("rounds", (0,))[0]
     if first:
-        text += (
-            f", none before round {first}"
-            if num_large >= _FEW
-            else (f" from round {first} on")
-        )
+        text += f", none before round {first}"
     return text
 
 

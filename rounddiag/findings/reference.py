@@ -32,6 +32,9 @@ class Range:
         Lower end of the correlation of probabilities.
     source : str
         Where the numbers come from.
+    is_quantized : bool
+        Whether the sampler's weights are rounded: within the range, ids that move the
+        same way in different samples are then no sign of older weights.
     """
 
     meaning: str
@@ -42,6 +45,7 @@ class Range:
     prob_diff: float
     pearson: float
     source: str
+    is_quantized: bool = False
 
 
 # Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
@@ -86,13 +90,13 @@ REFERENCE: dict[str, Range] = {
         meaning="FP8 on the sampling side",
         usual=0.05, limit=0.12, kl=0.004, mult_prob_error=1.1, prob_diff=0.015,
         pearson=0.98,
-        source="NeMo-RL qwen3-5.md; miles #2722",
+        source="NeMo-RL qwen3-5.md; miles #2722", is_quantized=True,
     ),
     "nvfp4": Range(
         meaning="NVFP4 or MXFP8 on the sampling side",
         usual=0.12, limit=0.25, kl=0.1, mult_prob_error=1.15, prob_diff=0.03,
         pearson=0.95,
-        source="NeMo-RL functional tests",
+        source="NeMo-RL functional tests", is_quantized=True,
     ),
     "vlm": Range(
         meaning="dense vision-language model in bf16",

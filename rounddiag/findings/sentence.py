@@ -11,6 +11,7 @@ from rounddiag.findings.verdict import CONFIDENT
 
 if TYPE_CHECKING:
     from rounddiag.findings.diagnosis import Diagnosis
+    from rounddiag.findings.finding import Finding
 
 _OPENING = {
     "broken": "Not noise.",
@@ -38,6 +39,7 @@ def sentence(diagnosis: Diagnosis) -> str:
     first = sure[0]
     meaning = CAUSES.get(first.cause, first.cause.replace("_", " "))
     text = f"{opening} {_capital(first.place)}{_elsewhere(diagnosis)}."
+    text += _not_with(first)
     text += f" Consistent with {meaning} ({first.cause})"
     others = [one.cause for one in first.alternatives]
     if others:
@@ -63,8 +65,7 @@ def _no_pattern(diagnosis: Diagnosis) -> str:
         return "no round, sample, position or token id stands out."
     return (
         "no round, sample, position or token id stands out. Next: pass a batch "
-        "known to "
-        "be sound as `healthy=`, or name the kind of run as `kind=`."
+        "known to be sound as `healthy=`, or name the kind of run as `kind=`."
     )
 
 
@@ -77,6 +78,15 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     is_usual = rest.mean_abs_diff <= usual.usual
     judged = f"usual for a {usual.meaning}" if is_usual else "above the usual"
     return f"; elsewhere {rest.mean_abs_diff:.4f} nat, {judged}"
+
+
+def _not_with(finding: Finding) -> str:
+    names = finding.where.get("not_with", ())
+    if not names:
+        return ""
+    listed = ", ".join(names[:-1])
+    listed = f"{listed} or {names[-1]}" if listed else names[-1]
+    return f" Their |diff| does not follow {listed}."
 
 
 def _capital(text: str) -> str:

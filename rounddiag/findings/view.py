@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.core.columns import plain_columns, plain_values
 from rounddiag.findings.reference import REFERENCE, Range
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class Facts:
         return cls(
             group=group,
             prompt_length=prompt_length,
-            sample_columns={k: np.asarray(v) for k, v in batch.sample_columns.items()},
+            sample_columns=plain_columns(batch.sample_columns),
             round_columns=_round_columns(batch),
             image_positions=_image_positions(batch),
         )
@@ -300,7 +301,7 @@ def _round_columns(batch: Batch) -> dict[str, Array]:
     if len(known) == 0 or not (known[order][at] == key).all():
         return {}
     return {
-        name: np.asarray(values)[order][at]
+        name: plain_values(values)[order][at]
         for name, values in columns.items()
         if name not in ("sample", "round")
     }

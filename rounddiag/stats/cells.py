@@ -278,11 +278,11 @@ def _cell_statistics(
     """Return the mean of each cell, the ends of its interval, and if it is of few."""
     how = Estimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
-    runs = {"sample": np.arange(len(counts)), "cluster": cluster}
-    parts = [
-        ({**runs, "num_finite": of}, total)
-        for total, of in zip(totals.T, counts.T, strict=True)
-    ]
-    of_cells = how.means(parts, draws)
-    types = dict.fromkeys(("mean", "ci_low", "ci_high"), float) | {"is_few": bool}
-    return pd.DataFrame(of_cells, columns=[*types]).astype(types)
+    num_samples, num_cells = counts.shape
+    runs = {
+        "sample": np.tile(np.arange(num_samples), num_cells),
+        "cluster": np.tile(cluster, num_cells),
+        "num_finite": counts.T.ravel(),
+    }
+    cell = np.repeat(np.arange(num_cells), num_samples)
+    return pd.DataFrame(how.means(cell, runs, totals.T.ravel(), draws))

@@ -15,6 +15,8 @@ from rounddiag.stats.inputs import without_worst_picks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rounddiag._typing import Array
+
 
 def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Divide the change since round 0 into who is left and what became of them.
@@ -64,14 +66,12 @@ def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFr
 
 def _survivors(rounds: pd.DataFrame) -> pd.DataFrame:
     grid = _Grid(rounds)
-    numbers = range(grid.num_rounds)
-    means = np.array([grid.mean(k, k) for k in numbers], dtype=np.float64)
-    first = np.array([grid.mean(k, 0) for k in numbers], dtype=np.float64)
+    means, first = grid.means(), grid.first_means()
     composition, within = first - means[:1], means - first
     return pd.DataFrame(
         {
             "round": np.arange(grid.num_rounds, dtype=np.int32),
-            "num_samples": np.array([*map(grid.num_samples, numbers)], dtype=np.int64),
+            "num_samples": grid.num_samples,
             "mean_abs_diff": means,
             "first_mean_abs_diff": first,
             "change": composition + within,
@@ -119,7 +119,7 @@ def cohorts(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFram
 def _cohorts(rounds: pd.DataFrame) -> pd.DataFrame:
     grid = _Grid(rounds)
     rows = [
-        (reached, earlier, grid.num_samples(reached), grid.mean(reached, earlier))
+        (reached, earlier, grid.num_samples[reached], grid.mean(reached, earlier))
         for reached in range(grid.num_rounds)
         for earlier in range(reached + 1)
     ]
@@ -144,7 +144,7 @@ class _Grid:
     """Sums and counts of |diff| by round and sample; later rounds have fewer samples.
 
     Samples are in descending order of their number of rounds, so that those that reach
-    a round are the first ones.
+    a round, `num_samples`, are the first ones.
     """
 
     def __init__(self, frame: pd.DataFrame) -> None:
@@ -154,7 +154,8 @@ class _Grid:
         np.maximum.at(last, sample, index)
         place = np.argsort(np.argsort(-last, kind="stable"))
         self.num_rounds = int(index.max(initial=-1)) + 1
-        self._reach = np.array([(last >= k).sum() for k in range(self.num_rounds)])
+        reached = np.searchsorted(np.sort(last), np.arange(self.num_rounds))
+        self.num_samples = len(samples) - reached
         num = (frame["num_tokens"] - frame["num_nonfinite"]).to_numpy(dtype=np.float64)
         totals = np.where(num > 0, frame["mean_abs_diff"].to_numpy(), 0) * num
         shape = self.num_rounds, len(samples)
@@ -165,12 +166,27 @@ class _Grid:
             for part in (num, totals)
         )
 
-    def num_samples(self, reached: int) -> int:
-        """Return how many samples reach a round."""
-        return int(self._reach[reached])
+    def means(self) -> Array:
+        """Return the mean at each round."""
+        return _ratio(self._totals.sum(axis=1), self._counts.sum(axis=1))
+
+    def first_means(self) -> Array:
+        """Return, for each round, the mean at round 0 of the samples that reach it."""
+        if not self.num_rounds:
+            return np.empty(0)
+        totals, counts = (
+            np.cumsum(table[0])[self.num_samples - 1]
+            for table in (self._totals, self._counts)
+        )
+        return _ratio(totals, counts)
 
     def mean(self, reached: int, at: int) -> float:
         """Return the mean at one round of the samples that reach another."""
-        count = self._counts[at, : self._reach[reached]].sum()
-        total = self._totals[at, : self._reach[reached]].sum()
+        count = self._counts[at, : self.num_samples[reached]].sum()
+        total = self._totals[at, : self.num_samples[reached]].sum()
         return float(total / count) if count else float("nan")
+
+
+def _ratio(totals: Array, counts: Array) -> Array:
+    found: Array = totals / np.where(counts > 0, counts, np.nan)
+    return found

@@ -210,39 +210,38 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
     return found
 
 
-def quantiles(values: Array, probabilities: Sequence[float]) -> list[float]:
-    """Give exact quantiles, interpolated between neighbours as numpy does.
+def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
+    """Give exact quantiles along the last axis, interpolated as numpy does.
 
     Parameters
     ----------
-    values : ndarray of float, shape (n,)
+    values : ndarray of float, shape (..., n)
         Left partly ordered.
     probabilities : sequence of float, ascending
 
     Returns
     -------
-    list of float
+    ndarray of float64, shape (len(probabilities), ...)
         NaN where there are no values.
 
     Examples
     --------
     >>> import numpy as np
     >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
-    [2.5, 3.7]
+    array([2.5, 3.7])
     """
-    if len(values) == 0:
-        return [float("nan")] * len(probabilities)
-    done = []
+    count = values.shape[-1]
+    found = np.full((len(probabilities), *values.shape[:-1]), np.nan)
     rest, skipped = values, 0
-    for probability in probabilities:
-        place = probability * (len(values) - 1)
+    for number, probability in enumerate(probabilities if count else ()):
+        place = probability * (count - 1)
         low = int(place)
         # One place at a time: numpy selects several at once many times slower.
         rest.partition(low - skipped)
-        rest, skipped = rest[low - skipped :], low
-        below = float(rest[0])
-        above = float(rest[1:].min()) if low < place else below
+        rest, skipped = rest[..., low - skipped :], low
+        below = rest[..., 0].astype(np.float64)
+        above = rest[..., 1:].min(axis=-1) if low < place else below
         # Of infinity and itself the difference is NaN.
-        rise = (above - below) * (place - low) if below < above else 0
-        done.append(below + rise)
-    return done
+        rise = np.subtract(above, below, out=np.zeros_like(below), where=below < above)
+        found[number] = below + rise * (place - low)
+    return found

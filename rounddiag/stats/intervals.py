@@ -11,7 +11,7 @@ from scipy.special import ndtri, stdtrit
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
 
@@ -338,56 +338,73 @@ class Estimator:
             )
 
     def means(
-        self, parts: Sequence[tuple[Mapping[str, Array], Array]], draws: Resampling
-    ) -> list[dict[str, float]]:
+        self,
+        part: Array,
+        runs: Mapping[str, Array],
+        totals: Array,
+        draws: Resampling,
+    ) -> dict[str, Array]:
         """Return each part's mean, the ends of its interval, and if it is of few.
 
         Parameters
         ----------
-        parts : sequence of (runs, totals)
-            Of each run `sample`, `cluster` and `num_finite`, and the sum over its
-            finite tokens.
+        part : ndarray of int, shape (num_runs,)
+            The part that a run is of, counted from 0; none is missing.
+        runs : mapping of str to ndarray
+            Of each run `sample`, `cluster` and `num_finite`.
+        totals : ndarray, shape (num_runs,)
+            The sum over the finite tokens of each run.
         draws : Resampling
             Of the clusters.
-        """
-        summed = [self._of_clusters(*part, draws.num_clusters) for part in parts]
-        shape = len(summed), draws.num_clusters
-        totals, counts = (
-            np.reshape([one[name] for one in summed], shape)
-            for name in ("totals", "counts")
-        )
-        signed = self.measure.is_signed
-        ends = draws.ratio_intervals(totals, counts, self.ci, is_signed=signed)
-        return [
-            {
-                "mean": one["mean"],
-                "ci_low": low,
-                "ci_high": min(high, self.measure.upper_bound),
-                "is_few": is_few(one["counts"]),
-            }
-            for one, (low, high) in zip(summed, ends, strict=True)
-        ]
 
-    def _of_clusters(
-        self, runs: Mapping[str, Array], totals: Array, num_clusters: int
-    ) -> dict[str, Any]:
-        """Return a mean, and what it is made of by cluster."""
+        Returns
+        -------
+        dict of str to ndarray, shape (num_parts,)
+            `mean`, `ci_low`, `ci_high`, `is_few`.
+        """
         counts, cluster = runs["num_finite"], runs["cluster"]
+        num_parts = int(part.max(initial=-1)) + 1
         if (self.measure.weight or self.weight) == "sample":
-            totals, counts, cluster = _of_samples(runs, totals)
+            part, totals, counts, cluster = _of_samples(part, runs, totals)
+        # The pairs of a part and a cluster: most clusters may be in few parts.
+        place = part.astype(np.int64) * max(draws.num_clusters, 1) + cluster
+        pairs, pair = np.unique(place, return_inverse=True)
+        of, cluster = np.divmod(pairs, max(draws.num_clusters, 1))
+        totals, counts = np.bincount(pair, totals), np.bincount(pair, counts)
+        total, count = (np.bincount(of, one, num_parts) for one in (totals, counts))
+        num_used = np.bincount(of, counts > 0, num_parts)
+        ends = np.full((num_parts, 2), np.nan)
+        # Only the others have an interval.
+        enough = num_used[of] >= MIN_CLUSTERS
+        wanted, row = np.unique(of[enough], return_inverse=True)
+        pieces = (row, cluster[enough], totals[enough], counts[enough])
+        for start in range(0, len(wanted), _AT_ONCE):
+            stop = min(start + _AT_ONCE, len(wanted))
+            low, high = np.searchsorted(row, [start, stop])
+            rows, columns, *values = (piece[low:high] for piece in pieces)
+            tables = np.zeros((2, stop - start, draws.num_clusters))
+            tables[:, rows - start, columns] = values
+            ends[wanted[start:stop]] = draws.ratio_intervals(
+                tables[0], tables[1], self.ci, is_signed=self.measure.is_signed
+            )
         return {
-            "mean": totals.sum() / (counts.sum() or np.nan),
-            "totals": np.bincount(cluster, totals, num_clusters),
-            "counts": np.bincount(cluster, counts, num_clusters),
+            "mean": total / np.where(count > 0, count, np.nan),
+            "ci_low": ends[:, 0],
+            "ci_high": np.minimum(ends[:, 1], self.measure.upper_bound),
+            "is_few": num_used < MIN_DRAWN,
         }
 
 
-def _of_samples(runs: Mapping[str, Array], totals: Array) -> tuple[Array, Array, Array]:
-    """Return the mean, the number of means (0 or 1), and the cluster of each sample."""
-    _, first, sample = np.unique(runs["sample"], return_index=True, return_inverse=True)
+def _of_samples(
+    part: Array, runs: Mapping[str, Array], totals: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return each sample of a part: its mean, 1 if it has one, and its cluster."""
+    place = part.astype(np.int64) * (int(runs["sample"].max(initial=0)) + 1)
+    place += runs["sample"]
+    _, first, sample = np.unique(place, return_index=True, return_inverse=True)
     counts = np.bincount(sample, runs["num_finite"])
     means = np.bincount(sample, totals) / np.maximum(counts, 1)
-    return means, np.sign(counts), runs["cluster"][first]
+    return part[first], means, np.sign(counts), runs["cluster"][first]
 
 
 # The mean of a round that fewer samples, or groups, reach hangs on some of them.

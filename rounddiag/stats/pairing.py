@@ -171,10 +171,9 @@ def worst_differences(
     Returns
     -------
     dict of DataFrame
-        `rounds` and `samples` whose means differ, which have at least 20 finite diffs
-        in both batches unless none of a batch has: `sample_id, baseline_sample,
-        sample`, `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and
-        `mean` of |diff|, `difference` and `low`, in nats.
+        `rounds` and `samples` whose means differ: `sample_id, baseline_sample, sample`,
+        `round` of rounds, `num_tokens` in the other batch, `baseline_mean` and `mean`
+        of |diff|, `difference` and `low`, in nats.
 
     Raises
     ------
@@ -192,7 +191,7 @@ def worst_differences(
     >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
     >>> found["samples"][["sample", "difference"]].round(3)
        sample  difference
-    0      13       0.059
+    0      31       0.045
     """
     kinds = {"rounds": worst_cells, "samples": worst_samples}
     found = {}

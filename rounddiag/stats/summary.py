@@ -27,7 +27,7 @@ from rounddiag.stats.inputs import (
 from rounddiag.stats.intervals import Estimator, Resampling
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Mapping
 
     from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
@@ -42,27 +42,13 @@ _COPIED = ("sample", "num_tokens", "num_nonfinite")
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
-def runs_by_key(
-    rounds: pd.DataFrame, key: Array, cluster: Array
-) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Give the rows of a round frame that have one key, as arrays, in its order.
+_BLOCK = 1 << 16  # tokens of short rounds that are summarised at once
 
-    Parameters
-    ----------
-    rounds : DataFrame
-        In the order of the token frame.
-    key : ndarray of int, one per row
-        What the row is summarised under.
-    cluster : ndarray of int, one per row
-        What the row's sample goes together with.
 
-    Yields
-    ------
-    key : int
-        Ascending.
-    runs : dict of str to ndarray
-        Columns of `rounds`; means have become sums over finite tokens, and `begin` is
-        the row of the first token in the token frame.
+def _sums_by_run(rounds: pd.DataFrame, cluster: Array) -> dict[str, Array]:
+    """Return the columns of a round frame, with sums over finite tokens for means.
+
+    `begin` is the row of the first token in the token frame.
     """
     columns = {name: rounds[name].to_numpy() for name in _COPIED}
     columns["cluster"] = cluster
@@ -71,19 +57,65 @@ def runs_by_key(
     for name in _MEANS:
         sums = rounds[name].to_numpy() * columns["num_finite"]
         columns[name] = np.where(columns["num_finite"] > 0, sums, 0)
-    order = np.argsort(key, kind="stable")
-    columns = {name: values[order] for name, values in columns.items()}
-    keys, begins = np.unique(key[order], return_index=True)
-    limits = itertools.pairwise([*begins.tolist(), len(order)])
-    for one, (low, high) in zip(keys.tolist(), limits, strict=True):
-        yield one, {name: values[low:high] for name, values in columns.items()}
+    return columns
 
 
-def row_of(
-    runs: Mapping[str, Array], tokens: Mapping[str, Array], measure: Measure
-) -> tuple[dict[str, float], Array]:
-    """Return the summary of the runs that `runs_by_key` gave, and the sum of each."""
-    num_finite = runs["num_finite"].sum()
+def _summarise(
+    runs: Mapping[str, Array],
+    part: Array,
+    tokens: Mapping[str, Array],
+    measure: Measure,
+) -> tuple[dict[str, Array], Array]:
+    """Summarise the tokens of each part.
+
+    Parameters
+    ----------
+    runs : mapping of str to ndarray, shape (num_runs,)
+        As `_sums_by_run` returns them, sorted by part.
+    part : ndarray of int, shape (num_runs,)
+        Counted from 0; none is missing.
+    tokens : mapping of str to ndarray, shape (num_tokens,)
+    measure : Measure
+
+    Returns
+    -------
+    summary : dict of str to ndarray, shape (num_parts,)
+    totals : ndarray, shape (num_runs,)
+        The sum of the measure over each run.
+    """
+    ends = np.cumsum(np.bincount(part, runs["num_tokens"]))
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
+    limits = np.unique([0, *cuts.tolist(), len(ends)])
+    rows = np.searchsorted(part, limits).tolist()
+    blocks = [
+        _summarise_block(
+            {name: values[low:high] for name, values in runs.items()},
+            part[low:high] - part[low],
+            tokens,
+            measure,
+        )
+        for low, high in itertools.pairwise(rows)
+    ]
+    names = blocks[0][0] if blocks else ()
+    return (
+        {name: np.concatenate([found[name] for found, _ in blocks]) for name in names},
+        np.concatenate([np.empty(0), *(totals for _, totals in blocks)]),
+    )
+
+
+def _summarise_block(
+    runs: Mapping[str, Array],
+    part: Array,
+    tokens: Mapping[str, Array],
+    measure: Measure,
+) -> tuple[dict[str, Array], Array]:
+    first = np.flatnonzero(np.diff(part, prepend=-1))
+    added = {
+        name: np.add.reduceat(runs[name], first)
+        for name in ("num_tokens", "num_nonfinite", "num_finite", *_MEANS)
+    }
+    num_finite = added.pop("num_finite")
     taken = _finite_tokens(runs, tokens)
     values = measure.values(taken[measure.source_column])
     totals = (
@@ -92,17 +124,30 @@ def row_of(
         else run_sums(values, runs["num_finite"])
     )
     found = {
-        "num_samples": len(np.unique(runs["sample"])),
-        "num_tokens": runs["num_tokens"].sum(),
-        "num_nonfinite": runs["num_nonfinite"].sum(),
-        **{name: runs[name].sum() / (num_finite or np.nan) for name in _MEANS},
-        **_distribution(values),
+        "num_samples": _num_different(part, runs["sample"]),
+        "num_tokens": added["num_tokens"],
+        "num_nonfinite": added["num_nonfinite"],
+        **{name: _ratio(added[name], num_finite) for name in _MEANS},
+        **_distribution(values, num_finite),
     }
     for other in _SUMMARY_MEASURES:
-        if other.source_column in taken and num_finite:
-            means = other.values(taken[other.source_column])
-            found[other.mean_column.name] = means.mean(dtype=np.float64)
+        if other.source_column in taken:
+            sums = run_sums(other.values(taken[other.source_column]), num_finite)
+            found[other.mean_column.name] = _ratio(sums, num_finite)
     return found, totals
+
+
+def _num_different(part: Array, sample: Array) -> Array:
+    """Count the different samples of each part."""
+    width = int(sample.max()) + 1
+    pairs = np.unique(part.astype(np.int64) * width + sample)
+    return np.bincount(pairs // width)
+
+
+def _ratio(sums: Array, counts: Array) -> Array:
+    """Divide sums by counts; NaN where there is nothing to count."""
+    found: Array = sums / np.where(counts > 0, counts, np.nan)
+    return found
 
 
 def _finite_tokens(
@@ -131,15 +176,24 @@ def run_sums(values: Array, counts: Array) -> Array:
     return sums
 
 
-def _distribution(values: Array) -> dict[str, float]:
-    """Summarise values, which are left partly ordered."""
-    if len(values) == 0:
-        return {}
-    return {
-        "share_zero": 1 - np.count_nonzero(values) / len(values),
-        "max": values.max(),
-        **dict(zip(_QUANTILES, quantiles(values, [*_QUANTILES.values()]), strict=True)),
-    }
+def _distribution(values: Array, counts: Array) -> dict[str, Array]:
+    """Summarise the values of each part, which are left partly ordered."""
+    begins, some = np.cumsum(counts) - counts, counts > 0
+    largest = np.full(len(counts), np.nan)
+    largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
+    share_zero = 1 - _ratio(run_sums(values != 0, counts), counts)
+    found = np.full((len(_QUANTILES), len(counts)), np.nan)
+    # Parts of the same size are ordered together: there can be very many short ones.
+    for size in np.unique(counts[some]).tolist():
+        alike = np.flatnonzero(counts == size)
+        table = (
+            values[begins[alike[0]] :][None, :size]
+            if len(alike) == 1
+            else values[begins[alike][:, None] + np.arange(size)]
+        )
+        found[:, alike] = quantiles(table, [*_QUANTILES.values()])
+    named = dict(zip(_QUANTILES, found, strict=True))
+    return {"share_zero": share_zero, "max": largest, **named}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,9 +404,9 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     if isinstance(batch, Batch):
         batch = select_scores(batch, a, b)
         is_usual = (metric, weight, last_aligned, by) == usual
-        rows = stored_summary_rows(batch, cluster=cluster, ci=ci) if is_usual else None
-        if rows is not None:
-            return _frame(rows, [], tokens=("diff", "prob_diff"))
+        known = stored_summary_rows(batch, cluster=cluster, ci=ci) if is_usual else None
+        if known is not None:
+            return _frame(known, [], tokens=("diff", "prob_diff"))
         runs = runs_of_batch(drop_worst_picks(batch), by=by)
     else:
         runs = runs_of_frame(batch, a=a, b=b, by=by)
@@ -363,26 +417,34 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
 
 def _rows(
     runs: Runs, how: Estimator, *, cluster: str | None, last_aligned: bool
-) -> list[dict[str, Any]]:
-    """Make a row for each value and round."""
+) -> dict[str, Any]:
+    """Return the columns of the summary, with a row for each value and round."""
     require_column(runs.tokens, how.measure.source_column)
     clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
     draws = Resampling(int(clusters.max(initial=-1)) + 1)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
     key = runs.codes * num + index - first
-    parts = dict(runs_by_key(runs.rounds, key, clusters))
-    rows = [row_of(part, runs.tokens, how.measure) for part in parts.values()]
-    sums = [(part, sums) for part, (_, sums) in zip(parts.values(), rows, strict=True)]
-    means = how.means(sums, draws)
-    return [
-        {**runs.named(one // num), "round": first + one % num, **row, **mean}
-        for one, (row, _), mean in zip(parts, rows, means, strict=True)
-    ]
+    order = np.argsort(key, kind="stable")
+    columns = _sums_by_run(runs.rounds, clusters)
+    columns = {name: values[order] for name, values in columns.items()}
+    keys, part = np.unique(key[order], return_inverse=True)
+    summary, totals = _summarise(columns, part, runs.tokens, how.measure)
+    means = how.means(part, columns, totals, draws)
+    named = [runs.named(code) for code in (keys // num).tolist()]
+    return {
+        **{name: [one[name] for one in named] for name in (named or [{}])[0]},
+        "round": first + keys % num,
+        **summary,
+        **means,
+    }
 
 
 def _frame(
-    rows: list[dict[str, Any]], first: list[str], *, tokens: Container[str]
+    rows: list[dict[str, Any]] | dict[str, Any],
+    first: list[str],
+    *,
+    tokens: Container[str],
 ) -> pd.DataFrame:
     """Build the summary, without the means that these columns of tokens do not give."""
     absent = [

@@ -19,19 +19,28 @@ if TYPE_CHECKING:
 
 
 _QUANTILE = 1.96  # a normal variable is lower in 97.5 % of draws
+# Tokens of the frame's mean and spread that are added to each cell and sample: a few
+# tokens cannot be worst by accident.
+_NUM_ADDED = 10
 _AGGREGATES = ["mean_abs_diff", "low", "num_tokens", "num_nonfinite"]
 
 
 def cell_bounds(tokens: pd.DataFrame) -> pd.DataFrame:
     """Return mean and lower bound of every round of a sample, in nats."""
     rounds = rounds_of_tokens(tokens)
-    num, mean = rounds["num_tokens"].to_numpy(), rounds["mean_abs_diff"].to_numpy()
-    apart = tokens["diff"].abs().to_numpy(np.float64) - np.repeat(mean, num)
+    num_all, mean = rounds["num_tokens"].to_numpy(), rounds["mean_abs_diff"].to_numpy()
+    apart = tokens["diff"].abs().to_numpy(np.float64) - np.repeat(mean, num_all)
     squares = np.square(np.where(np.isfinite(apart), apart, 0))
-    begins = (np.cumsum(num) - num).astype(np.int64)
-    sums = np.add.reduceat(squares, begins) if len(rounds) else mean
-    num_finite = num - rounds["num_nonfinite"].to_numpy()
-    low = _low(mean, sums, num_finite, num_finite)
+    begins = (np.cumsum(num_all) - num_all).astype(np.int64)
+    inside = np.add.reduceat(squares, begins) if len(rounds) else mean
+    num = num_all - rounds["num_nonfinite"].to_numpy()
+    overall = _overall_mean(mean, num)
+    added = np.nan_to_num(inside + num * np.square(mean - overall)).sum()
+    total = num + _NUM_ADDED
+    middle = (num * mean + _NUM_ADDED * overall) / total
+    spread = inside + _NUM_ADDED * added / max(int(num.sum()), 1)
+    spread += num * _NUM_ADDED / total * np.square(mean - overall)
+    low = middle - _QUANTILE * np.sqrt(spread / (total - 1) / total)
     return rounds.assign(low=low)[["sample", "round", *_AGGREGATES]]
 
 
@@ -39,40 +48,41 @@ def sample_bounds(cells: pd.DataFrame) -> pd.DataFrame:
     """Return mean and lower bound of every sample, from its cells, and `num_rounds`."""
     found = aggregate_rounds(cells, "sample").rename(columns={"num_rows": "num_rounds"})
     row = np.searchsorted(found["sample"], cells["sample"])
-    mean = found["mean_abs_diff"].to_numpy()
 
     def added(values: Array) -> Array:
         return np.bincount(row, values, len(found))
 
-    num_finite = (cells["num_tokens"] - cells["num_nonfinite"]).to_numpy()
-    apart = np.nan_to_num(num_finite * (cells["mean_abs_diff"].to_numpy() - mean[row]))
-    num_used = added(num_finite > 0)
-    low = _low(mean, added(np.square(apart)), num_used, added(num_finite))
-    is_only = (num_finite > 0) & (num_used[row] == 1)
-    alone = added(np.where(is_only, cells["low"], 0))
+    num = (cells["num_tokens"] - cells["num_nonfinite"]).to_numpy()
+    mean = cells["mean_abs_diff"].to_numpy()
+    overall = _overall_mean(mean, num)
+    total = added(num) + _NUM_ADDED
+    middle = (added(np.nan_to_num(num * mean)) + _NUM_ADDED * overall) / total
+    apart = np.nan_to_num(num * (mean - middle[row]))
+    squares = added(np.square(apart)) + np.square(_NUM_ADDED * (overall - middle))
+    num_units = added(num > 0) + 1
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing finite: left out
+        scale = num_units / (num_units - 1)
+        low = middle - _QUANTILE * np.sqrt(scale * squares) / total
+    alone = added(np.where(num > 0, np.nan_to_num(cells["low"].to_numpy()), 0))
     found = found.assign(
-        low=np.where(num_used > 1, low, alone),
+        low=np.where(num_units > 2, low, alone),  # noqa: PLR2004 its own and the added
         num_nonfinite=added(cells["num_nonfinite"].to_numpy()).astype(np.int64),
     )
     return found[["sample", *_AGGREGATES, "num_rounds"]]
 
 
-def _low(mean: Array, squares: Array, num_units: Array, num_tokens: Array) -> Array:
-    """Return the lower bound of means over units that vary; NaN of one unit."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = np.where(num_units > 1, num_units / (num_units - 1), np.nan)
-        low: Array = mean - _QUANTILE * np.sqrt(scale * squares) / num_tokens
-    return low
+def _overall_mean(mean: Array, num: Array) -> float:
+    """Return the mean over all finite tokens; NaN without any."""
+    return float(np.nan_to_num(num * mean).sum() / num.sum()) if num.any() else np.nan
 
 
-def worst_cells(
-    tokens: pd.DataFrame, num: int = 20, min_tokens: int = 20
-) -> pd.DataFrame:
+def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     r"""Return the rounds of samples that are surely bad, the worst first.
 
     A cell of few tokens has a large mean by accident, so cells are ordered by a lower
-    bound of theirs: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and the
-    standard deviation :math:`s` of the cell's own :math:`n` finite |diff|.
+    bound that is shrunk: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and
+    the standard deviation :math:`s` of the cell's finite |diff| and of 10 tokens more,
+    which have the mean and the standard deviation of the whole frame.
 
     Parameters
     ----------
@@ -80,15 +90,13 @@ def worst_cells(
         A token frame; the rows of one round stand together.
     num : int
         How many at most.
-    min_tokens : int
-        Cells with fewer finite diffs are left out, unless none has as many.
 
     Returns
     -------
     DataFrame
         `sample, round, mean_abs_diff, low, num_tokens, num_nonfinite`, in nats. What is
         not finite is counted and left out; a cell of nothing else is left out too. The
-        bound can be below 0; of one token it is NaN, and such cells come last.
+        bound can be below 0.
 
     Raises
     ------
@@ -106,10 +114,10 @@ def worst_cells(
     >>> tokens = rd.token_frame(rd.load("sample_data/image_window.parquet"))
     >>> worst_cells(tokens, num=2)[["sample", "round", "num_tokens"]]
        sample  round  num_tokens
-    0      35      4          20
-    1       4      4          21
+    0      18      6          17
+    1       5      5          16
     """
-    return _worst(cell_bounds(tokens), num, min_tokens)
+    return _worst(cell_bounds(tokens), num)
 
 
 def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
@@ -151,16 +159,16 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     return tokens.iloc[rows[order]].reset_index(drop=True)
 
 
-def worst_samples(
-    tokens: pd.DataFrame, num: int = 20, min_tokens: int = 20
-) -> pd.DataFrame:
+def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     r"""Return the samples that are surely bad, the worst first.
 
-    Ordered by a lower bound of the mean over tokens, :math:`m = \sum t_r / \sum n_r`
-    over the sample's :math:`R` rounds with sum :math:`t_r` and number :math:`n_r` of
-    their finite |diff|: tokens of one round go together, so rounds are what varies,
-    :math:`m - 1.96 \sqrt{R / (R - 1) \sum (t_r - m n_r)^2} / \sum n_r`. A sample of one
-    round has the bound of `worst_cells`.
+    Ordered by a shrunk lower bound of the mean over tokens,
+    :math:`m = \sum t_r / \sum n_r` over :math:`R` rounds with sum :math:`t_r` and
+    number :math:`n_r` of their finite |diff|: tokens of one round go together, so
+    rounds are what varies,
+    :math:`m - 1.96 \sqrt{R / (R - 1) \sum (t_r - m n_r)^2} / \sum n_r`.
+    The rounds are those of the sample, and one more of 10 tokens with the mean of the
+    whole frame. A sample of one round has the bound of `worst_cells`.
 
     Parameters
     ----------
@@ -168,8 +176,6 @@ def worst_samples(
         A token frame; the rows of one round stand together.
     num : int
         How many at most.
-    min_tokens : int
-        Samples with fewer finite diffs are left out, unless none has as many.
 
     Returns
     -------
@@ -196,17 +202,13 @@ def worst_samples(
     0      33           8         139
     1      18           8         148
     """
-    return _worst(sample_bounds(cell_bounds(tokens)), num, min_tokens)
+    return _worst(sample_bounds(cell_bounds(tokens)), num)
 
 
-def _worst(rows: pd.DataFrame, num: int, min_tokens: int) -> pd.DataFrame:
-    """Return the first rows by their bounds, of those with enough finite diffs."""
-    num_finite = rows["num_tokens"] - rows["num_nonfinite"]
-    many = rows[num_finite >= min_tokens]
-    compared = rows[num_finite > 0] if many.empty else many
-    order = compared.sort_values(
-        ["low", "mean_abs_diff"], ascending=False, kind="stable"
-    )
+def _worst(rows: pd.DataFrame, num: int) -> pd.DataFrame:
+    """Return the first rows by their bounds, of those with a finite diff."""
+    finite = rows[rows["num_tokens"] > rows["num_nonfinite"]]
+    order = finite.sort_values(["low", "mean_abs_diff"], ascending=False, kind="stable")
     return order.head(num).reset_index(drop=True)
 
 

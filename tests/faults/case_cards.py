@@ -54,11 +54,11 @@ def added(rows: Rows, broken: Rows, before: Rows, factor: float) -> Rows:
 
 
 class Cards:
-    """The cards of one half of the agents."""
+    """The cards of the agents of one name, such as `tune-0`."""
 
-    def __init__(self, cache: Path, split: str) -> None:
-        self.dense = cache / f"dense-{split}-0"
-        self.vision = cache / f"vision-{split}-0"
+    def __init__(self, cache: Path, name: str) -> None:
+        self.dense = cache / f"dense-{name}"
+        self.vision = cache / f"vision-{name}"
 
     def all(self) -> Iterator[Card]:
         """Yield the cards whose trajectories are in the cache."""

@@ -10,7 +10,7 @@ import numpy as np
 from tests.faults import arrays, case_cards, pairs
 from tests.faults.rows import OPTIONAL, Rows, to_batch
 from tests.faults.severity import is_weaker, ratio, severity_of
-from tests.faults.store import CACHE, broken_rows
+from tests.faults.store import CACHE, HALVES, broken_rows
 from tests.faults.truth import CAUSES
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Case:
 
 def cases(split: str, only: str | None = None) -> Iterator[Case]:
     """Yield every case of a half."""
-    for folder in sorted(CACHE.glob(f"*-{split}-*")):
+    names = HALVES[split]
+    folders = [one for name in names for one in CACHE.glob(f"*-{name}")]
+    for folder in sorted(folders):
         pools = {
             path.stem.removeprefix("healthy."): Rows.load(path)
             for path in sorted(folder.glob("healthy.*.npz"))
@@ -81,9 +83,14 @@ def cases(split: str, only: str | None = None) -> Iterator[Case]:
         if only in (None, "batch_shape"):
             yield from _batch_shape_cases(folder.name, split, pools)
     if only in (None, "cards"):
-        for card in case_cards.Cards(CACHE, split).all():
+        cards = [
+            (name, card)
+            for name in names
+            for card in case_cards.Cards(CACHE, name).all()
+        ]
+        for name, card in cards:
             yield Case(
-                f"{split}/card.{card.name}",
+                f"{name}/card.{card.name}",
                 split,
                 (card.cause,),
                 card.published,

@@ -20,14 +20,15 @@ import torch
 from tests.faults.healthy import pools
 from tests.faults.injections import variants
 from tests.faults.models import load_agent
-from tests.faults.store import CACHE
+from tests.faults.store import CACHE, HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 AGENTS = [
-    f"{kind}-{split}-0"
-    for split in ("tune", "test")
+    f"{kind}-{half}"
+    for halves in HALVES.values()
+    for half in halves
     for kind in ("dense", "vision", "moe")
 ]
 

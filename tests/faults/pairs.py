@@ -14,7 +14,7 @@ from tests.faults.truth import CAUSES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.rows import Rows
+    from tests.faults.rows import Array, Rows
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,25 @@ def build(
             rows, base = broken, broken.old
             continue
         old = [
-            np.minimum(values + after - before, 0.0)
-            for values, after, before in zip(rows.old, broken.old, base, strict=False)
+            _moved(values, before, after)
+            for values, before, after in zip(rows.old, base, broken.old, strict=False)
         ]
         rows = replace(rows, old=old)
     for name in pair.arrays:
         rows = arrays.FAULTS[name][1](rows, rng, "clear")
     return rows
+
+
+def _moved(values: Array, before: Array, after: Array) -> Array:
+    """Add the effect of a fault to log-probs that another fault has changed.
+
+    The log-odds add up: sums of log-probs would pass 0, and cut off there would be the
+    exact values that a fill leaves.
+    """
+    odds = _log_odds(values) + _log_odds(after) - _log_odds(before)
+    return np.asarray(-np.logaddexp(0.0, -odds), np.float32)
+
+
+def _log_odds(values: Array) -> Array:
+    log_probs = np.minimum(values.astype(float), -1e-7)
+    return np.asarray(log_probs - np.log(-np.expm1(log_probs)))

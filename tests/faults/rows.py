@@ -236,7 +236,8 @@ def _round_columns(rows: Rows, columns: Collection[str]) -> dict[str, Array]:
                 version = int(rows.version[sample][end - 1])
                 found.setdefault("weight_version", []).append(version)
             if has_images:
-                found.setdefault("num_images", []).append(round_ + 1)
+                num_seen = min(round_ + 1, len(rows.shots[sample]))
+                found.setdefault("num_images", []).append(num_seen)
     if len(found) == 2:
         return {}
     return {name: np.array(values) for name, values in found.items()}

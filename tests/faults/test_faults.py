@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,9 @@ from tests.faults.bench import run
 from tests.faults.rows import Rows
 from tests.faults.severity import ratio, severity_of
 from tests.faults.truth import alike
+
+if TYPE_CHECKING:
+    from tests.faults.cases import Case
 
 EXPECTED = {
     "dense-test-0/bad_worker.clear.0": "bad_worker",
@@ -103,19 +108,22 @@ EXPECTED = {
     "vision-tune-0/wrong_pictures.clear.1": "wrong_image",
 }
 
-CASES = {case.name: case for case in fixed.load()}
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.name: case for case in fixed.load()}
 
 
-def test_the_file_has_exactly_the_batches_below() -> None:
-    assert sorted(CASES) == sorted(EXPECTED)
+def test_the_file_has_exactly_the_batches_below(cases: dict[str, Case]) -> None:
+    assert sorted(cases) == sorted(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
-    name: str,
+    name: str, cases: dict[str, Case]
 ) -> None:
-    said = run(CASES[name])
-    assert CASES[name].causes == (EXPECTED[name],)
+    said = run(cases[name])
+    assert cases[name].causes == (EXPECTED[name],)
     if EXPECTED[name] == "healthy":
         assert not said.is_alarm, said.text
     else:

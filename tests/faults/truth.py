@@ -113,6 +113,13 @@ ALIKE = [
         faults=("stale_vision", "wrong_pictures", "blank_pictures"),
     ),
     _alike(
+        "stale_cache", "stale_weights", "sync_broken",
+        because="features of an older encoder are older weights for every token after a"
+        " picture, and every row begins with one; image hashes with the encoder's"
+        " version, or rows without pictures, would tell",
+        faults=("stale_vision",),
+    ),
+    _alike(
         "image_window", "dropped_image", "context_masked",
         because="round 0 healthy and all later ones off: window of one picture, all"
         " later pictures lost, or whole observations masked; the pictures that each"

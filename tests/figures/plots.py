@@ -11,11 +11,11 @@ from rounddiag import Batch, figures
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-# Those of a batch; `plot_finding` takes a finding.
+# Those of a batch.
 PLOTS = [
     name
     for name in figures.__all__
-    if name.startswith("plot_") and name != "plot_finding"
+    if name.startswith("plot_") and name not in ("plot_finding", "plot_run")
 ]
 
 

@@ -57,7 +57,9 @@ def of_row(mask: list[int], diffs: list[float], tokenizer: object = None) -> Bat
 def test_a_notebook_shows_the_html() -> None:
     text = token_text(hand_batch(), sample=0)
     assert text._repr_html_() == text.html
-    assert text.html.startswith('<div class="rd-text rd-page-light"><style>')
+    assert text.html.startswith(
+        '<div class="rd-text mathjax_ignore rd-page-light"><style>'
+    )
 
 
 def test_hostile_tokens_are_text_and_no_tags() -> None:
@@ -70,7 +72,8 @@ def test_hostile_tokens_are_text_and_no_tags() -> None:
 def test_sign_strength_and_line_of_a_token_tell_its_diff() -> None:
     diffs = [0.0005, 0.03, -0.03, 0.6, -0.7, 50.0, NAN, -math.inf]
     spans = Shown(token_text(of_row([1] * 8, diffs), sample=0).html).spans
-    names = ["", "p4", "n4", "p7", "n8 u", "p8 u", "x", "x"]
+    # Steps of 8 log10(size / 0.003) / 3: 2.7, 6.1 and 6.3 for 0.03, 0.6 and 0.7.
+    names = ["", "p3", "n3", "p6", "n6 u", "p8 u", "x", "x"]
     assert [name for name, _, _ in spans] == names
 
 
@@ -85,7 +88,7 @@ def test_tokens_of_one_character_share_its_span_and_keep_their_numbers() -> None
 
     spans = Shown(token_text(of_row([1] * 3, [0.01, -1.0, 0.0], decode), sample=0).html)
     (name, title, text), last = spans.spans
-    assert (name, text, last[2]) == ("n8 u", "é", "a")
+    assert (name, text, last[2]) == ("n7 u", "é", "a")
     assert title == "diff 0.01, old 0.01, rollout 0\ndiff -1, old -1, rollout 0"
 
 
@@ -108,8 +111,8 @@ def test_one_round_is_shown_alone() -> None:
 def test_the_scale_is_printed() -> None:
     text = Shown(token_text(hand_batch(), sample=0).html).text.replace("\xa0", "")
     assert (
-        "old - rollout log-prob [nat]:  0.001 to 1, training likes the token more;"
-        "  -0.001 to -1, less; beyond 0.693 (factor 2) overlined, underlined;"
+        "old - rollout log-prob [nat]:  0.003 to 3, training likes the token more;"
+        "  -0.003 to -3, less; beyond 0.693 (factor 2) overlined, underlined;"
         " framed not finite"
     ) in text
 
@@ -129,7 +132,7 @@ def test_of_a_long_sample_the_worst_rounds_are_shown_and_it_says_so() -> None:
     diffs = [0.0, 9.0, 0.0, 0.5, 9.0, NAN, 9.0, 9.0, 0.5, -0.5]
     html = token_text(of_row(mask, diffs), sample=0, max_tokens=4).html
     text = Shown(html).text
-    assert [name for name, _, _ in Shown(html).spans] == ["", "p7", "p7", "n7"]
+    assert [name for name, _, _ in Shown(html).spans] == ["", "p6", "p6", "n6"]
     assert "4 of 6 tokens are shown, of the rounds with the largest mean |diff|" in text
     said = re.findall(r"Left out: .*?\.|round \d, |\d observation", text)
     assert said == [
@@ -148,7 +151,7 @@ def test_of_a_round_that_is_too_long_the_first_tokens_are_shown() -> None:
     batch = of_row([1, 1, 1, 0, 1], [-0.5, 0.0, 0.5, 9.0, 0.1])
     for index in (None, 0):
         html = token_text(batch, sample=0, round=index, max_tokens=2).html
-        assert [name for name, _, _ in Shown(html).spans] == ["n7", ""]
+        assert [name for name, _, _ in Shown(html).spans] == ["n6", ""]
         assert "round 0, 3 tokens, the first 2 of them" in Shown(html).text
 
 
@@ -195,5 +198,5 @@ def test_another_pair_is_named_in_the_key_and_on_hover() -> None:
     assert shown.spans[0][1] == 'diff -0.5, a"b -1.5, rollout -1'
     text = shown.text.replace("\xa0", "")
     assert (
-        'a"b - rollout log-prob [nat]:  0.001 to 1, a"b likes the token more;' in text
+        'a"b - rollout log-prob [nat]:  0.003 to 3, a"b likes the token more;' in text
     )

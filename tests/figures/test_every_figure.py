@@ -216,3 +216,14 @@ def visible_texts(figure: go.Figure) -> str:
     del plain["layout"]["template"]
     collect(plain)
     return "\n".join(found)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_unknown_rounds_are_the_first_line(name: str) -> None:
+    batch = hand_batch(meta={"rounds": "unknown"})
+    note = "the rounds are unknown: `rd.check(batch)` says why"
+
+    lines = captions(plot(name, batch))
+
+    assert lines[1].endswith(note)
+    assert not any(note in line for line in captions(plot(name, hand_batch())))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,18 +41,26 @@ def finite(diffs: list[float]) -> list[float]:
     return [abs(diff) for diff in diffs if math.isfinite(diff)]
 
 
-def cell_bound(diffs: list[float]) -> float:
-    values = finite(diffs)
-    if len(values) < 2:
-        return NAN
-    return fmean(values) - 1.96 * stdev(values) / math.sqrt(len(values))
+def spread(values: list[float], mean: float) -> float:
+    return sum((value - mean) ** 2 for value in values)
 
 
-def sample_bound(cells: list[list[float]]) -> float:
-    """By loops, as the docstring has it."""
-    used = [values for values in map(finite, cells) if values]
-    if len(used) < 2:
-        return cell_bound(used[0]) if used else NAN
+def cell_bound(diffs: list[float], everything: list[float]) -> float:
+    """By loops: ten tokens of the frame's mean and spread are added."""
+    values, mean = finite(diffs), fmean(everything)
+    num = len(values) + 10
+    middle = (sum(values) + 10 * mean) / num
+    squares = spread(values, middle) + 10 * (mean - middle) ** 2
+    squares += 10 * spread(everything, mean) / len(everything)
+    return middle - 1.96 * math.sqrt(squares / (num - 1) / num)
+
+
+def sample_bound(cells: list[list[float]], everything: list[float]) -> float:
+    """By loops: a round of ten tokens with the frame's mean is added."""
+    own = [*filter(None, map(finite, cells))]
+    if len(own) == 1:
+        return cell_bound(own[0], everything)
+    used = [*own, [fmean(everything)] * 10]
     num = sum(map(len, used))
     mean = sum(map(sum, used)) / num
     squares = sum((sum(values) - mean * len(values)) ** 2 for values in used)
@@ -65,42 +73,34 @@ def same(found: list[float], expected: list[float]) -> bool:
 
 
 def test_a_cell_is_ranked_by_the_lower_bound_of_its_mean() -> None:
-    tokens = frame(
-        (0, 0, [1.0, 1.0, -1.0]), (0, 1, [0.0, 0.0, 9.0]), (2, 0, [0.5, 0.5])
-    )
-    found = worst_cells(tokens, min_tokens=2)
+    tokens = frame((0, 0, [1.0] * 30), (0, 1, [0.0] * 29 + [30.0]), (2, 0, [0.5] * 30))
+    found = worst_cells(tokens)
 
     assert [*found.columns] == CELLS
     assert found[["sample", "round"]].to_numpy().tolist() == [[0, 0], [2, 0], [0, 1]]
-    assert found["mean_abs_diff"].tolist() == [1.0, 0.5, 3.0]
-    # Of 0, 0, 9: s = sqrt(27), n = 3, so 3 - 1.96 * 3.
-    assert found["low"].tolist() == pytest.approx([1.0, 0.5, -2.88])
+    assert found["mean_abs_diff"].tolist() == [1.0, 0.5, 1.0]
 
 
-def test_cells_of_few_tokens_are_left_out_where_others_have_twenty() -> None:
-    tokens = frame((0, 0, [5.0] * 19), (1, 0, [0.25] * 20), (1, 1, [9.0] * 19 + [NAN]))
-    assert worst_cells(tokens)["sample"].tolist() == [1]
-    assert worst_cells(tokens)["round"].tolist() == [0]
-    assert worst_samples(tokens)["sample"].tolist() == [1]
-
-
-def test_where_no_cell_has_twenty_tokens_all_are_ranked_one_token_last() -> None:
-    tokens = frame((0, 0, [9.0]), (1, 0, [0.25, 0.25]), (2, 0, [9.5]))
-    found = worst_cells(tokens)
-    assert found["sample"].tolist() == [1, 2, 0]
-    assert same(found["low"].tolist(), [0.25, NAN, NAN])
+def test_a_few_tokens_are_not_worst_by_accident() -> None:
+    tokens = frame((0, 0, [5.0]), (1, 0, [0.5] * 40), (2, 0, [0.01] * 400))
+    assert worst_cells(tokens)["sample"].tolist()[0] == 1
+    assert worst_samples(tokens)["sample"].tolist()[0] == 1
+    # Mean 29 / 441: (5 + 10 * 0.0658) / 11 = 0.514, and the spread is far larger.
+    low = worst_cells(tokens).set_index("sample")["low"]
+    assert low[0] < 0 < low[1]
 
 
 def test_what_is_not_finite_is_counted_and_left_out() -> None:
     tokens = frame((0, 0, [0.5, NAN, -0.5, math.inf]), (0, 1, [NAN, -math.inf]))
     found = worst_cells(tokens)
+    # All are equal, and so are those that are added.
     assert found[CELLS[2:]].to_numpy().tolist() == [[0.5, 0.5, 4, 2]]
 
     (sample,) = worst_samples(tokens).to_dict("records")
     assert sample == {
         "sample": 0,
         "mean_abs_diff": 0.5,
-        "low": 0.5,
+        "low": pytest.approx(0.5),
         "num_tokens": 6,
         "num_nonfinite": 4,
         "num_rounds": 2,
@@ -115,14 +115,12 @@ def test_a_sample_is_ranked_by_rounds_as_clusters() -> None:
 
     assert found["sample"].tolist() == [1, 0]
     assert found["mean_abs_diff"].tolist() == [0.5, 1.0]
-    # Residuals 20, -10, -10: sqrt(3 / 2 * 600) / 30 = 1.
-    assert found["low"].tolist() == pytest.approx([0.5, 1 - 1.96])
+    # The mean is 0.75. Added to sample 0: 37.5 / 40; residuals 20.625, twice -9.375
+    # and -1.875 of the ten: 1.96 * sqrt(4 / 3 * ...) / 40.
+    squares = 20.625**2 + 2 * 9.375**2 + 1.875**2
+    low = 37.5 / 40 - 1.96 * math.sqrt(4 / 3 * squares) / 40
+    assert found["low"].tolist()[1] == pytest.approx(low)
     assert found["num_rounds"].tolist() == [3, 3]
-
-
-def test_a_sample_of_one_round_has_the_bound_of_its_cell() -> None:
-    tokens = frame((7, 0, [1.0, 2.0, 3.0]))
-    assert worst_samples(tokens)["low"].tolist() == worst_cells(tokens)["low"].tolist()
 
 
 def test_tokens_are_ranked_by_size_equals_in_their_order() -> None:
@@ -158,10 +156,9 @@ def test_a_frame_without_diff_is_an_error(ranking: Ranking) -> None:
 
 
 def test_a_batch_is_ranked_by_its_token_frame() -> None:
-    found = worst_cells(token_frame(hand_batch()), num=1, min_tokens=2)
-    assert found[["sample", "round"]].to_numpy().tolist() == [[0, 0]]
-    # |diff| 0.5 and 0.25: 0.375 - 1.96 * 0.125.
-    assert found["low"].tolist() == pytest.approx([0.13])
+    found = worst_cells(token_frame(hand_batch()))
+    assert found["mean_abs_diff"].tolist()[0] == 2.0
+    assert len(found) == hand_batch().num_rounds
 
 
 DIFFS = st.lists(
@@ -177,17 +174,19 @@ def test_every_bound_is_that_of_a_loop(cells: list[tuple[int, list[float]]]) -> 
     numbered = [(s, i, diffs) for i, (s, diffs) in enumerate(ordered)]
     tokens = frame(*numbered)
 
-    found = worst_cells(tokens, num=99, min_tokens=1)
+    everything = [x for _, _, diffs in numbered for x in finite(diffs)]
+    found = worst_cells(tokens, num=99)
     by_round = {index: diffs for _, index, diffs in numbered if finite(diffs)}
     assert sorted(found["round"]) == sorted(by_round)
-    expected = [cell_bound(by_round[index]) for index in found["round"]]
+    expected = [cell_bound(by_round[index], everything) for index in found["round"]]
     assert same(found["low"].tolist(), expected)
-    known = found["low"].dropna().tolist()
+    known = found["low"].tolist()
     assert known == sorted(known, reverse=True)
 
-    samples = worst_samples(tokens, num=99, min_tokens=1)
+    samples = worst_samples(tokens, num=99)
     bounds = [
-        sample_bound([d for s, d in ordered if s == one]) for one in samples["sample"]
+        sample_bound([d for s, d in ordered if s == one], everything)
+        for one in samples["sample"]
     ]
     assert same(samples["low"].tolist(), bounds)
     sizes = sorted(

@@ -186,6 +186,12 @@ def count_picked(data: Batch | pd.DataFrame) -> int:
     return num_picked(data) if isinstance(data, Batch) else 0
 
 
+def note_unknown_rounds(data: Batch | pd.DataFrame) -> list[str]:
+    """Say that the rounds of a batch are unknown, in a line if they are."""
+    is_unknown = isinstance(data, Batch) and data.meta.get("rounds") == "unknown"
+    return ["the rounds are unknown: `rd.check(batch)` says why"] * is_unknown
+
+
 def note_picked(data: Batch | pd.DataFrame) -> list[str]:
     """Say how many of the worst samples a statistic leaves out, in a line if any.
 

@@ -51,6 +51,43 @@ _SPREAD = 0.5
 _KEY = 44
 
 
+# A plot has no more pixels, and plotly takes a tenth of a millisecond for each point.
+_MAX_ROUNDS = 2000
+
+
+def thin_rounds(
+    rows: pd.DataFrame, keep: float | Sequence[float] = ()
+) -> tuple[pd.DataFrame, list[str]]:
+    """Choose which rows are drawn: all up to 2,000 rounds, else evenly spaced ones.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With a column `round`.
+    keep : number or sequence of numbers
+        Rounds that are drawn in any case.
+
+    Returns
+    -------
+    drawn : DataFrame
+    note : list of str
+        A line that says so; empty if all are drawn.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> drawn, note = thin_rounds(pd.DataFrame({"round": range(4001)}), 5)
+    >>> drawn["round"].tolist()[:5], note
+    ([0, 3, 5, 6, 9], ['drawn: one round in 3'])
+    """
+    index = rows["round"].to_numpy()
+    stride = -(-(int(np.ptp(index)) + 1) // _MAX_ROUNDS) if len(index) else 1
+    if stride == 1:
+        return rows, []
+    is_drawn = (index % stride == 0) | np.isin(index, keep)
+    return rows[is_drawn], [f"drawn: one round in {stride}"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoundLine:
     """One line of means.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rounddiag.figures._parts.canvas import Theme
     from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.findings import Onset
 
 
 # Smaller values, zeros among them, are drawn in a band of their own.
@@ -108,7 +109,9 @@ class RoundScene:
     num_rounds : int
         How many rounds the x axis has room for.
     worst : Series, optional
-        The row of the round that is highlighted.
+        The row of the worst round, which is highlighted where there is no onset.
+    onset : Onset, optional
+        The round from which on the batch differs.
     axis : RoundAxis
     metric : str
     theme : Theme
@@ -117,15 +120,24 @@ class RoundScene:
     lines: Sequence[RoundLine]
     num_rounds: int
     worst: pd.Series[Any] | None
+    onset: Onset | None
     axis: RoundAxis
     metric: str
     theme: Theme
 
+    @property
+    def marked(self) -> int | None:
+        """The round that is highlighted: the onset, or else the worst one."""
+        if self.onset is not None:
+            return self.onset.round
+        return None if self.worst is None else int(self.worst["round"])
+
     def colors(self, line: RoundLine, usual: str) -> list[str]:
-        """Return the colour of each round: the worst one's differs."""
-        worst = None if self.worst is None else self.worst["round"]
+        """Return the colour of each round: that of the marked one differs."""
         special = self.theme.less
-        return [special if index == worst else usual for index in line.rows["round"]]
+        return [
+            special if index == self.marked else usual for index in line.rows["round"]
+        ]
 
     @property
     def bar(self) -> float:
@@ -141,13 +153,13 @@ _COUNT_HOVER = "<b>round %{{x}}%{{meta}}</b><br>{}: %{{y:,}}<extra></extra>"
 
 
 def add_guide(figure: go.Figure, scene: RoundScene) -> None:
-    """Lead the eye from the worst round's mean down to its counts."""
-    if scene.worst is not None:
+    """Lead the eye from the marked round's mean down to its counts."""
+    if scene.marked is not None:
         figure.add_shape(
             type="line",
             layer="below",
-            x0=scene.worst["round"],
-            x1=scene.worst["round"],
+            x0=scene.marked,
+            x1=scene.marked,
             y0=0,
             y1=1,
             yref="paper",
@@ -279,15 +291,30 @@ def add_round_counts(figure: go.Figure, scene: RoundScene) -> None:
 def explain_rounds(
     summary: pd.DataFrame, scene: RoundScene, *, has_survivors: bool
 ) -> list[str]:
-    """Name the worst round, and explain the layers and marks, a line each."""
-    lines = _describe_worst(scene)
+    """Name the onset or the worst round, and explain layers and marks, a line each."""
+    lines = _describe_onset(scene) or _describe_worst(scene)
     if has_survivors:
         dashes = colorize("╌╌", scene.theme.more)
         lines.append(f"{dashes} at round 0, the samples that reach each round")
     if scene.axis.log:
         lines += _explain_quantiles(summary, scene.theme)
-    is_ranked = scene.worst is not None and not few_rows(summary).all()
+    is_ranked = scene.onset is None and scene.worst is not None
+    is_ranked = is_ranked and not few_rows(summary).all()
     return lines + explain_marks(summary, few_note=", not ranked" if is_ranked else "")
+
+
+def _describe_onset(scene: RoundScene) -> list[str]:
+    """Name the onset, its interval, and the means on both sides."""
+    onset = scene.onset
+    if onset is None:
+        return []
+    mark = colorize("●", scene.theme.less)
+    unit = unit_suffix(scene.metric)
+    before, after = number(onset.before), number(onset.after)
+    return [
+        f"{mark} onset: round {onset.round} ({onset.interval})",
+        f"mean {before}{unit} before, {after}{unit} from there on",
+    ]
 
 
 def _describe_worst(scene: RoundScene) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
-SCALE = LogScale(low=1e-3, high=1.0)
+SCALE = LogScale(low=0.003, high=3.0)
 # Beyond, a token's probability differs by more than a factor of 2.
 UNDERLINED = math.log(2)
 LEVELS = 8
@@ -34,7 +34,7 @@ def levels(diff: Array) -> Array:
 
     Examples
     --------
-    >>> levels(np.array([0.0001, 0.03, -5.0, np.nan])).tolist()
+    >>> levels(np.array([0.0001, 0.1, -5.0, np.nan])).tolist()
     [0, 4, -8, 127]
     """
     finite = np.isfinite(diff)
@@ -47,7 +47,7 @@ def token_classes(diff: Array) -> list[str]:
 
     Examples
     --------
-    >>> token_classes(np.array([0.0001, 0.03, -5.0, np.nan]))
+    >>> token_classes(np.array([0.0001, 0.1, -5.0, np.nan]))
     ['', 'p4', 'n8 u', 'x']
     """
     strength = levels(diff)

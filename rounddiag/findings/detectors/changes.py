@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.detectors.limits import cut_off
+from rounddiag.findings.detectors.slopes import fading
+from rounddiag.findings.excess import decoding_step
 from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.pattern import at_limit, is_power, strong_patterns
 from rounddiag.findings.registry import register
@@ -14,6 +16,7 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rounddiag._typing import Array
     from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
@@ -33,6 +36,12 @@ _DECODE = Alternative(
 
 # Up to so many generated tokens a step is the start of a decay.
 FADES = 8
+# Fewer tokens than this part of all are the start of the response, not of a run.
+MIN_BEFORE = 0.25
+# A decay has lost this part of its gap between the halves of what is before the step.
+FALL = 0.35
+# Samples of a group that are hit, and hit samples that are in such groups.
+MOST = 0.75
 
 
 @register("mixed_weights")
@@ -48,6 +57,10 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         place, unit = pattern.where["place"], pattern.where["unit"]
         if not pattern.where["is_after"] and place <= FADES:
             continue  # only the first tokens: `slopes` says so
+        is_short = pattern.tokens.mean() < MIN_BEFORE
+        if not pattern.where["is_after"] and (is_short or _fades(pattern)):
+            yield fading(view, pattern)
+            continue
         side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
             view,
@@ -61,13 +74,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             yield cut_off(view, pattern)
             continue
         samples = np.asarray(pattern.where["samples"])
-        group = view.facts.group
-        whole = False
-        if group is not None:
-            hit = np.unique(group[samples])
-            whole = np.isin(group, hit).sum() <= 1.1 * len(samples) and len(
-                samples
-            ) > len(hit)
+        whole = _in_whole_groups(view, samples)
         cause = "decode_path" if whole else "mixed_weights"
         others = (_MIXED, _CACHE) if whole else (_DECODE, _CACHE)
         scope = f"in {len(samples)} samples"
@@ -75,6 +82,32 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         yield _change(
             view, pattern, cause, f"{scope}, each from a token of its own on", others
         )
+
+
+def _in_whole_groups(view: View, samples: Array) -> bool:
+    """Whether most of some samples make up nearly all of their groups."""
+    group = view.facts.group
+    if group is None:
+        return False
+    num = np.bincount(group)
+    hit = np.bincount(group[samples], minlength=len(num))
+    whole = (num > 1) & (hit >= MOST * num)
+    return bool(hit[whole].sum() >= MOST * len(samples)) and not whole.all()
+
+
+def _fades(pattern: Pattern) -> bool:
+    """Whether |diff| decays up to the step, and does not end there."""
+    cells, inside = pattern.cells, pattern.inside
+    step = decoding_step(cells.view)[cells.first]
+    weight = np.where(inside, cells.num, 0.0)
+    order = np.argsort(step, kind="stable")
+    half = np.zeros(len(step), dtype=bool)
+    half[order] = np.cumsum(weight[order]) <= weight.sum() / 2
+    first, second = inside & half, inside & ~half
+    if not first.any() or not second.any():
+        return False
+    fall = cells.mean_excess(first) - cells.mean_excess(second)
+    return bool(fall > FALL * pattern.gap)
 
 
 def _rounded(pattern: Pattern) -> Evidence:

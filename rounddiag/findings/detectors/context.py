@@ -8,8 +8,8 @@ import numpy as np
 
 from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.level import clustered_mean
+from rounddiag.findings.onset import Onset, onset, steps_at_rounds
 from rounddiag.findings.pattern import strong_patterns
-from rounddiag.findings.pattern_candidates import onset
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -34,6 +34,17 @@ _TOKENS = Alternative(
     cause="retokenised",
     would_tell="Compare the engine's prompt ids of a later round with the saved ids.",
 )
+_MODEL = Alternative(
+    cause="model_mismatch",
+    would_tell="Score 8 rows with transformers in float32, at step 0.",
+)
+_POSITIONS = Alternative(
+    cause="position_ids", would_tell="Save the position ids of both engines."
+)
+_EXPANSION = Alternative(
+    cause="image_expansion",
+    would_tell="Record the engine's prompt length and image tokens of each round.",
+)
 _MIXED = Alternative(
     cause="mixed_weights",
     would_tell="Record the weight version of each round.",
@@ -43,52 +54,29 @@ _MIXED = Alternative(
 @register("image_window")
 def image_window(view: View) -> Iterator[Evidence]:
     """Find a step at one round, in all samples."""
-    for pattern in strong_patterns(view, "round", "image"):
+    for pattern in steps_at_rounds(view):
         yield _step(view, pattern)
-    if view.fitted is not None:
-        return
-    for pattern in strong_patterns(view, "slope"):
-        if pattern.where["rises"] and pattern.where["is_flat"]:
-            yield _step(view, pattern)
+    for pattern in strong_patterns(view, "image"):
+        if pattern.where["images_from"] == 1:
+            yield _seen(view, pattern)
 
 
 def _step(view: View, pattern: Pattern) -> Evidence:
-    has_images = view.has_images
-    first = onset(pattern.cells, pattern.gap)
-    if pattern.family != "slope" and first > 1:
-        first = min(first, int(view.round[pattern.tokens].min()))
+    change = onset(pattern)
+    first = change.round
     tokens = view.round >= first
-    others: tuple[Alternative, ...]
-    if has_images and first > 1:
-        cause = "image_window"
-        others = (_DROPPED, _MASKED, _TOKENS, _MIXED)
-        meaning = (
-            f"consistent with a window of {first} images, or older images that one "
-            "engine no longer sees"
-        )
-        step = (
-            "Score one late round with the last k images only: the k that reproduces "
-            "`old` is the window. Record the image count of each engine's request."
-        )
-    else:
-        cause = "context_masked"
-        others = (_TOKENS, _MIXED)
-        others = (_WINDOW, _DROPPED, *others) if has_images else others
-        meaning = "consistent with observations that one engine does not attend to"
-        step = (
-            f"Score round {first} with the tool results removed. If that equals `old`, "
-            "they are masked out of attention."
-        )
-    inside, outside = view.abs[tokens].mean(), view.abs[~tokens].mean()
+    cause, others, meaning, step = _meaning(view, pattern, change)
+    inside, outside = change.after, change.before
     return Evidence(
         cause=cause,
         score=_score(pattern),
         gain=pattern.worth,
         tokens=tokens,
-        where={"rounds_from": first},
+        where={"rounds_from": first, "onset": change},
         measures=(
-            Measure(name="mean |diff| from there", value=float(inside), unit="nat"),
-            Measure(name="mean |diff| before", value=float(outside), unit="nat"),
+            Measure(name="first round", value=first, low=change.low, high=change.high),
+            Measure(name="mean |diff| from there", value=inside, unit="nat"),
+            Measure(name="mean |diff| before", value=outside, unit="nat"),
             Measure(name="ratio, of tokens as likely", value=pattern.ratio),
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
@@ -102,6 +90,80 @@ def _step(view: View, pattern: Pattern) -> Evidence:
     )
 
 
+def _meaning(
+    view: View, pattern: Pattern, change: Onset
+) -> tuple[str, tuple[Alternative, ...], str, str]:
+    """Return the cause of a step at a round, what else it may be, and the next step."""
+    first, has_images = change.round, view.has_images
+    if not _is_sound_before(view, pattern, change):
+        others = (_MODEL, _DROPPED, _EXPANSION) if has_images else (_POSITIONS,)
+        meaning = (
+            "the rounds before differ too, so this is consistent with positions or a "
+            "model that differ from the start"
+        )
+        step = (
+            "Save the position ids of both engines and compare them; compare the RoPE "
+            "settings of both models."
+        )
+        cause = "position_ids" if has_images else "model_mismatch"
+        return cause, (*others, _MASKED, _TOKENS), meaning, step
+    if has_images and first > 1:
+        meaning = (
+            f"consistent with a window of {first} images, or older images that one "
+            "engine no longer sees"
+        )
+        step = (
+            "Score one late round with the last k images only: the k that reproduces "
+            "`old` is the window. Record the image count of each engine's request."
+        )
+        return "image_window", (_DROPPED, _MASKED, _TOKENS, _MIXED), meaning, step
+    meaning = "consistent with observations that one engine does not attend to"
+    step = (
+        f"Score round {first} with the tool results removed. If that equals `old`, "
+        "they are masked out of attention."
+    )
+    images = (_WINDOW, _DROPPED) if has_images else ()
+    return "context_masked", (*images, _TOKENS, _MIXED), meaning, step
+
+
+# A lost context multiplies |diff| of tokens as likely by exp of this at least, where it
+# leaves the usual range: positions and models that differ grow more slowly.
+MIN_STEP = 0.95
+
+
+def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
+    """Whether the rounds before the onset are as usual, and the step is a sharp one."""
+    is_late = view.has_images and change.round > 1
+    is_sharp = pattern.gap > MIN_STEP or change.after <= view.usual.usual or is_late
+    return is_sharp and change.before <= view.usual.usual
+
+
+def _seen(view: View, pattern: Pattern) -> Evidence:
+    """Return the evidence that tokens differ once an image is in their context."""
+    tokens = pattern.tokens
+    inside, outside = (float(view.abs[one].mean()) for one in (tokens, ~tokens))
+    return Evidence(
+        cause="dropped_image",
+        score=_score(pattern),
+        gain=pattern.worth,
+        tokens=tokens,
+        where={"images_from": 1},
+        measures=(
+            Measure(name="mean |diff| with images", value=inside, unit="nat"),
+            Measure(name="mean |diff| without images", value=outside, unit="nat"),
+            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="t, clustered by sample", value=pattern.t),
+        ),
+        explanation=(
+            f"The mean |diff| is {inside:.3g} nat at tokens with an image in their "
+            f"context and {outside:.3g} at those without: consistent with images that "
+            "one engine did not see, or saw otherwise."
+        ),
+        alternatives=_NO_PLACE,
+        next_step=_WITHOUT,
+    )
+
+
 def _score(pattern: Pattern) -> float:
     return float(min(0.6 + abs(pattern.gap) / 5, 0.95))
 
@@ -110,14 +172,14 @@ def _score(pattern: Pattern) -> float:
 MIN_BALANCE = 0.45
 MIN_Z = 5.0
 LARGE = 3.0
+_WITHOUT = (
+    "Score 8 rows without images. If `old` does not change, the trainer never saw "
+    "them; else compare image token counts and position ids."
+)
 _NO_PLACE = (
-    Alternative(
-        cause="image_expansion",
-        would_tell="Record the engine's prompt length and image tokens of each round.",
-    ),
-    Alternative(
-        cause="position_ids", would_tell="Save the position ids of both engines."
-    ),
+    _WINDOW,
+    _EXPANSION,
+    _POSITIONS,
     Alternative(
         cause="prompt_mismatch",
         would_tell="Compare the engine's prompt ids with the saved ones.",
@@ -164,8 +226,5 @@ def dropped_image(view: View) -> Evidence | None:
             "images that it did not see as the sampler did."
         ),
         alternatives=_NO_PLACE,
-        next_step=(
-            "Score 8 rows without images. If `old` does not change, the trainer never "
-            "saw them; else compare image token counts and position ids."
-        ),
+        next_step=_WITHOUT,
     )

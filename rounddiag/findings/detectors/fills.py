@@ -26,6 +26,7 @@ MIN_FAR_SHARE = 0.1
 MOST = 0.9
 NEAR_ZERO = 0.02  # nats
 MIN_RATIO = 5.0
+MIN_Z = 4.0
 MIN_BELOW = 20
 PLACED = 0.7
 
@@ -73,7 +74,8 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
         return None
     if num < MIN_COUNT and far[below].any():
         return None
-    if far[zero].mean() < MIN_RATIO * far[below].mean():
+    chance = float(far[below].mean()) * int(zero.sum())
+    if num < MIN_RATIO * chance or num < chance + MIN_Z * chance**0.5:
         return None
     mine = np.isin(view.sample, np.unique(view.sample[tokens]))
     placed = tokens & _in_tail(view, tokens)

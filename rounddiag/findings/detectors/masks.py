@@ -117,6 +117,7 @@ def observation_runs(view: View) -> Array:
     starts = (
         (view.token[first] == 0) & (view.round[first] > 0) & ~_usual_start(view, first)
     )
+    unlikely &= (view.token[first] > 0) | _never_written(view, first)
     stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
     at_border = starts | stops
     long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
@@ -129,6 +130,22 @@ def observation_runs(view: View) -> Array:
     flags = empty.copy()
     flags[inside] = (((num >= MIN_RUN) | at_border) & alike & unlikely)[run_of]
     return flags
+
+
+def _never_written(view: View, tokens: Array) -> Array:
+    """Return whether later rounds that begin with the ids of tokens have r = 0 there.
+
+    Of rows that got the log-probs of other rows, some have.
+    """
+    start = np.flatnonzero((view.token == 0) & (view.round > 0))
+    known, code = np.unique(view.id[start], return_inverse=True)
+    zero = np.bincount(code, weights=view.r[start] == 0, minlength=len(known))
+    at = np.minimum(np.searchsorted(known, view.id[tokens]), max(len(known) - 1, 0))
+    if not len(known):
+        return np.zeros(len(tokens), dtype=bool)
+    share = zero / np.bincount(code, minlength=len(known))
+    never: Array = (known[at] == view.id[tokens]) & (share[at] > MANY)
+    return never
 
 
 def _usual_start(view: View, tokens: Array) -> Array:

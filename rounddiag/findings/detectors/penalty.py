@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,66 +19,135 @@ if TYPE_CHECKING:
 MIN_TOKENS = 30
 # Difference of the mean diff of seen and fresh ids, in standard errors.
 MIN_Z = 6.0
-# Part of the sum of |diff| at seen ids that has one sign on balance.
-MIN_BALANCE = 0.35
+# What the split by seen ids leaves less of the squares, beside the log-prob alone.
+MIN_PARTIAL = 0.12
 LARGE = 3.0
+_VOCABULARY = 1 << 32
+# Positions up to which ids of prompts and observations are searched.
+_MAX_SEARCHED = 4_000_000
 
 
 @register("logit_processor", stage="fit")
 def logit_processor(view: View) -> Evidence | None:
-    """Split the signed diff by whether the id occurred earlier in the response."""
-    if view.batch.is_redacted:
+    """Split the signed diff by whether the id occurred earlier in the context."""
+    split = best_split(view)
+    if split is None or split.partial < MIN_PARTIAL:
         return None
-    if view.fitted is not None:
-        return None  # one effect of sampling a batch
     chosen = view.uncertain
-    seen = seen_before(view) & chosen
-    fresh = chosen & ~seen
-    if seen.sum() < MIN_TOKENS or fresh.sum() < MIN_TOKENS:
-        return None
-    d = np.clip(view.d, -LARGE, LARGE)
-    first, first_error = clustered_mean(d[seen], view.sample[seen])
-    second, second_error = clustered_mean(d[fresh], view.sample[fresh])
-    balance = d[seen].sum() / max(np.abs(d[seen]).sum(), 1e-300)
-    # Seen ids are likelier: only tokens as likely are compared.
-    matched = d - mean_by_bin(view.o[fresh], d[fresh], view.o)
-    gap, error = clustered_mean(matched[seen], view.sample[seen])
-    z = gap / max(np.hypot(error, second_error), 1e-12)
-    if z < MIN_Z or balance < MIN_BALANCE or first < abs(second):
-        return None
-    effect = np.where(
-        seen, np.clip(view.d, -LARGE, LARGE), np.where(fresh, second, 0.0)
-    )
+    scope = "in the context" if split.is_context else "in the response"
     return Evidence(
-        score=float(np.clip(0.6 + balance / 2, 0, 0.97)),
+        score=float(np.clip(0.75 + split.partial / 2, 0, 0.97)),
         tokens=chosen,
-        effect=effect,
+        effect=np.where(chosen, split.fitted, 0.0),
         measures=(
             Measure(
-                name="mean diff at ids seen before",
-                value=first,
+                name="diff at ids seen before, less that at fresh ids as likely",
+                value=split.gap,
                 unit="nat",
-                low=first - 1.96 * first_error,
-                high=first + 1.96 * first_error,
+                low=split.gap - 1.96 * split.error,
+                high=split.gap + 1.96 * split.error,
             ),
             Measure(
-                name="mean diff at fresh ids",
-                value=second,
-                unit="nat",
-                low=second - 1.96 * second_error,
-                high=second + 1.96 * second_error,
+                name="part of the squares that the split explains",
+                value=split.partial,
+                unit="share",
             ),
         ),
         explanation=(
-            f"At ids that occurred earlier in the response `{view.a}` is above "
-            f"`{view.b}` by {first:.3g} nat; at fresh ids the mean is "
-            f"{second:+.2g} nat. Consistent with a penalty on repeated tokens."
+            f"At ids that occurred earlier {scope} `{view.a}` is above `{view.b}` by "
+            f"{split.gap:.3g} nat more than at fresh ids as likely. Consistent "
+            "with a penalty on repeated tokens."
         ),
         next_step=(
             "Look for repetition_penalty in generation_config.json and set it to 1, or "
             "take raw log-probs."
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Split:
+    """How the signed diff differs between ids seen before and fresh ones.
+
+    Attributes
+    ----------
+    gap, error : float
+        Difference of the mean diff at the same log-prob, and its standard error.
+    partial : float
+        Part of the sum of squares around the mean of tokens as likely that it explains.
+    fitted : float array, one a token
+    is_context : bool
+        Whether prompt and observations count as seen, as in transformers and in vLLM's
+        repetition_penalty.
+    """
+
+    gap: float
+    error: float
+    partial: float
+    fitted: Array
+    is_context: bool
+
+
+def best_split(view: View) -> Split | None:
+    """Return the split that explains more, of the response's ids and of all ids."""
+    if view.batch.is_redacted or view.fitted is not None:
+        return None
+    if "seen" not in view.memo:
+        found = [_split(view, seen_before(view), is_context=False)]
+        if len(view.batch.response_ids) <= _MAX_SEARCHED:
+            found.append(_split(view, seen_in_context(view), is_context=True))
+        known = [one for one in found if one is not None]
+        view.memo["seen"] = max(known, key=lambda one: one.partial, default=None)
+    result: Split | None = view.memo["seen"]
+    return result
+
+
+def _split(view: View, seen: Array, *, is_context: bool) -> Split | None:
+    chosen = view.uncertain
+    old, new = seen & chosen, ~seen & chosen
+    if old.sum() < MIN_TOKENS or new.sum() < MIN_TOKENS:
+        return None
+    x = view.o if view.entropy is None else view.o + view.entropy
+    d = np.clip(view.d, -LARGE, LARGE)
+    fitted = np.zeros(len(view))
+    for part in (old, new):
+        fitted[part] = mean_by_bin(x[part], d[part], x[part])
+    matched = d - mean_by_bin(x[new], d[new], x)
+    gap, error = clustered_mean(matched[old], view.sample[old])
+    _, other = clustered_mean(matched[new], view.sample[new])
+    error = float(np.hypot(error, other))
+    if gap < MIN_Z * error:
+        return None
+    alone = d[chosen] - mean_by_bin(x[chosen], d[chosen], x[chosen])
+    left = float(((d - fitted)[chosen] ** 2).sum())
+    partial = 1 - left / max(float((alone**2).sum()), 1e-300)
+    return Split(
+        gap=gap, error=error, partial=partial, fitted=fitted, is_context=is_context
+    )
+
+
+def seen_in_context(view: View) -> Array:
+    """Return whether a token's id stands before it, in the prompt or the response."""
+    batch = view.batch
+    ids = batch.response_ids.cpu().numpy().astype(np.int64)
+    sizes = np.diff(batch.offsets.cpu().numpy())
+    owner = np.repeat(np.arange(batch.num_samples), sizes)
+    lengths = batch.lengths.cpu().numpy()
+    begins = batch.offsets.cpu().numpy()[:-1]
+    inside = np.arange(len(ids)) - begins[owner] < lengths[owner]
+    keys = [np.where(inside, owner * _VOCABULARY + ids, -1)]
+    num_before = 0
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        prompt = batch.prompt_ids.cpu().numpy().astype(np.int64)
+        mine = np.repeat(
+            np.arange(batch.num_samples), np.diff(batch.prompt_offsets.cpu().numpy())
+        )
+        keys.insert(0, mine * _VOCABULARY + prompt)
+        num_before = len(prompt)
+    known, first = np.unique(np.concatenate(keys), return_index=True)
+    at = np.searchsorted(known, view.sample * _VOCABULARY + view.id)
+    again: Array = first[at] < view.flat + num_before
+    return again
 
 
 def seen_before(view: View) -> Array:

@@ -1,4 +1,4 @@
-"""`position_ids`, exact: saved position ids repeat, as after a cast to bfloat16."""
+"""`position_ids`, exact: saved position ids that no processor gives."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
 MIN_REPEATED = 3
+# Rows of M-RoPE: time, height, width; some files put the plain position before them.
+_AXES = 3
 
 
 @register("repeated_position_ids", stage="exact")
 def repeated_position_ids(view: View) -> Evidence | None:
     """Find generated tokens whose position id is that of the token before."""
-    batch = view.batch
-    if batch.position_ids is None:
-        return None
     tokens = np.zeros(len(view), dtype=bool)
-    edges = np.searchsorted(view.sample, np.arange(batch.num_samples + 1))
-    for sample, places in enumerate(batch.position_ids):
-        begin, stop = edges[sample], edges[sample + 1]
-        values = places.cpu().numpy()
-        before = values.shape[-1] - int(batch.lengths[sample])
-        at = before + view.position[begin:stop]
-        if before < 0 or not len(at) or at.max() >= values.shape[-1]:
-            continue
-        tokens[begin:stop] = _repeats(np.atleast_2d(values), at)
+    for part, values, at in _saved(view):
+        tokens[part] = _repeats(values, at)
     num = int(tokens.sum())
     if num < MIN_REPEATED:
         return None
@@ -50,6 +44,56 @@ def repeated_position_ids(view: View) -> Evidence | None:
         ),
         next_step="Keep position ids in int64 from the processor to the model.",
     )
+
+
+@register("impossible_position_ids", stage="exact")
+def impossible_position_ids(view: View) -> Evidence | None:
+    """Find M-RoPE ids that differ at text, or that are alike in and after images."""
+    text, plain = (np.zeros(len(view), dtype=bool) for _ in range(2))
+    for part, values, at in _saved(view):
+        axes = values[-_AXES:]
+        if len(axes) < _AXES:
+            return None
+        differs = (axes != axes[0]).any(axis=0)
+        text[part] = differs[at]
+        plain[part] = not differs.any() and _num_images(view, part) > 0
+    for tokens, fact in (
+        (text, "have another position id on each axis of M-RoPE, though they are text"),
+        (plain, "follow images whose position ids only count tokens"),
+    ):
+        num = int(tokens.sum())
+        if num >= MIN_REPEATED:
+            return Evidence(
+                cause="position_ids",
+                score=0.97,
+                tokens=_from_first(view, tokens),
+                measures=(Measure(name="such tokens", value=num, unit="tokens"),),
+                explanation=f"{num} generated tokens {fact}.",
+                next_step=(
+                    "Compute position ids with the model's own get_rope_index on the "
+                    "ids and grids of the whole sequence, in both engines."
+                ),
+            )
+    return None
+
+
+def _num_images(view: View, part: slice) -> int:
+    if view.images is None or part.start == part.stop:
+        return 0
+    return int(view.images[part].max())
+
+
+def _saved(view: View) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield tokens of a sample, its position ids [axes, length], and their places."""
+    batch = view.batch
+    edges = np.searchsorted(view.sample, np.arange(batch.num_samples + 1))
+    for sample, places in enumerate(batch.position_ids or ()):
+        part = slice(int(edges[sample]), int(edges[sample + 1]))
+        values = np.atleast_2d(places.cpu().numpy())
+        before = values.shape[-1] - int(batch.lengths[sample])
+        at = before + view.position[part]
+        if before >= 0 and len(at) and at.max() < values.shape[-1]:
+            yield part, values, at
 
 
 def _repeats(values: Array, at: Array) -> Array:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 LAGS = (1, -1, 2, -2, 3, -3)
+# Lags that no fault gives: the |diff| of rounds that fit one of them is chance.
+CONTROLS = (5, -5, 7, -7, 9, -9)
+MIN_TIMES_CHANCE = 3
 # A stretch is shifted where the lag leaves less than this part of mean |diff| ...
 REST = 0.35
 # ... and mean |diff| is above this, in nats, over so many tokens.
@@ -22,15 +25,11 @@ MIN_DIFF = 0.1
 MIN_TOKENS = 4
 # What a lag must save in one stretch, in nats: a few tokens fit by chance.
 MIN_GAIN = 4.0
+# Where a lag is established, shorter stretches with the same one need less.
+MIN_TOKENS_SAME_LAG = 2
+MIN_GAIN_SAME_LAG = 0.5
 # Tokens at the start of a stretch that a shift may spare by chance.
 SLACK = 3
-
-
-@dataclass(frozen=True, eq=False)
-class _Shift:
-    lag: int
-    tokens: Array
-    whole: bool
 
 
 @register("shifted_log_probs", stage="exact")
@@ -40,10 +39,27 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     if suspects.sum() < MIN_TOKENS:
         return []
     gains = {lag: _gain(view, lag) for lag in LAGS}
-    by_round, lags, starts = _stretches(view, gains, view.segment)
-    if not by_round.any():
+    tokens, lags, starts = _stretches(view, gains, MIN_TOKENS, MIN_GAIN)
+    controls = {lag: _gain(view, lag) for lag in CONTROLS}
+    by_chance = _stretches(view, controls, MIN_TOKENS, MIN_GAIN)[2]
+    others = (by_chance >= 0) & (starts < 0)
+    segment = np.cumsum(_begins(view)) - 1
+    size = np.bincount(segment, weights=view.abs)
+    if size[starts >= 0].sum() <= MIN_TIMES_CHANCE * size[others].sum():
         return []
-    return [_evidence(view, by_round, lags, starts)]
+    known, num = np.unique(lags[tokens], return_counts=True)
+    lag = int(known[num.argmax()])
+    more = _stretches(view, {lag: gains[lag]}, MIN_TOKENS_SAME_LAG, MIN_GAIN_SAME_LAG)
+    new = more[0] & (starts < 0)[segment]
+    tokens, lags = tokens | new, np.where(new, lag, lags)
+    starts = np.where(starts < 0, more[2], starts)
+    return [_evidence(view, tokens, lags, starts)]
+
+
+def _begins(view: View) -> Array:
+    """Return whether a token is the first of its round in the view."""
+    begins: Array = np.r_[True, view.segment[1:] != view.segment[:-1]]
+    return begins
 
 
 def _gain(view: View, lag: int) -> tuple[Array, Array]:
@@ -63,11 +79,15 @@ def _gain(view: View, lag: int) -> tuple[Array, Array]:
 
 
 def _stretches(
-    view: View, gains: dict[int, tuple[Array, Array]], codes: Array
+    view: View,
+    gains: dict[int, tuple[Array, Array]],
+    min_tokens: int,
+    min_gain: float,
 ) -> tuple[Array, Array, Array]:
     """Return the tokens of the shifted end of each round, their lag, and its start."""
-    begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
-    ends = np.r_[begins[1:], len(codes)]
+    begins = np.flatnonzero(_begins(view))
+    ends = np.r_[begins[1:], len(view)]
+    index = np.arange(len(view))
     row = np.repeat(np.arange(len(begins)), ends - begins)
     best = np.zeros(len(begins))
     tokens = np.zeros(len(view), dtype=bool)
@@ -80,88 +100,124 @@ def _stretches(
         suffix = total[ends - 1][row] - before
         top = np.maximum.reduceat(suffix, begins)
         at_top = suffix == top[row]
-        first = np.minimum.reduceat(
-            np.where(at_top, np.arange(len(codes)), len(codes)), begins
-        )
-        inside = (np.arange(len(codes)) >= first[row]) & known
+        first = np.minimum.reduceat(np.where(at_top, index, len(view)), begins)
+        inside = (index >= first[row]) & known
         num = np.bincount(row, weights=inside)
         sum_diff = np.bincount(row, weights=np.where(inside, view.abs, 0.0))
         sum_rest = np.bincount(row, weights=np.where(inside, shifted, 0.0))
         found = (
-            (num >= MIN_TOKENS)
+            (num >= min_tokens)
             & (sum_diff > MIN_DIFF * num)
             & (sum_rest < REST * sum_diff)
-            & (sum_diff - sum_rest > MIN_GAIN)
+            & (sum_diff - sum_rest > min_gain)
             & (top > best)
         )
         best = np.where(found, top, best)
         starts = np.where(found, first - begins, starts)
-        part = found[row] & (np.arange(len(codes)) >= first[row])
+        part = found[row] & (index >= first[row])
         tokens = np.where(found[row], part, tokens)
         lags = np.where(part, lag, np.where(found[row], 0, lags))
     return tokens, lags, starts
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """How the shifted stretches lie in their rounds.
+
+    Attributes
+    ----------
+    num_whole, num_inside : int
+        Rounds that are shifted from their start, and from a token inside of them.
+    num_healed, num_kept, num_late : int
+        Of those shifted from inside: the next round is sound; it is shifted from its
+        start; there is none, in a sample of several rounds.
+    """
+
+    num_whole: int
+    num_inside: int
+    num_healed: int
+    num_kept: int
+    num_late: int
+
+    @classmethod
+    def from_starts(cls, view: View, starts: Array) -> _Shape:
+        """Count the stretches; `starts` has the first shifted token or -1, a round."""
+        segments = np.unique(view.segment, return_index=True)[1]
+        row = view.sample[segments]
+        shifted, begins_late = starts >= 0, starts > SLACK
+        has_next = np.r_[row[1:] == row[:-1], False]
+        next_shifted = np.r_[shifted[1:], False]
+        next_early = np.r_[starts[1:] <= SLACK, False]
+        inside = shifted & begins_late
+        healed = inside & has_next & ~next_shifted
+        kept = inside & has_next & next_shifted & next_early
+        late = inside & (view.round[segments] > 0) & ~healed & ~kept
+        return cls(
+            num_whole=int((shifted & ~begins_late).sum()),
+            num_inside=int(inside.sum()),
+            num_healed=int(healed.sum()),
+            num_kept=int(kept.sum()),
+            num_late=int(late.sum()),
+        )
+
+    @property
+    def is_retokenised(self) -> bool:
+        """Whether the shift is over with its round, as other ids leave it."""
+        return self.num_healed + self.num_late > max(self.num_kept, self.num_whole)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether no later round says which of the two it is."""
+        settled = self.num_healed + self.num_kept > 0
+        return not settled and self.num_inside > self.num_whole
+
+    @property
+    def scope(self) -> str:
+        """The stretches in words."""
+        if self.num_inside > self.num_whole:
+            return f"from inside of {self.num_inside} rounds to their end"
+        return f"in {self.num_whole} whole rounds"
+
+
+_NEXT_STEP = {
+    "retokenised": "Keep the engine's token ids (vLLM: `return_token_ids`) and compare "
+    "them with the trainer's, round by round.",
+    "shifted_log_probs": "Compare the lengths of ids and log-probs as the engine "
+    "returns them; a byte token, BOS or EOS that only one of them counts gives this "
+    "lag.",
+}
+
+
 def _evidence(view: View, tokens: Array, lags: Array, starts: Array) -> Evidence:
-    segments = np.unique(view.segment, return_index=True)[1]
-    row = view.sample[segments]
-    shifted = starts >= 0
-    later = np.zeros(len(starts), dtype=bool)  # a later round of the row that is whole
-    later[:-1] = (row[1:] == row[:-1]) & ~shifted[1:]
-    begins_late = starts > SLACK
-    goes_on = np.zeros(len(starts), dtype=bool)
-    goes_on[:-1] = (row[1:] == row[:-1]) & shifted[1:] & (starts[1:] <= SLACK)
-    # A shift that begins inside a round and is over with it comes from other ids.
-    inside = shifted & begins_late
-    num_healed = int((inside & later).sum())
-    num_kept = int((inside & goes_on).sum())
+    shape = _Shape.from_starts(view, starts)
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
-    most = int(lag[num_lag.argmax()])
-    num = int(tokens.sum())
-    whole = int((shifted & ~begins_late).sum())
-    # One that begins inside of the last of several rounds rather has other ids too.
-    late = inside & (view.round[segments] > 0) & ~later & ~goes_on
-    is_retokenised = num_healed + int(late.sum()) > max(num_kept, whole)
-    scope = (
-        f"from inside of {int(inside.sum())} rounds to their end"
-        if inside.sum() > whole
-        else f"in {whole} whole rounds"
-    )
+    most, num = int(lag[num_lag.argmax()]), int(tokens.sum())
+    here = float(view.abs[tokens].mean())
     left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
-    cause = "retokenised" if is_retokenised else "shifted_log_probs"
-    other = "shifted_log_probs" if is_retokenised else "retokenised"
-    ambiguous = (num_healed + num_kept == 0) and inside.sum() > whole
+    names = ("shifted_log_probs", "retokenised")
+    cause, other = reversed(names) if shape.is_retokenised else names
+    open_ = shape.is_ambiguous or shape.is_retokenised
     return Evidence(
         cause=cause,
-        score=0.9 if ambiguous else 0.97,
+        score=0.9 if shape.is_ambiguous else 0.97,
         tokens=tokens,
-        gain=float(view.abs[tokens].sum()) - left * num,
+        gain=(here - left) * num,
         measures=(
             Measure(name="lag", value=most, unit="tokens"),
             Measure(name="tokens that lag", value=num, unit="tokens"),
-            Measure(
-                name="mean |diff| at lag 0",
-                value=float(view.abs[tokens].mean()),
-                unit="nat",
-            ),
+            Measure(name="mean |diff| at lag 0", value=here, unit="nat"),
             Measure(name="mean |diff| with the lag", value=left, unit="nat"),
         ),
         explanation=(
-            f"{num} tokens, {scope}, fit `{view.b}` at a lag of {most:+d} "
-            f"({left:.3g} nat left of {view.abs[tokens].mean():.3g})."
+            f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of {most:+d} "
+            f"({left:.3g} nat left of {here:.3g})."
         ),
         alternatives=(
-            (Alternative(cause=other, would_tell="The engine's own token ids."),)
-            if ambiguous or is_retokenised
-            else ()
-        ),
-        next_step=(
-            "Keep the engine's token ids (vLLM: `return_token_ids`) and compare them "
-            "with the trainer's, round by round."
-            if is_retokenised
-            else "Compare the lengths of ids and log-probs as the engine returns them; "
-            "a byte token, BOS or EOS that only one of them counts gives this lag."
-        ),
+            Alternative(cause=other, would_tell="The engine's own token ids."),
+        )
+        if open_
+        else (),
+        next_step=_NEXT_STEP[cause],
     )
 
 

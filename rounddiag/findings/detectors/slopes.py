@@ -13,6 +13,7 @@ from rounddiag.findings.registry import register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
 _CACHE = Alternative(
@@ -65,15 +66,8 @@ def slopes(view: View) -> Iterator[Evidence]:
                 "image on; compare the RoPE settings of both models."
             )
         else:
-            cause = "prompt_mismatch"
-            others = (_CACHE, _STALE)
-            if has_images:
-                others = (*others, _DROPPED, _POSITIONS, _EXPANSION)
-            meaning = "|diff| is largest at the first tokens and decays"
-            step = (
-                "Compare the engine's prompt ids with the saved ones: a second BOS, a "
-                "system prompt, another template."
-            )
+            yield fading(view, pattern)
+            continue
         yield Evidence(
             cause=cause,
             score=float(min(0.5 + abs(pattern.gap) / 5, 0.85)),
@@ -91,3 +85,30 @@ def slopes(view: View) -> Iterator[Evidence]:
             alternatives=others,
             next_step=step,
         )
+
+
+def fading(view: View, pattern: Pattern) -> Evidence:
+    """Return the evidence that |diff| is largest at the first tokens and decays."""
+    others: tuple[Alternative, ...] = (_CACHE, _STALE)
+    if view.has_images:
+        others = (*others, _DROPPED, _POSITIONS, _EXPANSION)
+    return Evidence(
+        cause="prompt_mismatch",
+        score=float(min(0.5 + abs(pattern.gap) / 5, 0.85)),
+        gain=pattern.worth,
+        tokens=np.ones(len(view), dtype=bool),
+        where={"follows": "position", "rises": False},
+        measures=(
+            Measure(name="ratio of the first tokens", value=np.exp(abs(pattern.gap))),
+            Measure(name="t, clustered by sample", value=pattern.t),
+        ),
+        explanation=(
+            "|diff| is largest at the first tokens and decays, by a factor of "
+            f"{np.exp(abs(pattern.gap)):.3g}, in all samples."
+        ),
+        alternatives=others,
+        next_step=(
+            "Compare the engine's prompt ids with the saved ones: a second BOS, a "
+            "system prompt, another template."
+        ),
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.penalty import best_split
 from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
@@ -24,6 +25,11 @@ MIN_AGREEMENT = 0.8
 # Short samples have noisy slopes: where all tokens together leave no doubt.
 HIGH, LEAST_AGREEMENT = 0.6, 0.6
 MIN_TOKENS = 30
+# The slope of the diff on the log-prob, in standard errors clustered by sample.
+MIN_Z = 5.0
+MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
+# A split by ids seen before that explains more than this is a penalty.
+MAX_SEEN = 0.12
 MIN_PER_SAMPLE = 8
 LARGE = 5.0
 
@@ -35,27 +41,18 @@ def temperature(view: View) -> Evidence | None:
     Where the batch has no entropy H, the mean diff as a function of the log-prob
     stands in for it, and T comes from the curve of a distribution with a flat rest.
     """
-    if view.fitted is not None:
-        return None  # one effect of sampling a batch
     chosen = view.uncertain
-    if chosen.sum() < MIN_TOKENS:
+    line = _line(view, chosen)
+    if line is None:
         return None
-    middle = (view.o + view.r) / 2
-    if view.entropy is not None:
-        middle = middle + view.entropy
-    x, d = middle[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
-    if x.std() == 0 or d.std() == 0:
-        return None
-    correlation = float(np.corrcoef(x, d)[0, 1])
-    agreement = _agreement(x, d, view.sample[chosen], np.sign(correlation))
-    least = MIN_AGREEMENT if abs(correlation) < HIGH else LEAST_AGREEMENT
-    if abs(correlation) < MIN_CORRELATION or agreement < least:
-        return None
+    correlation, agreement = line
     value, low, high, fitted = (
         _with_entropy(view, chosen)
         if view.entropy is not None
         else _without_entropy(view, chosen)
     )
+    if low <= 1 <= high:
+        return None  # the interval holds two equal temperatures
     effect = np.zeros(len(view))
     effect[chosen] = fitted
     left = np.abs(view.d[chosen] - fitted).sum() / max(view.abs[chosen].sum(), 1e-300)
@@ -86,6 +83,34 @@ def temperature(view: View) -> Evidence | None:
     )
 
 
+def _line(view: View, chosen: Array) -> tuple[float, float] | None:
+    """Return how well the diff follows the log-prob, over all and within samples."""
+    split = best_split(view)
+    is_penalty = split is not None and split.partial > MAX_SEEN
+    if view.fitted is not None or is_penalty or chosen.sum() < MIN_TOKENS:
+        return None
+    middle = (view.o + view.r) / 2
+    if view.entropy is not None:
+        middle = middle + view.entropy
+    x, d = middle[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
+    if x.std() == 0 or d.std() == 0 or np.abs(d).mean() < MIN_LEVEL:
+        return None
+    sample = view.sample[chosen]
+    correlation = float(np.corrcoef(x, d)[0, 1])
+    agreement = _agreement(x, d, sample, np.sign(correlation))
+    least = MIN_AGREEMENT if abs(correlation) < HIGH else LEAST_AGREEMENT
+    is_weak = abs(correlation) < MIN_CORRELATION or abs(_z(x, d, sample)) < MIN_Z
+    return None if is_weak or agreement < least else (correlation, agreement)
+
+
+def _z(x: Array, d: Array, sample: Array) -> float:
+    """Return the slope of d on x in standard errors, clustered by sample."""
+    x, d = x - x.mean(), d - d.mean()
+    slope = (x * d).sum() / (x**2).sum()
+    part = np.bincount(sample, weights=x * (d - slope * x))
+    return float(slope * (x**2).sum() / max(np.sqrt((part**2).sum()), 1e-300))
+
+
 def _agreement(x: Array, d: Array, sample: Array, sign: float) -> float:
     """Return the share of samples whose own slope has a sign, weighted by tokens."""
     num = np.bincount(sample)
@@ -100,7 +125,10 @@ def _agreement(x: Array, d: Array, sample: Array, sign: float) -> float:
 
 _RESTS = (1.0, 3.0, 10.0, 30.0, 100.0)
 _GRID = np.exp(np.linspace(np.log(0.3), np.log(3.0), 93))
+_STEP = float(_GRID[1] / _GRID[0])
 _MAX_TOKENS = 4_000
+# How flat the rest is stays open between curves that fit nearly as well as the best.
+_NEARLY = 3.0
 
 
 def _with_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
@@ -130,7 +158,7 @@ def _best(o: Array, d: Array, size: Array) -> float:
     at = int(np.clip(losses.argmin(), 1, len(_GRID) - 2))
     a, b, c = losses[at - 1 : at + 2]
     shift = 0.5 * (a - c) / max(a - 2 * b + c, 1e-12)
-    return float(_GRID[at] * (_GRID[1] / _GRID[0]) ** np.clip(shift, -1, 1))
+    return float(_GRID[at] * _STEP ** np.clip(shift, -1, 1))
 
 
 def _loss(o: Array, d: Array, size: Array, t: float) -> float:
@@ -147,16 +175,16 @@ def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Ar
     o, d = view.o[chosen], view.d[chosen]
     steps = np.quantile(o, np.linspace(0.01, 0.99, 40))
     seen = mean_by_bin(o, np.clip(d, -LARGE, LARGE), steps)
-    best = (np.inf, 1.0)
     fits = []
     for rest in _RESTS:
         size = np.full(len(steps), rest)
         losses = [float(((seen - _curve(steps, t, size)) ** 2).sum()) for t in _GRID]
         at = int(np.argmin(losses))
-        fits.append(_GRID[at])
-        best = min(best, (losses[at], float(_GRID[at])))
+        fits.append((losses[at], float(_GRID[at])))
+    best = min(fits)
+    near = [t for loss, t in fits if loss <= _NEARLY * best[0]]
     fitted = mean_by_bin(o, d, o)
-    return best[1], float(min(fits)), float(max(fits)), fitted
+    return best[1], min(near) / _STEP, max(near) * _STEP, fitted
 
 
 def _curve(o: Array, t: float, size: Array) -> Array:

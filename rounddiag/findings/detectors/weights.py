@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
 MIN_CORRELATION = 0.42
+# Above the range of the kind less is needed.
+RAISED_CORRELATION = 0.3
 # Below this the ids say nothing: noise of a lower precision is as likely.
 LEAST_CORRELATION = 0.12
 MIN_Z = 2.5
@@ -40,6 +42,10 @@ _ALIKE = {
 
 _IMAGES = (
     Alternative(
+        cause="image_expansion",
+        would_tell="Record the engine's prompt length and image tokens of each round.",
+    ),
+    Alternative(
         cause="wrong_image",
         would_tell="Score some rows with their neighbours' images.",
     ),
@@ -61,8 +67,10 @@ def stale_weights(view: View) -> Evidence | None:
     level = Level.from_view(view)
     correlation, z = id_correlation(view)
     is_raised = level.low > view.usual.usual
-    is_known = correlation > MIN_CORRELATION and z > MIN_Z
+    least = RAISED_CORRELATION if is_raised else MIN_CORRELATION
+    is_known = correlation > least and z > MIN_Z
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
+    is_known = is_known and (is_raised or not view.usual.is_quantized)
     if not is_known and not (is_raised and view.fitted is None):
         return None
     cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
@@ -98,11 +106,7 @@ def stale_weights(view: View) -> Evidence | None:
             for name, record in _ALIKE.items()
             if name != cause
         )
-        + tuple(
-            one
-            for one in _IMAGES
-            if view.has_images and not is_known and one.cause != cause
-        ),
+        + tuple(one for one in _IMAGES if view.has_images and one.cause != cause),
         next_step=(
             "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
             "with the checkpoint of the step before: the one that fits rollout is what "

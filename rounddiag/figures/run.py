@@ -1,0 +1,491 @@
+"""The figure of a run: means per round over steps, and a heatmap of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
+
+from rounddiag.core.measures import measure_of
+from rounddiag.errors import FrameError
+from rounddiag.figures._parts.axes import choose_axis, note_zeros
+from rounddiag.figures._parts.canvas import (
+    TOP,
+    colorize,
+    cross,
+    empty_figure,
+    new_figure,
+    theme_of,
+)
+from rounddiag.figures._parts.data import resolve_layers
+from rounddiag.figures._parts.labels import NO_TOKENS, number
+from rounddiag.figures._parts.means import (
+    MeanSeries,
+    add_heading,
+    axis_title,
+    explain_marks,
+    unit_suffix,
+)
+from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.findings.reference import named_range
+from rounddiag.runs import Run, find_breaks, find_changes
+from rounddiag.schema import ROUND, RUN, STEP, STEPS, Pair, metric_name
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import plotly.graph_objects as go
+
+    from rounddiag.figures._parts.axes import MeanAxis
+    from rounddiag.figures._parts.canvas import Theme, ThemeName
+    from rounddiag.runs.breaks import Break
+
+
+LAYERS = ("ci", "band", "marks", "heatmap")
+PANELS = ("reward", "entropy", "length")
+_TITLE = "Mismatch over training"
+# The columns of a run's summary that the figure needs.
+_COLUMNS = (
+    *("num_samples", "num_tokens", "num_nonfinite", "mean", "ci_low", "ci_high"),
+)
+# The ends of the healthy range of a metric, as fields of `findings.Range`.
+_RANGES = {"abs_diff": "usual", "k3": "kl", "prob_diff": "prob_diff"}
+# More lines cannot be told apart; more points than this have no markers.
+_MAX_LINES, _MAX_POINTS = 8, 80
+# Heights in pixels: of the means, of another panel, of a row and of the fewest rows of
+# the heatmap; and between panels.
+_MEANS, _PANEL, _ROW, _MIN_ROWS, _MAX_ROWS, _GAP = 230, 70, 14, 5, 24, 34
+_BOTTOM = 52
+_RIBBON = 0.12
+_KEY = 54  # characters of a line of the key
+_MOST_MARKS = 4  # in the caption
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunScene:
+    """What the figure of a run shows.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        Its summary: a row per step and round.
+    rounds : list of int
+        Those with a line.
+    metric : str
+    axis : MeanAxis
+    theme : Theme
+    """
+
+    rows: pd.DataFrame
+    rounds: list[int]
+    metric: str
+    axis: MeanAxis
+    theme: Theme
+
+    @property
+    def colors(self) -> dict[int, str]:
+        """The colour of each line: along one scale, by round."""
+        first, last = (0.0, 0.8) if self.theme.name == "light" else (1.0, 0.35)
+        places = np.linspace(first, last, max(len(self.rounds), 2))
+        colors = sample_colorscale("cividis", places.tolist())
+        return dict(zip(self.rounds, colors, strict=False))
+
+    def line(self, round_: int) -> pd.DataFrame:
+        """Return the rows of a round, by step."""
+        return self.rows[self.rows["round"] == round_].sort_values("step")
+
+
+def plot_run(
+    run: Run | pd.DataFrame,
+    *,
+    metric: str = "abs_diff",
+    rounds: Sequence[int] | None = None,
+    panels: Sequence[str] = (),
+    kind: str | None = None,
+    layers: Mapping[str, bool] | None = None,
+    theme: ThemeName | None = None,
+) -> go.Figure:
+    """Plot the mean of a metric in each round over the steps of a run.
+
+    Parameters
+    ----------
+    run : Run or DataFrame
+        A run, or its summary, made with the same metric.
+    metric : str
+        What is averaged, as in `round_summary`.
+    rounds : sequence of int, optional
+        The rounds that have a line, at most 8; evenly chosen when left out. The heatmap
+        shows all.
+    panels : sequence of {"reward", "entropy", "length"}
+        Means over the samples of a step to draw below; a run only.
+    kind : str, optional
+        A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
+        the run when left out. A frame has no band without it.
+    layers : mapping, optional
+        What to leave out: `ci`, the intervals; `band`, the healthy range; `marks`, the
+        steps at which rounds change; `heatmap`.
+    theme : {"light", "dark"}, optional
+        The one set by `use_theme` when left out.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
+    Raises
+    ------
+    FrameError
+        If a frame lacks a column, or there is no such metric, round, panel, kind or
+        layer.
+
+    Notes
+    -----
+    How to read it: in a healthy run all lines stay level inside the band, rounds a
+    little apart from one another. A step up in all rounds at once is a change of the
+    engines: a restart, another precision, weights that no longer arrive. A step up from
+    some round on is one of the context, such as images that one engine drops. Slow
+    growth goes with what training changes: longer answers, rarer tokens, a cache that
+    is never reset. A single spike that goes back is usual. Step 0, before the first
+    update, stands apart: a mismatch that is there already has nothing to do with
+    training. Dashed lines mark the steps that `Run.changes` finds; the shaded band is
+    the usual range of the kind of run. A hatched cell of the heatmap is a step without
+    that round. Shaded ribbons are 95 % intervals.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> summary = rd.round_summary(rd.load("sample_data/healthy.parquet"))
+    >>> frame = pd.concat([summary.assign(step=step) for step in range(3)])
+    >>> rd.plot_run(frame, kind="vlm").layout.xaxis.title.text
+    'training step'
+    """
+    metric = metric_name(metric)
+    drawn = resolve_layers(layers, *LAYERS)
+    chosen = theme_of(theme)
+    rows, beside = _get_rows(run, metric, panels)
+    if rows.empty:
+        return empty_figure(_TITLE, NO_TOKENS, chosen)
+    scene = RunScene(
+        rows=rows,
+        rounds=_choose_rounds(rows, rounds),
+        metric=metric,
+        axis=choose_axis(rows, metric),
+        theme=chosen,
+    )
+    usual = _usual(run, metric, kind) if drawn["band"] else None
+    if usual is not None:
+        scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
+    marks = _find_breaks(rows, metric) if drawn["marks"] else []
+    heights = _heights(scene, panels, has_heatmap=drawn["heatmap"])
+    bottom = BOTTOM if drawn["heatmap"] else _BOTTOM
+    plot = sum(heights.values()) + _GAP * (len(heights) - 1)
+    lines = _captions(scene, usual, marks)
+    figure = new_figure(
+        _TITLE, lines, chosen, height=plot + TOP + bottom, bottom=bottom
+    )
+    _set_axes(figure, scene, heights, plot)
+    if usual is not None:
+        _add_band(figure, scene, usual[1])
+    for round_ in scene.rounds:
+        _add_line(figure, scene, round_, has_intervals=drawn["ci"])
+    for number_, name in enumerate(panels, 2):
+        _add_panel(figure, beside, name, f"y{number_}", chosen)
+    if drawn["heatmap"]:
+        _add_heatmap(figure, scene, f"y{len(heights)}")
+    for mark in marks:
+        _add_mark(figure, mark, chosen)
+    return figure
+
+
+def _get_rows(
+    run: Run | pd.DataFrame, metric: str, panels: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the summary, and the means of steps for other panels."""
+    for name in panels:
+        if name not in PANELS:
+            raise FrameError.build(
+                key="panels",
+                expected=f"names out of {list(PANELS)}",
+                found=repr(name),
+                advice="Leave it out for the mismatch alone.",
+            )
+    if isinstance(run, Run):
+        beside = run.step_summary() if panels else pd.DataFrame()
+        return run.summary(metric=metric), beside
+    if not isinstance(run, pd.DataFrame):
+        raise FrameError.build(
+            expected="a Run or its summary",
+            found=f"a {type(run).__name__}",
+            advice="Open a folder of step files with `rounddiag.open_run(folder)`.",
+        )
+    RUN.require(run.columns, *RUN.keys, *_COLUMNS)
+    if panels:
+        raise FrameError.build(
+            key="panels",
+            expected="a Run, which has the means of steps",
+            found="a frame",
+            advice="Pass the run itself.",
+        )
+    return run, pd.DataFrame()
+
+
+def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int]:
+    known = sorted({int(one) for one in rows["round"]})
+    if rounds is None:
+        places = np.linspace(0, len(known) - 1, min(_MAX_LINES, len(known)))
+        return [known[round(place)] for place in places]
+    unknown = [one for one in rounds if one not in known]
+    if unknown or not 0 < len(rounds) <= _MAX_LINES:
+        raise FrameError.build(
+            key="rounds",
+            expected=f"1 to {_MAX_LINES} rounds from {known[0]} to {known[-1]}",
+            found=str([*rounds])[:80],
+            advice="Leave it out for rounds chosen evenly.",
+        )
+    return [*dict.fromkeys(int(one) for one in rounds)]
+
+
+def _usual(
+    run: Run | pd.DataFrame, metric: str, kind: str | None
+) -> tuple[str, float] | None:
+    """Return the usual range of the metric: what it is of, and its end."""
+    if metric not in _RANGES:
+        return None
+    assumed = ""
+    if kind is None:
+        if not isinstance(run, Run):
+            return None
+        kind, is_told = run.kind
+        assumed = "" if is_told else ", assumed"
+    usual = named_range(kind)
+    return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
+
+
+def _with_value(rows: pd.DataFrame, value: float) -> pd.DataFrame:
+    """Add a row, so that an axis has room for the value."""
+    row = {"mean": value, "ci_low": value, "ci_high": value}
+    return pd.concat([rows[[*row]], pd.DataFrame([row])], ignore_index=True)
+
+
+def _heights(
+    scene: RunScene, panels: Sequence[str], *, has_heatmap: bool
+) -> dict[str, int]:
+    """Return the height of each panel in pixels, from the top."""
+    num_rounds = int(scene.rows["round"].max()) + 1
+    rows = min(max(num_rounds, _MIN_ROWS), _MAX_ROWS)
+    heights = {"means": _MEANS, **dict.fromkeys(panels, _PANEL)}
+    return {**heights, "heatmap": _ROW * rows} if has_heatmap else heights
+
+
+def _find_breaks(rows: pd.DataFrame, metric: str) -> list[Break]:
+    steps = np.sort(rows["step"].unique()).tolist()
+    return find_breaks(find_changes(rows, metric=metric), steps, metric=metric)
+
+
+def _captions(
+    scene: RunScene, usual: tuple[str, float] | None, marks: Sequence[Break]
+) -> list[str]:
+    lines = [ROUND.label]
+    for round_, color in scene.colors.items():
+        if len(lines[-1].split("  ")) > _MAX_LINES:
+            lines.append("")
+        lines[-1] += f"  {colorize('●', color)} {round_}"
+    if usual is not None:
+        end = f"{number(usual[1])}{unit_suffix(scene.metric)}"
+        lines.append(f"▒ usual: up to {end} ({usual[0]})")
+    lines += [f"┆ {mark}" for mark in marks[:_MOST_MARKS]]
+    if len(marks) > _MOST_MARKS:
+        lines.append(f"┆ and {pluralize(len(marks) - _MOST_MARKS, 'more step')}")
+    if (scene.rows["step"] == 0).any():
+        lines.append("◇ step 0, before the first update")
+    drawn = scene.rows[scene.rows["round"].isin(scene.rounds)]
+    lines += note_zeros(drawn, scene.axis, "lower")
+    return lines + [one for one in explain_marks(drawn) if not one.startswith("○")]
+
+
+def _add_band(figure: go.Figure, scene: RunScene, end: float) -> None:
+    low = scene.axis.layout()["range"][0]
+    is_log = scene.axis.layout().get("type") == "log"
+    figure.add_shape(
+        type="rect",
+        xref="x domain",
+        x0=0,
+        x1=1,
+        yref="y",
+        y0=10**low if is_log else low,
+        y1=end,
+        fillcolor=scene.theme.shade,
+        line={"width": 0},
+        layer="below",
+    )
+
+
+def _add_line(
+    figure: go.Figure, scene: RunScene, round_: int, *, has_intervals: bool
+) -> None:
+    """Draw the means of a round; those of step 0 stand apart."""
+    rows, color = scene.line(round_), scene.colors[round_]
+    later = rows[rows["step"] > 0]
+    if has_intervals:
+        _add_ribbon(figure, scene, later, color)
+    for part, is_first in ((later, False), (rows[rows["step"] == 0], True)):
+        if part.empty:
+            continue
+        series = MeanSeries(
+            means=part,
+            names=[f"step {step:,}, round {round_}" for step in part["step"]],
+            metric=scene.metric,
+            color=color,
+        )
+        has_points = is_first or len(part) <= _MAX_POINTS
+        series.add_to(
+            figure,
+            scene.theme,
+            part["step"].to_numpy(),
+            scene.axis.place(part["mean"]).to_numpy(),
+            floor=scene.axis.zero,
+            interval_color=color if is_first and has_intervals else None,
+            mode="markers" if is_first else "lines+markers" if has_points else "lines",
+            line={"color": color, "width": 1.5},
+            marker={
+                "size": 8 if is_first else 4,
+                "symbol": "diamond-open" if is_first else "circle",
+                "color": color,
+            },
+            cliponaxis=False,
+        )
+
+
+def _add_ribbon(
+    figure: go.Figure, scene: RunScene, rows: pd.DataFrame, color: str
+) -> None:
+    """Shade the intervals of a line; those that are undefined leave a gap."""
+    known = rows[rows["ci_low"].notna() & rows["ci_high"].notna()]
+    if known.empty:
+        return
+    ends = scene.axis.layout()["range"]
+    limits = [10**end for end in ends] if "type" in scene.axis.layout() else ends
+    low, high = (known[name].clip(*limits) for name in ("ci_low", "ci_high"))
+    figure.add_scatter(
+        x=np.concatenate([known["step"], known["step"][::-1]]),
+        y=np.concatenate([high, low[::-1]]),
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillcolor=_transparent(color),
+        hoverinfo="skip",
+    )
+
+
+def _transparent(color: str) -> str:
+    parts = hex_to_rgb(color) if color.startswith("#") else unlabel_rgb(color)
+    return f"rgba({','.join(f'{float(part):.0f}' for part in parts)},{_RIBBON})"
+
+
+def _add_panel(
+    figure: go.Figure, steps: pd.DataFrame, name: str, axis: str, theme: Theme
+) -> None:
+    column, values = STEPS[name], steps[name]
+    unit = f" {column.unit}" if column.unit else ""
+    figure.add_scatter(
+        x=steps["step"].to_numpy(),
+        y=values.to_numpy(),
+        yaxis=axis,
+        mode="lines",
+        line={"color": theme.muted, "width": 1.5},
+        hovertemplate=f"<b>step %{{x:,}}</b><br>{column.meaning} %{{y:.3g}}{unit}"
+        "<extra></extra>",
+    )
+    is_known = bool(values.notna().any())
+    heading = column.label if is_known else f"{column.label}: not in the files"
+    add_heading(figure, axis, heading, theme)
+
+
+def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
+    """Draw the mean of every step and round as a colour."""
+    steps = np.sort(scene.rows["step"].unique())
+    shape = int(scene.rows["round"].max()) + 1, len(steps)
+    place = scene.rows["round"], np.searchsorted(steps, scene.rows["step"])
+    means = np.full(shape, np.nan)
+    means[place] = scene.rows["mean"]
+    has_round = np.zeros(shape, dtype=bool)
+    has_round[place] = True
+    samples = np.zeros(shape, dtype=np.int64)
+    samples[place] = scene.rows["num_samples"]
+    scale = choose_scale(means, is_signed=measure_of(scene.metric).is_signed)
+    figure.add_heatmap(
+        x=steps,
+        z=means,
+        yaxis=axis,
+        customdata=samples,
+        hovertemplate="<b>step %{x:,}, round %{y}</b>"
+        f"<br>mean %{{z:.3g}}{unit_suffix(scene.metric)}"
+        "<br>%{customdata:,} samples<extra></extra>",
+        hoverongaps=False,
+        zmin=scale.low,
+        zmax=scale.high,
+        colorscale=scale.linear_colors(),
+        showscale=False,
+    )
+    rows, columns = np.nonzero(has_round & np.isnan(means))
+    figure.add_scatter(
+        x=steps[columns],
+        y=rows,
+        yaxis=axis,
+        mode="markers",
+        marker=cross(scene.theme),
+        hoverinfo="skip",
+    )
+    title = axis_title(scene.metric, Pair(), width=_KEY)
+    add_color_bar(figure, scale, means, title)
+
+
+def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
+    place = (mark.previous + mark.step) / 2
+    figure.add_shape(
+        type="line",
+        x0=place,
+        x1=place,
+        xref="x",
+        y0=0,
+        y1=1,
+        yref="paper",
+        line={"color": theme.text, "width": 1, "dash": "dot"},
+    )
+
+
+def _set_axes(
+    figure: go.Figure, scene: RunScene, heights: Mapping[str, int], plot: int
+) -> None:
+    """Put the panels below one another, over one axis of steps."""
+    steps = np.sort(scene.rows["step"].unique())
+    half = float(np.median(np.diff(steps))) / 2 if len(steps) > 1 else 0.5
+    last = f"y{len(heights)}" if len(heights) > 1 else "y"
+    figure.update_layout(
+        xaxis={
+            "title": {"text": STEP.label},
+            "range": [float(steps[0]) - half, float(steps[-1]) + half],
+            "anchor": last,
+            "tickformat": ",d",
+        }
+    )
+    top = plot
+    for index, (name, height) in enumerate(heights.items(), 1):
+        axis: dict[str, Any] = {"domain": [(top - height) / plot, top / plot]}
+        if name == "means":
+            title = axis_title(scene.metric, Pair())
+            axis |= {**scene.axis.layout(), "title": {"text": title}}
+        elif name == "heatmap":
+            num_rounds = int(scene.rows["round"].max()) + 1
+            axis |= {
+                "title": {"text": ROUND.label},
+                "range": [num_rounds - 0.5, -0.5],
+                "dtick": max(1, num_rounds // _MIN_ROWS),
+            }
+        else:
+            axis |= {"nticks": 3, "rangemode": "tozero"}
+        figure.layout[f"yaxis{index if index > 1 else ''}"] = axis
+        top -= height + _GAP

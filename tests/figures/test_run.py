@@ -1,0 +1,176 @@
+"""Mismatch over training: a line per round, a heatmap, and where it changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rounddiag as rd
+from rounddiag import plot_run
+from rounddiag.errors import FrameError
+from tests.figures.plots import captions
+from tests.runs.step_folders import MEANS, write_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAN = math.nan
+# 20 steps; rounds 1 and 2 change at step 80.
+STEPS = [10 * step for step in range(1, 21)]
+
+
+def frame(*, first: int = 0, **columns: list[Any]) -> pd.DataFrame:
+    """Three rounds: their means are 0.01, or 0.2 from step 80 on."""
+    wobble = np.resize([1.0, 1.1, 0.95], len(STEPS))
+    rows = [
+        {
+            "step": step,
+            "round": round_,
+            "num_samples": 64,
+            "num_tokens": 640,
+            "num_nonfinite": 0,
+            "mean": size * (0.2 if round_ > 0 and step >= 80 else 0.01),
+        }
+        for step, size in zip(STEPS, wobble, strict=True)
+        for round_ in range(3)
+    ]
+    rows += [{**rows[0], "step": 0, "round": round_} for round_ in range(first)]
+    made = pd.DataFrame(rows)
+    made = made.assign(ci_low=made["mean"] / 2, ci_high=made["mean"] * 2)
+    return made.assign(**columns)
+
+
+def lines_of(figure: Any) -> list[Any]:
+    return [one for one in figure.data if one.customdata is not None and one.x.size]
+
+
+def test_a_line_per_round_over_the_steps() -> None:
+    figure = plot_run(frame(), layers={"heatmap": False})
+    lines = lines_of(figure)
+    assert [line.x.tolist() for line in lines] == [STEPS] * 3
+    assert lines[0].y[:3].tolist() == pytest.approx([0.01, 0.011, 0.0095])
+    assert lines[2].y[7:9].tolist() == pytest.approx([0.22, 0.19])
+    name, text = lines[2].customdata[8]
+    assert name == "step 90, round 2"
+    assert text.startswith("mean 0.19 nat<br>95 % interval 0.095 to 0.38")
+    assert figure.layout.yaxis.title.text == "mean |old - rollout| log-prob [nat]"
+    assert figure.layout.xaxis.title.text == "training step"
+
+
+def test_ribbons_are_the_intervals() -> None:
+    figure = plot_run(frame(), rounds=[0], layers={"heatmap": False})
+    (ribbon,) = [one for one in figure.data if one.fill == "toself"]
+    assert ribbon.x.tolist() == STEPS + STEPS[::-1]
+    assert ribbon.y[:2].tolist() == pytest.approx([0.02, 0.022])
+    assert ribbon.y[-1] == pytest.approx(0.005)
+    bare = plot_run(frame(), rounds=[0], layers={"ci": False, "heatmap": False})
+    assert [one for one in bare.data if one.fill == "toself"] == []
+
+
+def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
+    figure = plot_run(frame())
+    text = "┆ from step 80: rounds 1 to 2, 0.01 to 0.2 nat"
+    assert text in captions(figure)
+    (mark,) = [one for one in figure.layout.shapes if one.type == "line"]
+    assert (mark.x0, mark.x1) == (75, 75)
+    bare = plot_run(frame(), layers={"marks": False})
+    assert [one for one in bare.layout.shapes if one.type == "line"] == []
+
+
+def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
+    rows = frame()
+    rows.loc[0, "mean"] = NAN  # step 10, round 0
+    rows = rows.drop(index=[3])  # step 20, round 0
+    heat = next(one for one in plot_run(rows).data if one.type == "heatmap")
+    assert heat.x.tolist() == STEPS
+    assert heat.z.shape == (3, 20)
+    assert np.isnan(heat.z[0, :2]).all()
+    assert heat.z[2, 7:9].tolist() == pytest.approx([0.22, 0.19])
+    crosses = [one for one in plot_run(rows).data if one.type == "scatter"]
+    crosses = [one for one in crosses if one.yaxis == "y2" and len(one.x)]
+    assert [(one.x.tolist(), one.y.tolist()) for one in crosses] == [([10], [0])]
+
+
+def test_step_0_stands_apart() -> None:
+    figure = plot_run(frame(first=3), layers={"heatmap": False})
+    diamonds = [one for one in figure.data if one.marker.symbol == "diamond-open"]
+    assert [one.x.tolist() for one in diamonds] == [[0]] * 3
+    assert all(0 not in line.x for line in lines_of(figure) if len(line.x) > 1)
+    assert "◇ step 0, before the first update" in captions(figure)
+
+
+@pytest.mark.parametrize(
+    ("metric", "end"), [("abs_diff", 0.03), ("k3", 0.02), ("prob_diff", 0.008)]
+)
+def test_the_band_is_the_usual_range_of_the_kind(metric: str, end: float) -> None:
+    figure = plot_run(frame(), metric=metric, kind="vlm")
+    (band,) = [one for one in figure.layout.shapes if one.type == "rect"]
+    assert band.y1 == end
+    unit = "" if metric == "prob_diff" else " nat"
+    assert (
+        f"▒ usual: up to {end:g}{unit} (dense vision-language model in bf16)"
+        in captions(figure)
+    )
+    assert plot_run(frame(), metric="diff", kind="vlm").layout.shapes[:0] == ()
+
+
+def test_a_run_has_its_kind_and_its_panels(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 2, 3: 1}))
+    figure = plot_run(run, panels=["reward", "length"])
+    assert "▒ usual: up to 0.02 nat (dense model in bf16, assumed)" in captions(figure)
+    assert lines_of(figure)[0].y.tolist() == pytest.approx(
+        [MEANS[0], 2 * MEANS[0], MEANS[0]]
+    )
+    heads = [note.text for note in figure.layout.annotations]
+    assert heads[0] == "mean reward: not in the files"
+    assert heads[1] == "mean number of generated tokens per sample"
+    length = next(one for one in figure.data if one.yaxis == "y3")
+    assert length.y.tolist() == pytest.approx([8 / 3] * 3)
+
+
+def test_more_rounds_than_lines_are_chosen_evenly() -> None:
+    rows = pd.concat([frame().assign(round=round_) for round_ in range(20)])
+    rows = rows.drop_duplicates(["step", "round"])
+    figure = plot_run(rows, layers={"marks": False})
+    assert "round  ● 0  ● 3  ● 5  ● 8  ● 11  ● 14  ● 16  ● 19" in captions(figure)
+    assert figure.layout.yaxis2.range == (19.5, -0.5)
+
+
+def test_a_run_of_one_step_and_of_no_tokens(tmp_path: Path) -> None:
+    one = rd.open_run(write_steps(tmp_path, {4: 1}))
+    assert plot_run(one).layout.xaxis.range == (3.5, 4.5)
+    rd.save(one.batch(4).where([False] * 3), tmp_path / "step_4.parquet")
+    empty = plot_run(rd.open_run(tmp_path))
+    assert "no generated tokens" in empty.layout.title.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "kl"}, "`metric`: expected one of"),
+        ({"rounds": [7]}, "`rounds`: expected 1 to 8 rounds from 0 to 2; found [7]"),
+        ({"rounds": []}, "`rounds`: expected 1 to 8 rounds from 0 to 2; found []"),
+        ({"panels": ["loss"]}, "`panels`: expected names out of"),
+        ({"panels": ["reward"]}, "`panels`: expected a Run"),
+        ({"kind": "huge"}, "`kind`: expected one of"),
+        ({"layers": {"violin": True}}, "`layers`: expected names out of"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_an_error(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FrameError, match=re.escape(message)):
+        plot_run(frame(), **options)
+
+
+def test_other_data_is_an_error() -> None:
+    with pytest.raises(FrameError, match="expected a Run or its summary; found a str"):
+        plot_run("folder")  # type: ignore[arg-type]
+    message = "Build it with `rounddiag.open_run(folder).summary()`."
+    with pytest.raises(FrameError, match=re.escape(message)):
+        plot_run(pd.DataFrame({"step": [0]}))
