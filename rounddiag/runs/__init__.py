@@ -1,0 +1,22 @@
+"""A run: many training steps, as a folder of step files.
+
+============  ======================================================================
+`run`         `open_run` and `Run`: steps, summaries, batches, samples
+`folder`      which files there are, and which step each is of
+`index`       tables derived from the files, kept beside them
+`step_tables` what the index keeps of one step
+`change_points` steps at which a round changes, and growth over steps
+`breaks`      steps at which several rounds change together
+`diagnosis`   a verdict per step, and what changed between steps
+`sql`         `Run.query`: DuckDB over the step files
+`ingestion`   `ingest`: files of a framework become step files
+`engines`     one function over many files: in this process, or on Ray
+============  ======================================================================
+"""
+
+from rounddiag.runs.breaks import find_breaks
+from rounddiag.runs.change_points import find_changes
+from rounddiag.runs.ingestion import Ingestion, ingest
+from rounddiag.runs.run import Run, open_run
+
+__all__ = ["Ingestion", "Run", "find_breaks", "find_changes", "ingest", "open_run"]

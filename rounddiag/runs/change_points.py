@@ -1,0 +1,317 @@
+r"""Steps from which on a round's mismatch is another, and growth over steps.
+
+A series of means is described by one level, by another level from step `i` to step `j`
+(one of which may be an end of the series), or by a straight line. The statistic is the
+variance that the best `i` and `j`, or the line, explain, over what remains. It is
+reduced by :math:`(1 - \rho) / (1 + \rho)` where neighbouring residuals have the
+correlation :math:`\rho`. Its p value is the share of random orders of the same means
+with a statistic as large: the permutation test of circular binary segmentation (A. B.
+Olshen, E. S. Venkatraman, R. Lucito and M. Wigler, 2004). A series with two levels is
+split at `i` and `j`, and its parts are searched again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.core.measures import measure_of
+from rounddiag.schema import CHANGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rounddiag._typing import Array
+
+
+# How often a run without a change shows one in any of its rounds, at most.
+ALPHA = 0.01
+# Fewer steps on one side of a change are a spike, not a level.
+MIN_STEPS = 3
+# A smaller factor between two levels is no finding, however sure it is.
+MIN_FACTOR = 1.5
+# |diff| below this is as good as none, in nats.
+_FLOOR = 1e-6
+# Longer series are searched as means of neighbouring steps, then one by one.
+_MAX_LENGTH = 100
+_MIN_ORDERS = 1999
+# Orders whose statistics are computed together: a block of these stays in memory.
+_AT_ONCE = 250
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A change in a series: `step` or `growth`.
+
+    Attributes
+    ----------
+    kind : str
+    index : int
+        Of the first value after the change; of growth, of the first value.
+    start, stop : int
+        The part of the series that was searched.
+    p_value : float
+    """
+
+    kind: str
+    index: int
+    start: int
+    stop: int
+    p_value: float
+
+
+def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataFrame:
+    """Find the steps at which the mean of a round changes.
+
+    Step 0 is left out: no update has been made yet, so its level is its own. So are
+    rounds that fewer than half of the steps have.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        As `Run.summary` returns it, without `by`.
+    metric : str
+        What its `mean` is of; one that cannot be negative is searched as logarithms.
+
+    Returns
+    -------
+    DataFrame
+        With the columns of `schema.CHANGES`, by step and round. `before` and `after`
+        are medians of the steps on either side, up to the next change; of growth, of
+        its first and its last quarter.
+
+    Notes
+    -----
+    Runs of fewer than about 16 steps have too few orders for a change to be sure.
+    `tests/benchmarks/change_points.py` counts false alarms on runs without a change,
+    and planted changes that are found.
+
+    Examples
+    --------
+    >>> means = [0.01, 0.012, 0.009, 0.011, 0.01] * 4 + [0.05, 0.06, 0.055, 0.05] * 4
+    >>> steps = range(1, len(means) + 1)
+    >>> frame = pd.DataFrame({"step": steps, "round": 2, "mean": means})
+    >>> find_changes(frame)[["step", "round", "change", "before", "after"]]
+       step  round change  before   after
+    0    21      2   step    0.01  0.0525
+    """
+    later = summary[(summary["step"] > 0) & summary["mean"].notna()]
+    is_signed = measure_of(metric).is_signed
+    table = later.pivot_table(index="step", columns="round", values="mean")
+    table = table.loc[:, table.count() >= len(table) / 2]
+    rows = []
+    for round_, series in table.items():
+        known = series.dropna()
+        values = known.to_numpy()
+        scaled = values if is_signed else np.log(np.maximum(values, _FLOOR))
+        alpha = ALPHA / table.shape[1]
+        for change in segment(scaled, alpha):
+            before, after = _levels(values, change)
+            small = max(before, after) < MIN_FACTOR * max(min(before, after), _FLOOR)
+            if small and not is_signed:
+                continue
+            rows.append(
+                {
+                    "step": known.index[change.index],
+                    "round": round_,
+                    "change": change.kind,
+                    "before": before,
+                    "after": after,
+                    "p_value": change.p_value,
+                }
+            )
+    dtypes = {column.name: column.dtype for column in CHANGES.columns}
+    frame = pd.DataFrame(rows, columns=[*dtypes]).astype(dtypes)
+    return frame.sort_values(["step", "round"], ignore_index=True)
+
+
+def _levels(values: Array, change: Change) -> tuple[float, float]:
+    part = values[change.start : change.stop]
+    if change.kind == "step":
+        split = change.index - change.start
+        before, after = part[:split], part[split:]
+    else:
+        quarter = max(len(part) // 4, 1)
+        before, after = part[:quarter], part[-quarter:]
+    return float(np.median(before)), float(np.median(after))
+
+
+def segment(values: Array, alpha: float) -> list[Change]:
+    """Find the changes of a series, in order; each is narrowed by its neighbours.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+    alpha : float
+        How often a series without a change shows one, at most.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> values = rng.normal(size=60) + 5 * (np.arange(60) >= 40)
+    >>> [(one.kind, one.index) for one in segment(values, 0.01)]
+    [('step', 40)]
+    """
+    size = max(1, -(-len(values) // _MAX_LENGTH))
+    starts = np.arange(0, len(values), size)
+    means = np.array([values[start : start + size].mean() for start in starts])
+    found = list(_split(means, 0, alpha))
+    cuts = sorted({one.index for one in found if one.kind == "step"})
+    ends = [0, *(size * cut for cut in cuts), len(values)]
+    for place in range(1, len(ends) - 1):
+        around = slice(
+            max(ends[place - 1], ends[place] - 2 * size),
+            min(ends[place + 1], ends[place] + 2 * size),
+        )
+        if size > 1:
+            ends[place] = around.start + _best_cut(values[around])
+    p_values = {one.index: one.p_value for one in found if one.kind == "step"}
+    changes = [
+        Change(kind="step", index=index, start=start, stop=stop, p_value=p_values[cut])
+        for cut, start, index, stop in zip(
+            cuts, ends[:-2], ends[1:-1], ends[2:], strict=True
+        )
+    ]
+    changes += [
+        replace(
+            one,
+            index=size * one.index,
+            start=size * one.start,
+            stop=min(size * one.stop, len(values)),
+        )
+        for one in found
+        if one.kind == "growth"
+    ]
+    return sorted(changes, key=lambda change: change.index)
+
+
+def _best_cut(values: Array) -> int:
+    """Return where two levels fit best."""
+    centred = values - values.mean()
+    left = np.arange(1, len(values))
+    between = np.square(centred.cumsum()[:-1]) / (left * (len(values) - left))
+    return int(between.argmax()) + 1
+
+
+def _split(values: Array, offset: int, alpha: float) -> Iterator[Change]:
+    """Search a series, then its parts.
+
+    One cut or a line is tried before two cuts: random orders seldom have a level of its
+    own at an end, so that a change is seen after fewer steps.
+    """
+    num = len(values)
+    if num < 2 * MIN_STEPS or not np.ptp(values):
+        return
+    for candidates in (_Parts.at_an_end(num), _Parts.inside(num)):
+        if len(candidates.low) == 0:
+            continue
+        cuts, p_value = candidates.test(values, alpha / 2)
+        if p_value <= alpha / 2:
+            break
+    else:
+        return
+    kind = "step" if cuts else "growth"
+    for cut in cuts or [0]:
+        yield Change(
+            kind=kind,
+            index=offset + cut,
+            start=offset,
+            stop=offset + num,
+            p_value=p_value,
+        )
+    if not cuts:
+        return
+    for low, high in pairwise([0, *cuts, num]):
+        yield from _split(values[low:high], offset + low, alpha)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """Parts of a series that may have a level of their own: from `low` to `high`."""
+
+    num: int
+    low: Array
+    high: Array
+    has_line: bool
+
+    @classmethod
+    def at_an_end(cls, num: int) -> _Parts:
+        """List the parts that end the series: one cut."""
+        low = np.arange(MIN_STEPS, num - MIN_STEPS + 1)
+        return cls(num=num, low=low, high=np.full(len(low), num), has_line=True)
+
+    @classmethod
+    def inside(cls, num: int) -> _Parts:
+        """List the parts with two cuts; no level is shorter than `MIN_STEPS`."""
+        low, high = np.triu_indices(num + 1, MIN_STEPS)
+        is_inside = (low >= MIN_STEPS) & (high <= num - MIN_STEPS)
+        return cls(num=num, low=low[is_inside], high=high[is_inside], has_line=False)
+
+    def test(self, values: Array, alpha: float) -> tuple[list[int], float]:
+        """Return the cuts of the best part, none for a line, and the p value.
+
+        A p value that is larger than `alpha` for certain is returned as 1.
+        """
+        shares, line, place = self._statistics(values[None])
+        is_line = self.has_line and line[0] > shares[0]
+        ends = (int(self.low[place[0]]), int(self.high[place[0]]))
+        cuts = [] if is_line else [cut for cut in ends if cut < self.num]
+        value = (line if is_line else shares)[0] * _independence(values, cuts)
+        generator = np.random.default_rng(0)
+        num_orders = max(_MIN_ORDERS, int(np.ceil(4 / alpha)))
+        num_as_large = 0
+        for start in range(0, num_orders, _AT_ONCE):
+            size = min(_AT_ONCE, num_orders - start)
+            orders = generator.permuted(np.tile(values, (size, 1)), axis=1)
+            random, of_line, _ = self._statistics(orders)
+            if self.has_line:
+                random = np.maximum(random, of_line)
+            num_as_large += int((random >= value).sum())
+            if num_as_large + 1 > alpha * (num_orders + 1):
+                return cuts, 1.0
+        return cuts, (1 + num_as_large) / (1 + num_orders)
+
+    def _statistics(self, series: Array) -> tuple[Array, Array, Array]:
+        """Return explained over remaining variance, of each series.
+
+        Of the best part, and of a straight line; and which part is the best.
+        """
+        centred = series - series.mean(axis=1, keepdims=True)
+        total = np.square(centred).sum(axis=1)
+        sums = np.pad(centred.cumsum(axis=1), ((0, 0), (1, 0)))
+        length = self.high - self.low
+        weight = self.num / (length * (self.num - length))
+        between = np.square(sums[:, self.high] - sums[:, self.low]) * weight
+        place = between.argmax(axis=1)
+        best = between[np.arange(len(series)), place]
+        time = np.arange(self.num) - (self.num - 1) / 2
+        line = np.square(centred @ time) / np.square(time).sum()
+        share, of_line = (
+            part / np.maximum(total - part, 1e-12 * total) for part in (best, line)
+        )
+        return share, of_line, place
+
+
+def _independence(values: Array, cuts: list[int]) -> float:
+    """Return the factor that residuals which follow one another cost.
+
+    They are of the levels between the cuts, or of a line where there are none.
+    """
+    time = np.arange(len(values))
+    if cuts:
+        parts = np.split(values, cuts)
+        rest = np.concatenate([part - part.mean() for part in parts])
+    else:
+        rest = values - np.polyval(np.polyfit(time, values, 1), time)
+    size = np.square(rest).sum()
+    if not size:
+        return 1.0
+    rho = float(rest[1:] @ rest[:-1] / size)
+    # Residuals of a fit seem less correlated than they are: twice the bias of those of
+    # a mean (Kendall, 1954).
+    rho = np.clip(rho + 2 * (1 + 4 * rho) / len(values), 0.0, 0.9)
+    return float((1 - rho) / (1 + rho))

@@ -1,0 +1,196 @@
+"""The diagnosis of a run: a verdict per step, and what changed between steps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.findings import diagnose
+from rounddiag.findings.verdict import CONFIDENT
+from rounddiag.runs.step_tables import load_step
+from rounddiag.wording import pluralize, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rounddiag.runs.breaks import Break
+    from rounddiag.runs.folder import RunFolder, StepFiles
+
+
+# More steps take minutes: they are chosen.
+MAX_STEPS = 40
+# More phases, or changed facts, are only counted.
+_MOST = 6
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RunDiagnosis:
+    """A verdict per step of a run, and what changed between steps.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        One row per diagnosed step: `step, verdict, mean_abs_diff, causes, text`;
+        `causes` are those of confidence 0.5 or more, best first.
+    num_steps : int
+        Steps of the run.
+    breaks : tuple of Break
+        Steps at which rounds change together.
+    changes : DataFrame
+        One row per round that changes or grows, as `Run.changes` returns it.
+    facts : tuple of str
+        Facts of the run that are not the same in all steps, a sentence each.
+    """
+
+    frame: pd.DataFrame
+    num_steps: int
+    breaks: tuple[Break, ...]
+    changes: pd.DataFrame
+    facts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The verdicts over the run, in a sentence."""
+        rows = zip(self.frame["verdict"], self.frame["step"], strict=True)
+        phases = [
+            (verdict, [step for _, step in part])
+            for verdict, part in groupby(rows, key=lambda row: row[0])
+        ]
+        if len(phases) <= _MOST:
+            parts = [f"{verdict} {_name_steps(steps)}" for verdict, steps in phases]
+        else:
+            parts = [
+                f"{verdict} in {pluralize(len(steps), 'step')}, {_name_steps(steps)}"
+                for verdict, steps in self._steps_by_verdict().items()
+            ]
+        count = f"{len(self.frame):,} of {pluralize(self.num_steps, 'step')} diagnosed"
+        return f"{'; '.join(parts)} ({count})"
+
+    @property
+    def lines(self) -> list[str]:
+        """What changed between steps, a line each."""
+        lines = [str(one) for one in self.breaks]
+        for _, row in self.changes[self.changes["change"] == "growth"].iterrows():
+            lines.append(
+                f"round {row['round']} drifts from {row['before']:.3g} to"
+                f" {row['after']:.3g}, from step {row['step']:,} on"
+            )
+        return [*lines, *self._findings(), *self.facts]
+
+    def _findings(self) -> Iterator[str]:
+        """Say for each cause in which of the diagnosed steps it is."""
+        rows = self.frame.explode("causes").dropna(subset="causes")
+        for cause, part in rows.groupby("causes", sort=False):
+            steps = part["step"].tolist()
+            count = f"{len(steps):,} of {len(self.frame):,} diagnosed steps"
+            yield f"{cause} in {count}, {_name_steps(steps)}"
+
+    def _steps_by_verdict(self) -> dict[str, list[int]]:
+        groups = self.frame.groupby("verdict", sort=False)["step"]
+        return {str(verdict): steps.tolist() for verdict, steps in groups}
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __str__(self) -> str:
+        return "\n".join([self.text, *(f"  {printable(one)}" for one in self.lines)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
+        return f"<p>{escape(self.text)}</p><ul>{items}</ul>"
+
+
+def _name_steps(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"at step {steps[0]:,}"
+    return f"from step {steps[0]:,} to {steps[-1]:,}"
+
+
+def diagnose_step(
+    folder: RunFolder, step: StepFiles, *, kind: str | None
+) -> dict[str, pd.DataFrame]:
+    """Return the row of a step, as `diagnoses`."""
+    diagnosis = diagnose(load_step(folder, step), kind=kind)
+    causes = [one.cause for one in diagnosis if one.confidence >= CONFIDENT]
+    row = {
+        "step": step.step,
+        "verdict": diagnosis.verdict,
+        "mean_abs_diff": diagnosis.level.mean_abs_diff,
+        "causes": list(dict.fromkeys(causes)),
+        "text": diagnosis.text,
+    }
+    return {"diagnoses": pd.DataFrame([row])}
+
+
+def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ...]:
+    """Choose at most `MAX_STEPS` steps: both sides of each break, the others evenly.
+
+    Examples
+    --------
+    >>> len(choose_steps(range(1000), [])), choose_steps([3, 7], [])
+    (40, (3, 7))
+    """
+    if len(steps) <= MAX_STEPS:
+        return tuple(steps)
+    sides = {step for one in breaks for step in (one.previous, one.step)}
+    sides = {*sorted(sides)[: MAX_STEPS // 2]}
+    places = np.linspace(0, len(steps) - 1, MAX_STEPS - len(sides)).round().astype(int)
+    return tuple(sorted(sides | {steps[place] for place in places}))
+
+
+def changed_facts(steps: pd.DataFrame) -> tuple[str, ...]:
+    """Say which facts of a run change from one step to the next.
+
+    Parameters
+    ----------
+    steps : DataFrame
+        With `step`, and `facts` as JSON.
+
+    Examples
+    --------
+    >>> facts = ['{"facts": {"tp": 1}}', '{"facts": {"tp": 2}}']
+    >>> changed_facts(pd.DataFrame({"step": [1, 2], "facts": facts}))
+    ('fact tp: 1 up to step 1, 2 from step 2 on',)
+    """
+    found = []
+    rows = list(zip(steps["step"], steps["facts"], strict=True))
+    for (before, old), (after, new) in pairwise(rows):
+        if old == new:
+            continue
+        was, now = _flat(json.loads(old)), _flat(json.loads(new))
+        for name in sorted(was.keys() | now.keys()):
+            if was.get(name) != now.get(name):
+                values = (_value(facts.get(name)) for facts in (was, now))
+                one, other = values
+                found.append(
+                    f"fact {name}: {one} up to step {before:,}, {other} from step"
+                    f" {after:,} on"
+                )
+    if len(found) > _MOST:
+        more = pluralize(len(found) - _MOST, "more change")
+        found = [*found[:_MOST], f"{more} of facts"]
+    return tuple(found)
+
+
+def _flat(facts: Any, prefix: str = "") -> dict[str, Any]:  # noqa: ANN401 any JSON
+    """Name nested facts by their path, without the outermost name."""
+    if not isinstance(facts, dict):
+        return {prefix: facts}
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        is_outer = not prefix and name in ("facts", "sampling")
+        inner = "" if is_outer else f"{prefix}.{name}" if prefix else str(name)
+        flat |= _flat(value, inner)
+    return flat
+
+
+def _value(value: object) -> str:
+    return "unknown" if value is None else printable(f"{value!s:.40}")

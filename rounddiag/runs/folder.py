@@ -1,0 +1,272 @@
+"""The files of a run: which there are, and which step each is of."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from glob import has_magic
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.natural_order import by_numbers
+from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.paths import name_patterns
+from rounddiag.wording import join_names
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+
+_STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
+_RANK = re.compile(r"rank[_-]?\d+", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_HIDDEN = (".", "_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A file of a run.
+
+    Attributes
+    ----------
+    path : str
+        In its filesystem.
+    size : int
+        In bytes.
+    time_ns : int
+        When it was written last; 0 where the storage does not say.
+    """
+
+    path: str
+    size: int
+    time_ns: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return PurePosixPath(self.path).name
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFiles:
+    """The files of one step: one, or one per rank.
+
+    Attributes
+    ----------
+    step : int
+    files : tuple of RunFile
+        In the order of the numbers in their names.
+    """
+
+    step: int
+    files: tuple[RunFile, ...]
+
+    @property
+    def stamp(self) -> str:
+        """Name, size and time of the files, which change when one is written."""
+        return "|".join(f"{f.name}:{f.size}:{f.time_ns}" for f in self.files)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size for file in self.files)
+
+
+class RunFolder:
+    """A folder, a glob or a URL, and the files of steps in it.
+
+    Parameters
+    ----------
+    address : path-like or str
+        A folder, a file, a glob, or a URL that fsspec knows, such as `s3://bucket/run`.
+
+    Attributes
+    ----------
+    address : str
+    root : str
+        The folder in its filesystem.
+    is_local : bool
+
+    Raises
+    ------
+    LoadError
+        If it is a URL and fsspec is missing.
+    """
+
+    def __init__(self, address: str | os.PathLike[str]) -> None:
+        self.address = str(address)
+        self.is_local = not is_url(self.address)
+        self.files, path = _filesystem(self.address, is_local=self.is_local)
+        magic = [has_magic(part) for part in PurePosixPath(path).parts]
+        parts = PurePosixPath(path).parts
+        first = magic.index(True) if True in magic else len(parts)
+        self.root = str(PurePosixPath(*parts[:first]))
+        self._pattern = "/".join(parts[first:])
+
+    def steps(self) -> list[StepFiles]:
+        """List the steps, in order.
+
+        Raises
+        ------
+        LoadError
+            If there is none, or two files are of the same step.
+        """
+        found: dict[int, list[RunFile]] = {}
+        for number, file in enumerate(self._list()):
+            found.setdefault(self._step_of(file, number), []).append(file)
+        for step, files in found.items():
+            self._check_ranks(step, files)
+        return [
+            StepFiles(step=step, files=tuple(files))
+            for step, files in sorted(found.items())
+        ]
+
+    @cached_property
+    def is_raw(self) -> bool:
+        """Whether the files are not ours, but those of a framework."""
+        first = next(iter(self._list()), None)
+        return first is not None and self._own_footer(first) is None
+
+    def fetch(self, file: RunFile) -> Path:
+        """Return the local path of a file; one from a URL is copied first."""
+        if self.is_local:
+            return Path(file.path)
+        copy = self._copies / f"{file.size}_{file.time_ns}_{file.name}"
+        if not copy.exists():
+            fs.copy_files(file.path, str(copy), source_filesystem=self.files)
+        return copy
+
+    def forget(self, file: RunFile) -> None:
+        """Delete the copy of a file from a URL."""
+        if not self.is_local:
+            self.fetch(file).unlink()
+
+    @cached_property
+    def _copies(self) -> Path:
+        """A folder for copies, which is removed with this object."""
+        folder = tempfile.mkdtemp(prefix="rounddiag_")
+        finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def __reduce__(self) -> tuple[type[RunFolder], tuple[str]]:
+        return RunFolder, (self.address,)
+
+    def _list(self) -> Sequence[RunFile]:
+        """List the files of steps, in the order of the numbers in their names."""
+        if self._pattern:
+            inside = [f for f in self._inside(recursive=True) if self._matches(f)]
+            if inside:
+                return inside
+        else:
+            for recursive in (False, True):
+                inside = list(self._inside(recursive=recursive))
+                for pattern, _ in name_patterns():
+                    files = [f for f in inside if PurePosixPath(f.path).match(pattern)]
+                    if files:
+                        return files
+        names = [file.name for file in inside]
+        raise LoadError.build(
+            file=self.address,
+            expected="a folder of step files, such as a `Recorder` writes",
+            found=join_names(names, len(names)) or "no file",
+            advice="`rounddiag.formats()` lists the files that count; pass the folder"
+            " that holds them.",
+        )
+
+    def _inside(self, *, recursive: bool) -> Iterator[RunFile]:
+        info = self.files.get_file_info(self.root)
+        if info.type == fs.FileType.Directory:
+            selector = fs.FileSelector(self.root, recursive=recursive)
+            infos = self.files.get_file_info(selector)
+        else:
+            infos = [info]
+        files = [
+            RunFile(path=one.path, size=one.size, time_ns=one.mtime_ns or 0)
+            for one in infos
+            if one.type == fs.FileType.File and not self._is_hidden(one.path)
+        ]
+        yield from sorted(files, key=lambda file: by_numbers(file.path))
+
+    def _is_hidden(self, path: str) -> bool:
+        inner = PurePosixPath(path).parts[len(PurePosixPath(self.root).parts) :]
+        return any(part.startswith(_HIDDEN) for part in inner)
+
+    def _matches(self, file: RunFile) -> bool:
+        inner = PurePosixPath(file.path).relative_to(self.root)
+        return inner.match(self._pattern)
+
+    def _step_of(self, file: RunFile, number: int) -> int:
+        """Return the step by the name, else by our footer, else by the order."""
+        inner = file.path.removeprefix(self.root)
+        if named := _STEP.findall(inner):
+            return int(named[-1])
+        footer = self._own_footer(file)
+        if footer is not None and footer.step is not None:
+            return footer.step
+        numbers = _NUMBER.findall(_RANK.sub("", PurePosixPath(file.path).stem))
+        return int(numbers[-1]) if numbers else number
+
+    def _own_footer(self, file: RunFile) -> Footer | None:
+        if not file.name.endswith(".parquet"):
+            return None
+        with suppress(LoadError, pa.ArrowException, OSError):
+            schema = pq.read_schema(file.path, filesystem=self.files)
+            return Footer.from_metadata(schema.metadata)
+        return None
+
+    def _check_ranks(self, step: int, files: Sequence[RunFile]) -> None:
+        """Refuse several files of one step, unless each is of a rank of its own."""
+        ranks = {_RANK.findall(file.name)[-1:][0] for file in files if _ranked(file)}
+        if len(files) > 1 and len(ranks) < len(files):
+            names = [file.path.removeprefix(f"{self.root}/") for file in files]
+            raise LoadError.build(
+                file=self.address,
+                expected="one file per step, or one per step and rank",
+                found=f"step {step} in {join_names(names, len(names))}",
+                advice="Pass the folder of one run.",
+            )
+
+
+def _ranked(file: RunFile) -> bool:
+    return bool(_RANK.search(file.name))
+
+
+def is_url(address: str) -> bool:
+    """Return whether an address names its protocol, such as `s3://bucket/run`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address) is not None
+
+
+def _filesystem(address: str, *, is_local: bool) -> tuple[fs.FileSystem, str]:
+    if is_local:
+        return fs.LocalFileSystem(), Path(address).expanduser().absolute().as_posix()
+    try:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise LoadError.build(
+            file=address,
+            expected="the package fsspec, to read a URL",
+            found="none",
+            advice="Run `pip install 'rounddiag[remote]'`, and install the backend of"
+            " your storage: s3fs for S3, gcsfs for Google Cloud, adlfs for Azure.",
+        ) from error
+    try:
+        files, path = url_to_fs(address)
+    except ValueError as error:
+        raise LoadError.build(
+            file=address,
+            expected="a URL that fsspec knows, such as s3://bucket/run",
+            found=str(error),
+            advice="Check the first part of the URL.",
+        ) from error
+    return fs.PyFileSystem(fs.FSSpecHandler(files)), path

@@ -1,0 +1,262 @@
+"""`ingest`: the files of any framework become step files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rounddiag.capture.options import absolute_folder, remove_stale_files
+from rounddiag.capture.step_file import save_in
+from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.runs.engines import check_engine, map_items
+from rounddiag.runs.folder import RunFolder
+from rounddiag.runs.step_tables import load_step
+from rounddiag.vision import EncodedScreenshot
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rounddiag.batch import Batch
+    from rounddiag.runs.engines import Engine
+    from rounddiag.runs.folder import StepFiles
+    from rounddiag.vision import Screenshot
+
+    Source = tuple[RunFolder, StepFiles]
+
+
+Images: TypeAlias = Literal["thumbnails", "none", "full"]
+_IMAGES = ("thumbnails", "none", "full")
+_KEY = "ingested"  # in `meta`: the files that a step file was made from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingestion:
+    """What `ingest` did.
+
+    Attributes
+    ----------
+    folder : str
+        Where the step files are.
+    written : tuple of int
+        Steps whose files were written.
+    unchanged : tuple of int
+        Steps that an earlier call has written from the same files.
+    failed : dict of str to str
+        Files that could not be converted, with the errors.
+    """
+
+    folder: str
+    written: tuple[int, ...]
+    unchanged: tuple[int, ...]
+    failed: Mapping[str, str]
+
+    def __str__(self) -> str:
+        counts = (
+            f"{self.folder}: {pluralize(len(self.written), 'step')} written,"
+            f" {len(self.unchanged):,} unchanged, {len(self.failed):,} failed"
+        )
+        errors = (f"failed: {file}: {error}" for file, error in self.failed.items())
+        return "\n".join([counts, *errors])
+
+    __repr__ = __str__
+
+
+def ingest(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    engine: Engine = "local",
+    images: Images = "thumbnails",
+    **options: Any,  # noqa: ANN401 those of `load`
+) -> Ingestion:
+    """Convert the files of a framework to step files, for `rounddiag.open_run`.
+
+    It can be repeated, and killed at any time: a step that was converted from the same
+    files with the same `images` is not converted again, and a file has its name only
+    when it is complete. Two calls at once do no harm. A file that cannot be read stops
+    nothing; it is listed at the end with its error. A progress bar shows files, bytes
+    and the time left.
+
+    Parameters
+    ----------
+    paths : path-like, or sequence of path-like
+        A folder, a glob, a URL, or several of them. The step is read from the batch,
+        else from `step_40` in the path, else it is the last number in the file's name.
+        Files of the ranks of one step are joined.
+    out : path-like or str
+        The folder, or URL, to write to.
+    engine : {"local", "ray"}
+        Convert in this process, or on the workers of a Ray cluster, which read and
+        write the files themselves.
+    images : {"thumbnails", "none", "full"}
+        Store screenshots as JPEGs of at most 768 pixels, not at all, or without loss.
+    **options
+        Passed to `rounddiag.load`, such as `sample_by` or `columns`.
+
+    Returns
+    -------
+    Ingestion
+        Prints as a list of the files that failed.
+
+    Raises
+    ------
+    LoadError
+        If there are no such files, or several of one step.
+    RounddiagError
+        If an option does not exist, or Ray is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = rd.ingest("sample_data/image_window_verl.pkl", folder)
+    ...     rd.open_run(folder).steps
+    (1584,)
+    """
+    check_engine(engine)
+    _check_images(images)
+    target = absolute_folder(out)
+    remove_stale_files(target)
+    several = [paths] if isinstance(paths, str | os.PathLike) else [*paths]
+    sources = [
+        (folder, one) for folder in map(RunFolder, several) for one in folder.steps()
+    ]
+    known = _known_files(target)
+    wanted = [(one.stamp, images) for _, one in sources]
+    todo = [
+        source for source, key in zip(sources, wanted, strict=True) if key not in known
+    ]
+    convert = partial(
+        _convert,
+        out=target,
+        images=images,
+        stamps=frozenset(one.stamp for _, one in sources),
+        options=options,
+    )
+    written: list[int] = []
+    failed: dict[str, str] = {}
+    for (folder, one), result in map_items(
+        convert,
+        todo,
+        engine=engine,
+        num_bytes=lambda source: source[1].num_bytes,
+        label="ingest",
+    ):
+        if isinstance(result, Exception):
+            failed[_name(folder, one)] = str(result) or type(result).__name__
+        else:
+            written.append(result)
+    return Ingestion(
+        folder=target,
+        written=tuple(sorted(written)),
+        unchanged=tuple(sorted(known[key] for key in wanted if key in known)),
+        failed=failed,
+    )
+
+
+def _check_images(images: str) -> None:
+    if images not in _IMAGES:
+        raise RounddiagError.build(
+            key="images",
+            expected=f"one of {list(_IMAGES)}",
+            found=repr(images),
+            advice="Leave it out for thumbnails.",
+        )
+
+
+def _name(folder: RunFolder, one: StepFiles) -> str:
+    first = one.files[0].path if folder.is_local else one.files[0].name
+    more = len(one.files) - 1
+    return first + (f" and {pluralize(more, 'file')} of other ranks" if more else "")
+
+
+def _known_files(out: str) -> dict[tuple[str, str], int]:
+    """Return which files, with which images, the step files in a folder are made from.
+
+    The values are their steps.
+    """
+    try:
+        folder = RunFolder(out)
+        steps = folder.steps()
+    except LoadError:
+        return {}
+    known = {}
+    for one in steps:
+        for file in one.files:
+            made_from = _made_from(folder, file.path)
+            if made_from is not None:
+                known[made_from] = one.step
+    return known
+
+
+def _made_from(folder: RunFolder, path: str) -> tuple[str, str] | None:
+    try:
+        schema = pq.read_schema(path, filesystem=folder.files)
+        entry = Footer.from_metadata(schema.metadata).meta[_KEY]
+        return str(entry["files"]), str(entry["images"])
+    except (LoadError, LookupError, TypeError, OSError, pa.ArrowException):
+        return None
+
+
+def _convert(
+    source: Source,
+    *,
+    out: str,
+    images: Images,
+    stamps: frozenset[str],
+    options: Mapping[str, Any],
+) -> int:
+    """Write the file of a step; return the step."""
+    folder, one = source
+    batch = load_step(folder, one, **options)
+    step = one.step if batch.step is None else batch.step
+    _check_owner(out, step, one.stamp, stamps)
+    entry = {"files": one.stamp, "images": images}
+    batch = replace(
+        _with_images(batch, images), step=step, meta={**batch.meta, _KEY: entry}
+    )
+    save_in(out, f"step_{step}.parquet", batch)
+    for file in one.files:
+        folder.forget(file)
+    return step
+
+
+def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> None:
+    """Refuse a step whose file was made from other files of the same call."""
+    made_from = _made_from(RunFolder(out), f"{RunFolder(out).root}/step_{step}.parquet")
+    if made_from is not None and made_from[0] in stamps - {stamp}:
+        raise LoadError.build(
+            expected="one batch per step",
+            found=f"step {step} here and in {made_from[0].partition(':')[0]}",
+            advice="Convert the files of one run at a time.",
+        )
+
+
+def _with_images(batch: Batch, images: Images) -> Batch:
+    if images == "none" or batch.images is None:
+        return replace(batch, images=None)
+    if images == "full":
+        return batch
+    small = [[_thumbnail(shot) for shot in shots] for shots in batch.images]
+    return replace(batch, images=tuple(tuple(filter(None, shots)) for shots in small))
+
+
+def _thumbnail(screenshot: Screenshot) -> EncodedScreenshot | None:
+    """Return a small JPEG; None for a picture that cannot be decoded."""
+    try:
+        return EncodedScreenshot(
+            data=screenshot.small_jpeg(),
+            round=screenshot.round,
+            position=screenshot.position,
+            seen_size=screenshot.seen_size or screenshot.size,
+        )
+    except LoadError:
+        return None

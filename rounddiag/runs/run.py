@@ -1,0 +1,462 @@
+"""`open_run` and `Run`: the steps of a training, as a folder of step files."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from functools import cached_property, partial
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from rounddiag.errors import LoadError
+from rounddiag.findings.reference import guess_kind, named_range
+from rounddiag.loaders.parquet import load_sample
+from rounddiag.runs.breaks import find_breaks
+from rounddiag.runs.change_points import find_changes
+from rounddiag.runs.diagnosis import (
+    RunDiagnosis,
+    changed_facts,
+    choose_steps,
+    diagnose_step,
+)
+from rounddiag.runs.engines import check_engine, map_items
+from rounddiag.runs.folder import RunFolder, StepFiles
+from rounddiag.runs.index import Index
+from rounddiag.runs.sql import run_query
+from rounddiag.runs.step_tables import load_step, measure_step, step_frame
+from rounddiag.schema import metric_name
+from rounddiag.text.tokenizers import decoder
+from rounddiag.wording import join_names, pluralize
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.runs.breaks import Break
+    from rounddiag.runs.engines import Engine
+
+# An index that is being built is saved this often, in seconds.
+_SAVE_EVERY = 20.0
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    *,
+    engine: Engine = "local",
+    tokenizer: object | None = None,
+) -> Run:
+    """Open the step files of a training as one run.
+
+    Parameters
+    ----------
+    path : path-like or str
+        The folder that a `Recorder` or `rounddiag.ingest` filled, a glob, or a URL that
+        fsspec knows, such as `s3://bucket/run`. A folder of a framework's own files
+        works too, more slowly: `rounddiag.ingest` converts them.
+    engine : {"local", "ray"}
+        Where summaries are computed: in this process, or on the workers of a Ray
+        cluster, which need to see the same files.
+    tokenizer : object, optional
+        As in `rounddiag.load`: the text of batches and samples.
+
+    Returns
+    -------
+    Run
+        Only the names of the files have been read.
+
+    Raises
+    ------
+    LoadError
+        If there are no such files, or several of one step; or if the tokenizer cannot
+        be opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import rounddiag as rd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for step, name in enumerate(["healthy", "image_window"]):
+    ...         batch = rd.load(f"sample_data/{name}.parquet")
+    ...         rd.save(batch, f"{folder}/step_{step}.parquet")
+    ...     run = rd.open_run(folder)
+    ...     run.steps, len(run.summary()), run.batch(1).num_samples
+    ((0, 1), 16, 64)
+    """
+    check_engine(engine)
+    decoder(tokenizer)  # one that cannot be opened is an error now
+    return Run(RunFolder(path), engine=engine, tokenizer=tokenizer)
+
+
+class Run:
+    """The steps of a training; made by `open_run`.
+
+    Summaries are computed once per step file and kept in the hidden folder
+    `.rounddiag_index` beside them, which can be deleted at any time.
+
+    Attributes
+    ----------
+    failed : dict of int to str
+        Steps whose files could not be read, with the errors.
+    """
+
+    def __init__(
+        self, folder: RunFolder, *, engine: Engine, tokenizer: object | None
+    ) -> None:
+        self._folder = folder
+        self._tokenizer = tokenizer
+        self._engine = engine
+        self._index = Index(folder)
+        self._files = {one.step: one for one in folder.steps()}
+        self.failed: dict[int, str] = {}
+
+    @property
+    def path(self) -> str:
+        """The folder, glob or URL."""
+        return self._folder.address
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The training steps that have a file, in order."""
+        return tuple(self._files)
+
+    def refresh(self) -> tuple[int, ...]:
+        """Look for files again; return the steps that are new or were rewritten."""
+        known = {one.stamp for one in self._files.values()}
+        self._files = {one.step: one for one in self._folder.steps()}
+        return tuple(s for s, one in self._files.items() if one.stamp not in known)
+
+    def watch(
+        self, *, every: float = 5.0, timeout: float | None = None
+    ) -> Iterator[int]:
+        """Yield each step whose file appears or is rewritten, while training goes on.
+
+        Parameters
+        ----------
+        every : float
+            Seconds between two looks at the folder.
+        timeout : float, optional
+            Seconds without a new step after which it ends; never if left out.
+
+        Yields
+        ------
+        int
+            The step. Its file is complete: files get their names at the end.
+        """
+        last = time.monotonic()
+        while timeout is None or time.monotonic() - last < timeout:
+            for step in self.refresh():
+                yield step
+                last = time.monotonic()
+            time.sleep(every)
+
+    def batch(self, step: int) -> Batch:
+        """Read the batch of a step.
+
+        It has no results of checks: `rounddiag.check(batch)` runs them.
+
+        Raises
+        ------
+        LoadError
+            If there is no such step, or its file cannot be read.
+        """
+        return load_step(self._folder, self._step(step), tokenizer=self._tokenizer)
+
+    def sample(self, step: int, sample: int) -> Batch:
+        """Read one sample of a step, as a batch of one sample.
+
+        Of our own files, only the part with the sample is read.
+
+        Raises
+        ------
+        LoadError
+            If there is no such step or sample, or the file cannot be read.
+        """
+        files = self._step(step)
+        if self._folder.is_raw or len(files.files) > 1:
+            batch = self.batch(step)
+            if not 0 <= sample < len(batch):
+                raise LoadError.build(
+                    key="sample",
+                    expected=f"a sample from 0 to {len(batch) - 1}",
+                    found=str(sample),
+                    advice="Count samples from 0.",
+                )
+            return batch[sample]
+        one = load_sample(self._folder.fetch(files.files[0]), sample)
+        tokenizer = self._tokenizer
+        return one if tokenizer is None else replace(one, tokenizer=tokenizer)
+
+    def summary(
+        self, *, metric: str = "abs_diff", by: str | None = None
+    ) -> pd.DataFrame:
+        """Summarise each round of each step, with the columns of `schema.RUN`.
+
+        The first call reads the masks and the log-probabilities of all steps, and shows
+        a progress bar; later ones read the index, and files that are new. A step whose
+        file cannot be read is left out with a warning, and is in `failed`.
+
+        Parameters
+        ----------
+        metric : str
+            As in `rounddiag.round_summary`.
+        by : str, optional
+            A column of samples or rounds: one row per step, value and round.
+
+        Returns
+        -------
+        DataFrame
+            One row per step and round, in order: `step`, and the columns of
+            `rounddiag.round_summary`.
+
+        Raises
+        ------
+        FrameError
+            If there is no such metric.
+        """
+        metric = metric_name(metric)
+        usual = (metric, by) == ("abs_diff", None)
+        name = "rounds" if usual else f"rounds_{metric}"
+        name += f"_by_{quote(by, safe='')}" if by else ""
+        compute = partial(measure_step, self._folder, metric=metric, by=by)
+        names = {name: "rounds", **({"steps": "steps"} if usual else {})}
+        self._fill(names, compute, "summaries")
+        return self._index.rows(name, self._files.values())
+
+    def step_summary(self) -> pd.DataFrame:
+        """Summarise each step, with the columns of `schema.STEPS`.
+
+        Means of the mismatch are over the tokens of all rounds; `reward`, `entropy` and
+        `length` (generated tokens per sample) are NaN where the files do not have them.
+        """
+        rounds = self.summary()
+        return step_frame(rounds, self._index.rows("steps", self._files.values()))
+
+    def changes(self, *, metric: str = "abs_diff") -> pd.DataFrame:
+        """Find the steps at which the mean of a round changes, or that it grows.
+
+        Parameters
+        ----------
+        metric : str
+            As in `rounddiag.round_summary`.
+
+        Returns
+        -------
+        DataFrame
+            One row per change, with the columns of `schema.CHANGES`; see
+            `rounddiag.runs.find_changes` for the test.
+        """
+        return find_changes(self.summary(metric=metric), metric=metric)
+
+    def query(self, sql: str) -> pd.DataFrame:
+        """Return the result of a query in SQL over the step files, by DuckDB.
+
+        It reads and changes nothing. DuckDB is the extra `query`.
+
+        ===========  ================================================================
+        view         one row per
+        ===========  ================================================================
+        `tokens`     generated token: `step, sample, round, token, position,
+                     rollout_log_prob, old_log_prob, diff`
+        `rounds`     round of a sample: `step, sample, round, start, num_tokens,
+                     mean_abs_diff, mean_diff, max_abs_diff`
+        `samples`    sample: `step, sample, sample_id, group_id, reward,
+                     num_positions, num_tokens`, as far as the files have them
+        `steps`      step: as `step_summary`
+        `rows`       sample: all columns of the files
+        ===========  ================================================================
+
+        Parameters
+        ----------
+        sql : str
+            One SELECT statement. Name the steps that you need in WHERE: other files
+            are then not read.
+
+        Returns
+        -------
+        DataFrame
+
+        Raises
+        ------
+        RounddiagError
+            If it is another statement or not valid, duckdb is missing, or the files are
+            of a framework.
+
+        Examples
+        --------
+        >>> import rounddiag as rd
+        >>> run = rd.open_run("sample_data/healthy.parquet")
+        >>> run.query("SELECT count(*) AS num_tokens FROM tokens")
+           num_tokens
+        0        4230
+        """
+        if self._folder.is_raw:
+            raise LoadError.build(
+                file=self.path,
+                expected="step files, to query them",
+                found="files of a framework",
+                advice="Convert them with `rounddiag.ingest(path, folder)`.",
+            )
+        steps = [*self._files.values()]
+        return run_query(sql, self._folder, steps, self.step_summary())
+
+    def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
+        """Return the steps at which rounds change together: `changes`, joined."""
+        changes = self.changes(metric=metric)
+        return find_breaks(changes, self.steps, metric=metric_name(metric))
+
+    def diagnose(
+        self, steps: Sequence[int] | None = None, *, kind: str | None = None
+    ) -> RunDiagnosis:
+        """Diagnose steps as `rounddiag.diagnose` does, and say what changed.
+
+        A step of 256 samples of 8192 positions takes seconds; results are kept in the
+        index.
+
+        Parameters
+        ----------
+        steps : sequence of int, optional
+            All up to 40 when left out; of more, both sides of each break, and others
+            evenly.
+        kind : str, optional
+            A key of `rounddiag.findings.REFERENCE`; guessed from each file when left
+            out.
+
+        Returns
+        -------
+        RunDiagnosis
+            Prints the verdicts over the run, the steps at which rounds change, and in
+            which steps each cause is found.
+
+        Raises
+        ------
+        LoadError
+            If there is no such step.
+        FrameError
+            If there is no such kind.
+        """
+        if kind is not None:
+            named_range(kind)
+        breaks = self.breaks()
+        chosen = choose_steps(self.steps, breaks) if steps is None else tuple(steps)
+        files = [self._step(step) for step in chosen]
+        name = "diagnoses" + (f"_{quote(kind, safe='')}" if kind else "")
+        compute = partial(diagnose_step, self._folder, kind=kind)
+        self._fill({name: "diagnoses"}, compute, "diagnoses", steps=chosen)
+        return RunDiagnosis(
+            frame=self._index.rows(name, files),
+            num_steps=len(self.steps),
+            breaks=tuple(breaks),
+            changes=self.changes(),
+            facts=changed_facts(self.step_summary()),
+        )
+
+    @cached_property
+    def kind(self) -> tuple[str, bool]:
+        """The kind of run, as `rounddiag.diagnose` has it, and whether a file says it.
+
+        It is read from the first step.
+        """
+        return guess_kind(self.batch(self.steps[0]))
+
+    def _step(self, step: int) -> StepFiles:
+        if step not in self._files:
+            names = join_names(self.steps, len(self.steps), most=5)
+            raise LoadError.build(
+                file=self.path,
+                key="step",
+                expected=f"one of the steps {names}",
+                found=repr(step),
+                advice="`run.steps` lists them; `run.refresh()` looks for new ones.",
+            )
+        return self._files[step]
+
+    def _fill(
+        self,
+        names: dict[str, str],
+        compute: Callable[[StepFiles], dict[str, pd.DataFrame]],
+        label: str,
+        *,
+        steps: tuple[int, ...] | None = None,
+    ) -> None:
+        """Compute the rows that tables of the index lack.
+
+        `names` are the tables, and under which name `compute` returns their rows.
+        """
+        wanted = [self._files[step] for step in steps or self.steps]
+        missing = list(
+            dict.fromkeys(
+                one for name in names for one in self._index.missing(name, wanted)
+            )
+        )
+        failed: dict[int, str] = {}
+        rows: dict[str, dict[StepFiles, pd.DataFrame]] = {name: {} for name in names}
+        saved = time.monotonic()
+        try:
+            for one, result in map_items(
+                compute,
+                missing,
+                engine=self._engine,
+                num_bytes=lambda files: files.num_bytes,
+                label=label,
+            ):
+                if isinstance(result, Exception):
+                    failed[one.step] = str(result)
+                    continue
+                for name, key in names.items():
+                    rows[name][one] = result[key]
+                if time.monotonic() - saved > _SAVE_EVERY:
+                    self._save(rows)
+                    rows = {name: {} for name in names}
+                    saved = time.monotonic()
+        finally:
+            self._save(rows)
+        self._report(failed, wanted)
+
+    def _save(self, rows: dict[str, dict[StepFiles, pd.DataFrame]]) -> None:
+        for name, computed in rows.items():
+            self._index.add(name, computed)
+
+    def _report(self, failed: dict[int, str], wanted: list[StepFiles]) -> None:
+        for one in wanted:
+            self.failed.pop(one.step, None)
+        self.failed.update(failed)
+        if failed:
+            step, error = next(iter(failed.items()))
+            warnings.warn(
+                f"{pluralize(len(failed), 'step')} left out, `run.failed` lists them;"
+                f" step {step}: {error}",
+                stacklevel=4,
+            )
+
+    def _facts(self) -> dict[str, str]:
+        """Return what there is to say about the run, by name."""
+        steps, num_bytes = self.steps, sum(f.num_bytes for f in self._files.values())
+        facts = {
+            "run": self.path,
+            "steps": f"{len(steps):,}, from {steps[0]} to {steps[-1]}",
+            "size": f"{num_bytes / 1e6:,.1f} MB",
+        }
+        if self._folder.is_raw:
+            facts["files"] = "of a framework; `rounddiag.ingest` makes them faster"
+        if self.failed:
+            facts["failed"] = pluralize(len(self.failed), "step")
+        return facts
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name}: {value}" for name, value in self._facts().items())
+        return f"Run({facts})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<table>{rows}</table>"

@@ -1,0 +1,147 @@
+"""`Run.query`: DuckDB over the step files, read-only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from rounddiag.errors import RounddiagError
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.runs.folder import RunFolder, StepFiles
+
+
+# A row per sample; `first_sample` counts on over the files of a step's ranks.
+_ROWS = """
+CREATE VIEW rows AS
+SELECT step, first_sample + file_row_number AS sample, source.*
+FROM read_parquet({files}, filename=true, file_row_number=true, union_by_name=true)
+    AS source
+JOIN files USING (filename)
+"""
+_SAMPLES = """
+CREATE VIEW samples AS
+SELECT step, sample, {ids} len(response_mask) AS num_positions,
+    list_sum(response_mask::INTEGER[])::BIGINT AS num_tokens
+FROM rows
+"""
+_TOKENS = """
+CREATE VIEW tokens AS
+WITH positions AS (
+    SELECT step, sample, unnest(range(len(response_mask))) AS position,
+        unnest(response_mask)::BOOLEAN AS is_written,
+        unnest(rollout_log_probs) AS rollout_log_prob,
+        unnest(old_log_probs) AS old_log_prob, {ids} AS part
+    FROM rows
+),
+numbered AS (
+    SELECT *, position - row_number() OVER in_order AS run
+    FROM positions WHERE is_written
+    WINDOW in_order AS (PARTITION BY step, sample, part ORDER BY position)
+),
+starts AS (
+    SELECT *, min(position) OVER (PARTITION BY step, sample, part, run) AS start
+    FROM numbered
+)
+SELECT step, sample,
+    dense_rank() OVER (PARTITION BY step, sample ORDER BY start) - 1 AS round,
+    position - start AS token, position, rollout_log_prob, old_log_prob,
+    old_log_prob - rollout_log_prob AS diff
+FROM starts
+"""
+_ROUNDS = """
+CREATE VIEW rounds AS
+SELECT step, sample, round, min(position) AS start, count(*) AS num_tokens,
+    avg(abs(diff)) FILTER (isfinite(diff)) AS mean_abs_diff,
+    avg(diff) FILTER (isfinite(diff)) AS mean_diff,
+    max(abs(diff)) FILTER (isfinite(diff)) AS max_abs_diff
+FROM tokens GROUP BY step, sample, round
+"""
+_NAMES = ("sample_id", "group_id", "reward")
+
+
+def run_query(
+    sql: str,
+    folder: RunFolder,
+    steps: Sequence[StepFiles],
+    step_table: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return the result of one SELECT statement; see `Run.query`."""
+    duckdb = _import_duckdb()
+    paths = [str(folder.fetch(file)) for one in steps for file in one.files]
+    with duckdb.connect(":memory:") as connection:
+        _check_statement(duckdb, sql)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("files", _files(folder, steps))
+        connection.register("steps", step_table)
+        columns = {*pq.read_schema(paths[0]).names}
+        known = "".join(f"{name}, " for name in _NAMES if name in columns)
+        part = "unnest(round_ids)" if "round_ids" in columns else "0"
+        connection.execute(_ROWS.format(files=paths))
+        connection.execute(_SAMPLES.format(ids=known))
+        connection.execute(_TOKENS.format(ids=part))
+        connection.execute(_ROUNDS)
+        # From here on a statement can read these files and nothing else.
+        connection.execute(f"SET allowed_paths = {paths}")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        try:
+            frame: pd.DataFrame = connection.execute(sql).df()
+        except duckdb.Error as error:
+            raise RounddiagError.build(
+                key="sql",
+                expected="a query of the views tokens, rounds, samples and steps",
+                found=str(error).strip().splitlines()[0],
+                advice="`DESCRIBE tokens` lists the columns of a view.",
+            ) from error
+    return frame
+
+
+def _files(folder: RunFolder, steps: Sequence[StepFiles]) -> pd.DataFrame:
+    """Return the step of each file, and the number of its first sample."""
+    rows = []
+    for one in steps:
+        first = 0
+        for file in one.files:
+            path = str(folder.fetch(file))
+            rows.append((path, one.step, first))
+            first += pq.read_metadata(path).num_rows if len(one.files) > 1 else 0
+    return pd.DataFrame(rows, columns=["filename", "step", "first_sample"])
+
+
+def _check_statement(duckdb: Any, sql: str) -> None:  # noqa: ANN401 DuckDB need not be installed
+    """Refuse all but one statement that only reads."""
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        found = str(error).strip().splitlines()[0]
+        statements = []
+    else:
+        kinds = [str(one.type).rpartition(".")[2] for one in statements]
+        if kinds in (["SELECT"], ["EXPLAIN"], ["SELECT_STATEMENT"]):
+            return
+        found = f"{pluralize(len(kinds), 'statement')} of kind {', '.join(kinds)}"
+    raise RounddiagError.build(
+        key="sql",
+        expected="one SELECT statement",
+        found=found,
+        advice="Files cannot be changed here; select, and save the frame elsewhere.",
+    )
+
+
+def _import_duckdb() -> Any:  # noqa: ANN401 as above
+    try:
+        import duckdb
+    except ImportError as error:
+        raise RounddiagError.build(
+            key="sql",
+            expected="the package duckdb",
+            found="none",
+            advice="Run `pip install 'rounddiag[query]'`.",
+        ) from error
+    return duckdb

@@ -1,0 +1,83 @@
+"""Planted changes are found where they are; noise has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rounddiag.runs import find_changes
+from rounddiag.schema import CHANGES
+from tests.benchmarks import change_points as cases
+
+
+def test_few_runs_without_a_change_show_one() -> None:
+    flat = np.zeros((40, 8))
+    result = cases.count(cases.independent, flat, "step", None, num_runs=30)
+    assert result["false alarms"] <= 2 / 30
+
+
+@pytest.mark.parametrize(("at", "least"), [(20, 0.95), (32, 0.9), (37, 0.8)])
+def test_a_fifth_of_planted_changes_at_most_is_missed(at: int, least: float) -> None:
+    signal = cases.changed(40, at, 5)
+    result = cases.count(cases.independent, signal, "step", at, num_runs=4)
+    assert result["found"] >= least
+    assert result["false alarms"] == 0
+
+
+def test_growth_is_no_step() -> None:
+    signal = cases.growing(40, 10)
+    result = cases.count(cases.independent, signal, "growth", None, num_runs=4)
+    assert result["found"] >= 0.9
+
+
+def series(*values: float, first: int = 1) -> pd.DataFrame:
+    steps = range(first, first + len(values))
+    return pd.DataFrame({"step": steps, "round": 0, "mean": values})
+
+
+LOW, HIGH = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95], [4.0, 4.4, 3.6, 4.0, 4.2, 3.8]
+
+
+def test_two_changes_of_a_round_are_two_rows() -> None:
+    found = find_changes(series(*LOW * 2, *HIGH * 2, *LOW * 2))
+    assert [*found] == [column.name for column in CHANGES.columns]
+    assert found["step"].tolist() == [13, 25]
+    assert found["before"].tolist() == [1.0, 4.0]
+    assert found["after"].tolist() == [4.0, 1.0]
+    assert (found["p_value"] < 0.01).all()
+
+
+def test_step_0_is_left_out() -> None:
+    assert find_changes(series(50.0, *LOW * 2, first=0)).empty
+
+
+def test_a_spike_is_no_change() -> None:
+    assert find_changes(series(*LOW, *LOW, 60.0, *LOW, *LOW)).empty
+
+
+def test_a_factor_of_less_than_a_half_is_no_change() -> None:
+    low = [1 + 0.001 * value for value in LOW]
+    assert find_changes(series(*low * 3, *[1.4 * one for one in low] * 3)).empty
+    assert len(find_changes(series(*low * 3, *[1.6 * one for one in low] * 3))) == 1
+
+
+def test_a_signed_metric_is_searched_as_it_is() -> None:
+    values = [0.01, -0.01, 0.0, 0.01, -0.01, 0.0] * 2
+    shifted = [value - 0.1 for value in values]
+    found = find_changes(series(*values, *shifted), metric="diff")
+    assert found["step"].tolist() == [13]
+    assert found["after"].tolist() == pytest.approx([-0.1])
+
+
+def test_equal_missing_and_few_means_have_none() -> None:
+    assert find_changes(series(*[0.0] * 20)).empty
+    assert find_changes(series(*[np.nan] * 20)).empty
+    assert find_changes(series(1.0, 2.0)).empty
+    assert find_changes(series()).empty
+
+
+def test_a_long_series_is_averaged_over_neighbours() -> None:
+    found = find_changes(series(*LOW * 150, *HIGH * 150))
+    assert len(found) == 1
+    assert abs(found["step"][0] - 901) <= 4

@@ -1,0 +1,161 @@
+"""The index gives what the files hold, and never anything older."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import rounddiag as rd
+from rounddiag.runs import run as run_module
+from rounddiag.schema import RUN, STEPS
+from tests.runs.step_folders import MEANS, write_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.runs import Run
+
+
+def means(run: Run) -> list[float]:
+    return [round(mean, 6) for mean in run.summary()["mean"]]
+
+
+def expected(*factors: float) -> list[float]:
+    return [round(factor * mean, 6) for factor in factors for mean in MEANS]
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object, **__: object) -> None:
+        message = "a step file was read"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(run_module, "measure_step", read)
+
+
+def test_the_summary_has_a_row_per_step_and_round(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {0: 1, 10: 2}))
+    summary = run.summary()
+    assert summary[["step", "round"]].to_numpy().tolist() == [
+        [0, 0],
+        [0, 1],
+        [10, 0],
+        [10, 1],
+    ]
+    assert [*summary] == [column.name for column in RUN.columns]
+    assert summary.dtypes.astype(str).to_dict() == {
+        column.name: column.dtype for column in RUN.columns
+    }
+    assert means(run) == expected(1, 2)
+    of_file = rd.round_summary(rd.load(tmp_path / "step_10.parquet"))
+    found = summary[summary["step"] == 10].drop(columns="step").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, of_file)
+
+
+def test_the_second_call_reads_the_index_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rd.open_run(write_steps(tmp_path, {0: 1, 10: 2})).summary()
+    forbid_reading(monkeypatch)
+    again = rd.open_run(tmp_path).summary()
+    pd.testing.assert_frame_equal(again, first)
+
+
+def test_new_and_rewritten_files_are_read_again(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {0: 1, 10: 2}))
+    assert means(run) == expected(1, 2)
+    write_steps(tmp_path, {10: 8, 20: 4})
+    assert means(rd.open_run(tmp_path)) == expected(1, 8, 4)
+    (tmp_path / "step_0.parquet").unlink()
+    assert means(rd.open_run(tmp_path)) == expected(8, 4)
+
+
+@pytest.mark.parametrize("damage", ["delete", "garbage", "folder", "version"])
+def test_an_index_that_does_not_fit_is_made_again(tmp_path: Path, damage: str) -> None:
+    assert means(rd.open_run(write_steps(tmp_path, {0: 1}))) == expected(1)
+    index = tmp_path / ".rounddiag_index"
+    if damage == "delete":
+        shutil.rmtree(index)
+    elif damage == "garbage":
+        (index / "rounds").write_bytes(b"PAR1 and nothing else")
+    elif damage == "version":
+        shutil.copy("sample_data/healthy.parquet", index / "rounds")
+    else:
+        (index / "rounds").unlink()
+        (index / "rounds").mkdir()
+    run = rd.open_run(tmp_path)
+    if damage == "folder":
+        with pytest.warns(UserWarning, match="the index cannot be written"):
+            assert means(run) == expected(1)
+    else:
+        assert means(run) == expected(1)
+
+
+def test_without_a_place_for_the_index_the_session_still_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_steps(tmp_path, {0: 1})
+    (tmp_path / ".rounddiag_index").write_text("in the way")
+    run = rd.open_run(tmp_path)
+    with pytest.warns(UserWarning, match="the index cannot be written"):
+        assert means(run) == expected(1)
+    forbid_reading(monkeypatch)
+    assert means(run) == expected(1)
+
+
+def test_a_bad_file_is_left_out_with_a_warning_until_it_is_good(
+    tmp_path: Path,
+) -> None:
+    write_steps(tmp_path, {0: 1, 10: 2})
+    (tmp_path / "step_5.parquet").write_bytes(b"PAR1, cut off")
+    run = rd.open_run(tmp_path)
+    with pytest.warns(UserWarning, match=r"1 step left out.*step 5: .*step_5.parquet"):
+        assert means(run) == expected(1, 2)
+    assert [*run.failed] == [5]
+    assert "failed: 1 step" in repr(run)
+    write_steps(tmp_path, {5: 3})
+    run.refresh()
+    assert means(run) == expected(1, 3, 2)
+    assert run.failed == {}
+
+
+def test_other_metrics_and_values_have_tables_of_their_own(tmp_path: Path) -> None:
+    shutil.copy("sample_data/healthy.parquet", tmp_path / "step_0.parquet")
+    batch = rd.load("sample_data/healthy.parquet")
+    run = rd.open_run(tmp_path)
+    cases: list[dict[str, Any]] = [{"metric": "k3"}, {"by": "status"}]
+    for options in cases:
+        summary = run.summary(**options).drop(columns="step")
+        pd.testing.assert_frame_equal(summary, rd.round_summary(batch, **options))
+    with pytest.raises(rd.errors.FrameError, match="`metric`: expected one of"):
+        run.summary(metric="nonsense")
+
+
+def test_a_step_is_the_sum_of_its_rounds(tmp_path: Path) -> None:
+    shutil.copy("sample_data/image_window.parquet", tmp_path / "step_0.parquet")
+    steps = rd.open_run(tmp_path).step_summary()
+    assert steps.dtypes.astype(str).to_dict() == {
+        column.name: column.dtype for column in STEPS.columns
+    }
+    batch = rd.load("sample_data/image_window.parquet")
+    diff = rd.token_frame(batch)["diff"].astype("float64")
+    row = steps.iloc[0]
+    assert (row["num_samples"], row["num_rounds"]) == (64, 264)
+    assert row["num_tokens"] == 4230
+    assert row["mean_abs_diff"] == pytest.approx(diff.abs().mean(), rel=1e-6)
+    assert row["mean_diff"] == pytest.approx(diff.mean(), rel=1e-6)
+    assert row["max_abs_diff"] == pytest.approx(diff.abs().max(), rel=1e-6)
+    assert row["reward"] == pytest.approx(24 / 64)
+    assert row["length"] == pytest.approx(4230 / 64)
+    assert pd.isna(row["entropy"])
+
+
+def test_a_step_without_tokens_is_kept(tmp_path: Path) -> None:
+    write_steps(tmp_path, {0: 1})
+    batch = rd.load(tmp_path / "step_0.parquet")
+    rd.save(batch.where([False] * 3), tmp_path / "step_1.parquet")
+    steps = rd.open_run(tmp_path).step_summary()
+    assert steps["num_tokens"].tolist() == [7 + 1, 0]
+    assert pd.isna(steps["mean_abs_diff"][1])

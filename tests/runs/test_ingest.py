@@ -1,0 +1,168 @@
+"""Files of a framework become step files, again and again with the same result."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import LoadError, RounddiagError
+from tests.runs.step_folders import small_dump
+
+if TYPE_CHECKING:
+    from rounddiag.runs import ingestion
+
+VERL = Path("sample_data/image_window_verl.pkl")
+
+
+def verl_steps(folder: Path, *steps: int) -> Path:
+    """verl's file, whose own step is 1584, without its step under several names."""
+    folder.mkdir(exist_ok=True)
+    for step in steps:
+        tensors = small_dump(step)
+        torch.save(tensors, folder / f"global_step_{step}.pt")
+    return folder
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mtime_ns for file in folder.glob("*.parquet")}
+
+
+def test_the_step_files_hold_what_the_files_hold(tmp_path: Path) -> None:
+    done = rd.ingest(verl_steps(tmp_path / "raw", 1, 2), tmp_path / "out")
+    assert (done.written, done.unchanged, done.failed) == ((1, 2), (), {})
+    run = rd.open_run(tmp_path / "out")
+    assert run.summary()["mean"].tolist() == [0.25, 0.25, 0.5, 0.5]
+    first, again = rd.open_run(tmp_path / "raw").batch(2), run.batch(2)
+    assert torch.equal(first.response_ids, again.response_ids)
+    assert again.step == 2
+    assert again.meta["original_source"].endswith("global_step_2.pt")
+
+
+def test_a_second_call_writes_only_what_is_new(tmp_path: Path) -> None:
+    raw, out = verl_steps(tmp_path / "raw", 1, 2), tmp_path / "out"
+    rd.ingest(raw, out)
+    before = times(out)
+    verl_steps(raw, 3)
+    done = rd.ingest(raw, out)
+    assert (done.written, done.unchanged) == ((3,), (1, 2))
+    assert {name: times(out)[name] for name in before} == before
+    torch.save(small_dump(8), raw / "global_step_2.pt")
+    assert rd.ingest(raw, out).written == (2,)
+    assert rd.open_run(out).summary()["mean"].tolist()[2] == 2.0
+    assert rd.ingest(raw, out, images="none").written == (1, 2, 3)
+
+
+def test_bad_files_stop_nothing_and_are_listed(tmp_path: Path) -> None:
+    raw = verl_steps(tmp_path / "raw", 1, 3)
+    (raw / "global_step_2.pt").write_bytes(b"PK\x03\x04 cut off")
+    done = rd.ingest(raw, tmp_path / "out")
+    assert done.written == (1, 3)
+    assert [Path(name).name for name in done.failed] == ["global_step_2.pt"]
+    lines = str(done).splitlines()
+    assert lines[0].endswith("2 steps written, 0 unchanged, 1 failed")
+    assert lines[1].startswith("failed: ")
+    assert "expected" in lines[1]
+    assert sorted(times(tmp_path / "out")) == ["step_1.parquet", "step_3.parquet"]
+
+
+def test_two_files_of_one_step_are_not_both_written(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("a_1.pkl", "b_2.pkl"):  # both say step 1584
+        shutil.copy(VERL, raw / name)
+    done = rd.ingest(raw, tmp_path / "out", images="none")
+    assert done.written == (1584,)
+    ((name, error),) = done.failed.items()
+    assert name.endswith("b_2.pkl")
+    assert "step 1584 here and in a_1.pkl" in error
+
+
+@pytest.mark.parametrize("images", ["thumbnails", "none", "full"])
+def test_screenshots_are_small_absent_or_exact(
+    tmp_path: Path, images: ingestion.Images
+) -> None:
+    rd.ingest(VERL, tmp_path, images=images)
+    batch, original = rd.open_run(tmp_path).batch(1584), rd.load(VERL)
+    if images == "none":
+        assert batch.images is None
+        return
+    assert batch.images is not None
+    assert original.images is not None
+    shots, first = batch.images[0], original.images[0]
+    assert [shot.position for shot in shots] == [shot.position for shot in first]
+    if images == "full":
+        assert [shot.png() for shot in shots] == [shot.png() for shot in first]
+    else:
+        assert [shot.encoded().data[:2] for shot in shots] == [b"\xff\xd8"] * len(first)  # type: ignore[attr-defined]
+        assert [shot.seen_size for shot in shots] == [shot.size for shot in first]
+
+
+def test_options_reach_the_loader(tmp_path: Path) -> None:
+    dump = small_dump(1)
+    dump["mine"] = dump.pop("old_log_probs")
+    raw = tmp_path / "step_1.pt"
+    torch.save(dump, raw)
+    done = rd.ingest(raw, tmp_path / "out", columns={"old_log_probs": "mine"})
+    assert done.written == (1,)
+
+
+def test_unknown_options_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(RounddiagError, match="`images`: expected one of"):
+        rd.ingest(VERL, tmp_path, images="small")  # type: ignore[arg-type]
+    with pytest.raises(RounddiagError, match='`engine`: expected "local" or "ray"'):
+        rd.ingest(VERL, tmp_path, engine="spark")  # type: ignore[arg-type]
+    with pytest.raises(LoadError, match="expected a folder of step files"):
+        rd.ingest(tmp_path, tmp_path / "out")
+
+
+def test_a_killed_ingestion_goes_on_where_it_was(tmp_path: Path) -> None:
+    raw, out = verl_steps(tmp_path / "raw", *range(1, 13)), tmp_path / "out"
+    code = f"import rounddiag as rd; rd.ingest({str(raw)!r}, {str(out)!r})"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while len(times(out)) < 3 and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    before = times(out)
+    assert 3 <= len(before) <= 12
+    done = rd.ingest(raw, out)
+    assert len(done.unchanged) == len(before)
+    assert {name: times(out)[name] for name in before} == before
+    rd.ingest(raw, tmp_path / "whole")
+    pd.testing.assert_frame_equal(
+        rd.open_run(out).summary(), rd.open_run(tmp_path / "whole").summary()
+    )
+
+
+def test_two_at_once_give_one_result(tmp_path: Path) -> None:
+    raw, out = verl_steps(tmp_path / "raw", *range(1, 9)), tmp_path / "out"
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(rd.ingest, raw, out) for _ in range(2)]
+        assert [one.result().failed for one in both] == [{}, {}]
+    assert rd.open_run(out).summary()["mean"].tolist()[::2] == [
+        0.25 * step for step in range(1, 9)
+    ]
+    assert [*out.glob(".*.partial")] == []
+
+
+def test_urls_are_read_and_written(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(verl_steps(tmp_path / "raw", 1, 2)), "/in", recursive=True)
+    try:
+        assert rd.ingest("memory://in", "memory://out").written == (1, 2)
+        assert rd.ingest("memory://in", "memory://out").unchanged == (1, 2)
+        assert rd.open_run("memory://out").summary()["mean"].tolist()[2] == 0.5
+    finally:
+        memory.rm("/in", recursive=True)
+        memory.rm("/out", recursive=True)

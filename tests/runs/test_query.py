@@ -1,0 +1,109 @@
+"""SQL over the step files gives what the frames hold, and changes nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import LoadError, RounddiagError
+from tests.runs.step_folders import scaled_batch, write_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rounddiag.runs import Run
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run")
+    for step, name in enumerate(("healthy", "image_window")):
+        shutil.copy(f"sample_data/{name}.parquet", folder / f"step_{step}.parquet")
+    return rd.open_run(folder)
+
+
+def test_tokens_are_those_of_the_token_frame(run: Run) -> None:
+    found = run.query(
+        "SELECT sample, round, token, diff, position FROM tokens WHERE step = 1"
+        " ORDER BY ALL"
+    )
+    expected = rd.token_frame(run.batch(1), ["position"])
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-6)
+
+
+def test_rounds_are_those_of_the_round_frame(run: Run) -> None:
+    columns = "sample, round, start, num_tokens, mean_abs_diff, mean_diff, max_abs_diff"
+    found = run.query(
+        f"SELECT {columns} FROM rounds WHERE step = 0 ORDER BY ALL"  # noqa: S608 a literal
+    )
+    expected = rd.round_frame(run.batch(0))[columns.split(", ")]
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-5)
+
+
+def test_samples_and_steps_join(run: Run) -> None:
+    found = run.query(
+        "SELECT step, count(*) AS num, avg(samples.reward) AS mean,"
+        " any_value(steps.reward) AS reward, sum(samples.num_tokens) AS tokens"
+        " FROM samples JOIN steps USING (step) GROUP BY step ORDER BY step"
+    )
+    assert found["num"].tolist() == [64, 64]
+    assert found["mean"].tolist() == found["reward"].tolist() == [0.375, 0.375]
+    assert found["tokens"].tolist() == [4230, 4230]
+
+
+def test_ranks_are_counted_on_and_round_ids_split(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        batch = scaled_batch(4)
+        ids = torch.tensor([[0, 7, 7, 7, 7, 7]] * 3).reshape(-1)
+        batch = replace(batch, round_ids=ids)
+        rd.save(batch, tmp_path / f"step_4_rank_{rank}.parquet")
+    run = rd.open_run(tmp_path)
+    found = run.query("SELECT sample, round, num_tokens FROM rounds ORDER BY ALL")
+    expected = rd.round_frame(run.batch(4))[["sample", "round", "num_tokens"]]
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert found["sample"].max() == 5
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("DROP VIEW tokens", "1 statement of kind DROP"),
+        ("SELECT 1; SELECT 2", "2 statements of kind SELECT, SELECT"),
+        ("COPY samples TO 'samples.csv'", "1 statement of kind COPY"),
+        ("SELEC 1", "syntax error"),
+        ("SELECT nothing FROM tokens", "nothing"),
+        ("SELECT * FROM read_text('README.md')", "disabled"),
+        ("SELECT * FROM glob('*')", "disabled"),
+    ],
+)
+def test_what_does_not_only_read_the_run_is_an_error(
+    run: Run, sql: str, found: str
+) -> None:
+    with pytest.raises(RounddiagError, match=f"`sql`: .*{re.escape(found)}"):
+        run.query(sql)
+
+
+def test_files_of_a_framework_are_to_be_converted(tmp_path: Path) -> None:
+    shutil.copy("sample_data/image_window_verl.pkl", tmp_path / "step_3.pkl")
+    with pytest.raises(LoadError, match=r"Convert them with `rounddiag\.ingest"):
+        rd.open_run(tmp_path).query("SELECT 1")
+
+
+def test_a_url_is_copied_first(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(write_steps(tmp_path, {1: 1, 2: 4})), "/sql", recursive=True)
+    try:
+        found = rd.open_run("memory://sql").query("SELECT count(*) AS n FROM tokens")
+        assert found["n"].tolist() == [16]
+    finally:
+        memory.rm("/sql", recursive=True)

@@ -1,0 +1,124 @@
+"""A verdict per step, and what changed between steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rounddiag as rd
+from rounddiag.errors import FrameError, LoadError
+from rounddiag.runs import run as run_module
+from rounddiag.runs.breaks import find_breaks
+from rounddiag.runs.diagnosis import changed_facts, choose_steps
+from tests.runs.step_folders import write_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_STEPS, ONSET = 18, 9
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which each step has 60 of the samples of the sample data.
+
+    From step 9 on, the training engine does not see older screenshots.
+    """
+    path = tmp_path_factory.mktemp("run")
+    generator = np.random.default_rng(0)
+    batches = [rd.load(f"sample_data/{n}.parquet") for n in ("healthy", "image_window")]
+    for step in range(NUM_STEPS):
+        batch = batches[step >= ONSET]
+        rows = np.sort(generator.choice(64, 60, replace=False))
+        facts = {"rollout_engine": "vllm", "parallel": {"nodes": 2 if step < 12 else 4}}
+        batch = replace(
+            batch[rows], step=step, images=None, meta={**batch.meta, "facts": facts}
+        )
+        rd.save(batch, path / f"step_{step}.parquet")
+    return path
+
+
+def test_a_run_in_which_a_fault_begins(folder: Path) -> None:
+    diagnosis = rd.open_run(folder).diagnose(kind="dense")
+    assert diagnosis.frame["step"].tolist() == [*range(NUM_STEPS)]
+    assert diagnosis.frame["verdict"].tolist() == ["healthy"] * 9 + ["broken"] * 9
+    assert [[*causes][:1] for causes in diagnosis.frame["causes"]] == (
+        [[]] * 9 + [["image_window"]] * 9
+    )
+    (one,) = diagnosis.breaks
+    assert (one.step, one.previous) == (ONSET, ONSET - 1)
+    assert {2, 3} <= {*one.rounds}
+    assert {0, 1} & {*one.rounds} == set()
+    lines = str(diagnosis).splitlines()
+    assert lines[0] == (
+        "healthy from step 0 to 8; broken from step 9 to 17 (18 of 18 steps diagnosed)"
+    )
+    assert lines[1].startswith("  from step 9: rounds 2 to ")
+    assert "  image_window in 9 of 18 diagnosed steps, from step 9 to 17" in lines
+    assert lines[-1] == "  fact parallel.nodes: 2 up to step 11, 4 from step 12 on"
+    assert "<li>image_window in 9 of 18 diagnosed" in diagnosis._repr_html_()
+
+
+def test_diagnoses_are_kept_by_kind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rd.open_run(folder).diagnose([0, 17], kind="moe")
+
+    def read(*_: object, **__: object) -> None:
+        message = "a step was diagnosed again"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(run_module, "diagnose_step", read)
+    again = rd.open_run(folder).diagnose([17], kind="moe")
+    assert again.frame["text"].tolist() == first.frame["text"].tolist()[1:]
+    assert str(again).startswith("suspicious at step 17 (1 of 18 steps diagnosed)")
+
+
+def test_an_unknown_kind_or_step_is_an_error(folder: Path) -> None:
+    run = rd.open_run(folder)
+    with pytest.raises(FrameError, match="`kind`: expected one of"):
+        run.diagnose(kind="huge")
+    with pytest.raises(LoadError, match="`step`: expected one of the steps"):
+        run.diagnose([99])
+
+
+def test_of_many_steps_both_sides_of_each_break_are_chosen() -> None:
+    steps = [10 * step for step in range(500)]
+    change = {"change": "step", "before": 1.0, "after": 2.0, "p_value": 0.0}
+    changes = pd.DataFrame([{**change, "step": 1230, "round": 1}])
+    chosen = choose_steps(steps, find_breaks(changes, steps))
+    assert {0, 1220, 1230, 4990} <= {*chosen}
+    assert len(chosen) == 40
+
+
+def test_changes_of_neighbouring_steps_are_one_break() -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": 5, "round": 2, "change": "step", "before": 1.0, "after": 3.0},
+        {"step": 6, "round": 3, "change": "step", "before": 1.0, "after": 9.0},
+        {"step": 6, "round": 4, "change": "step", "before": 1.0, "after": 2.0},
+        {"step": 9, "round": 0, "change": "growth", "before": 1.0, "after": 2.0},
+        {"step": 20, "round": 7, "change": "step", "before": 4.0, "after": 1.0},
+    ]
+    first, second = find_breaks(pd.DataFrame(rows), range(30), metric="prob_diff")
+    assert str(first) == "from step 6: rounds 2 to 4, 1 to 9"
+    assert (second.step, second.rounds) == (20, (7,))
+
+
+def test_a_run_without_a_break_has_no_line(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, dict.fromkeys(range(8), 1.0)))
+    diagnosis = run.diagnose()
+    assert (len(diagnosis), diagnosis.breaks, diagnosis.facts) == (8, (), ())
+
+
+def test_many_changed_facts_are_counted() -> None:
+    steps = pd.DataFrame(
+        {"step": range(9), "facts": [f'{{"facts": {{"seed": {s}}}}}' for s in range(9)]}
+    )
+    found = changed_facts(steps)
+    assert len(found) == 7
+    assert found[0] == "fact seed: 0 up to step 0, 1 from step 1 on"
+    assert found[-1] == "2 more changes of facts"
