@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
     from typing_extensions import Self
+
+    from rounddiag.findings import Diagnosis
 
 
 BatchLike: TypeAlias = Batch | str | os.PathLike[str]
@@ -53,9 +56,10 @@ def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries
 
     Notes
     -----
-    It opens at the sample and round with the highest mean |diff|, ranked by the lower
-    confidence bound, among rounds of at least 20 tokens. Keys work after a click into
-    the explorer; `?` lists them.
+    It opens at the sample and round with the highest mean |diff|, by a lower confidence
+    bound that is shrunk where there are few tokens; as soon as the diagnosis is there,
+    at the evidence of its first finding. Keys work after a click into the explorer; `?`
+    lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of
@@ -142,16 +146,23 @@ class Explorer:
 
     @property
     def selection(self) -> pd.DataFrame:
-        """The token frame of the selected cells, by default of the current round.
+        """The tokens of the selected cells, or else all that the filter keeps.
 
-        Set it to rows with `sample` and `round`, such as a part of a round frame, to
-        select the smallest box of cells that holds them.
+        With neither, those of the current round. With text and role where the batch
+        has them, both log-probs and the column of `by`. Set it to rows with `sample`
+        and `round`, such as a part of a round frame, to select the smallest box of
+        cells that holds them.
         """
-        return self._session.select_rows(self._session.filtered.tokens)
+        return self._session.selection_frame()
 
     @selection.setter
     def selection(self, rows: pd.DataFrame) -> None:
         self.state = {"cells": bounding_cells(rows)}
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What `rounddiag.diagnose` says of the active batch."""
+        return self._session.diagnosis
 
     @property
     def selected_rounds(self) -> pd.DataFrame:
@@ -216,11 +227,15 @@ class Explorer:
     def _handle(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":
             return self._preview.update(buffers[0])
+        return self._noting_errors(partial(self._requests, name, args))
+
+    def _noting_errors(self, work: Callable[[], object]) -> object:
         try:
-            return self._requests(name, args)
+            result = work()
         except Exception as error:
             self.last_error = error
             raise
+        return partial(self._noting_errors, result) if callable(result) else result
 
     def _run_callbacks(self) -> None:
         """Call all callbacks; an error in one of them does not undo the selection."""

@@ -6,6 +6,7 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
+from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures import (
     plot_compare,
@@ -22,6 +23,7 @@ from rounddiag.stats.heatmap_rows import order_rows, summarize_samples
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.batch import Batch
@@ -52,7 +54,17 @@ _LABEL_ABOVE = {
     "yanchor": "bottom",
 }
 _NO_MARGINALS = {"marginals": False}
+# So that a colour means the same in every batch: 0.003 to 3 nat, what that makes of k3,
+# which is about diff ** 2 / 2, and shares.
+_COLOR_RANGES = {
+    "abs_diff": (0.003, 3.0),
+    "diff": (0.003, 3.0),
+    "k3": (5e-6, 5.0),
+    "prob_diff": (0.001, 1.0),
+    "beyond": (0.001, 1.0),
+}
 _TAG = re.compile("<[^>]*>")
+_OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
 
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
@@ -77,19 +89,31 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
 
 
 def token_figure(
-    batch: Batch, sample: int, state: State, theme: ThemeName | None
+    batch: Batch,
+    sample: int,
+    round_: int | None,
+    state: State,
+    theme: ThemeName | None,
 ) -> dict[str, bytes]:
-    """Return the JSON of the token plot of a sample: the diffs, without log-probs."""
+    """Return the JSON of the token plot of a sample, or of one of its rounds."""
+    data: Batch | pd.DataFrame = batch
+    if round_ is not None:
+        columns = ["position", "rollout_log_prob", "old_log_prob"]
+        columns += [] if batch.is_redacted else ["text"]
+        tokens = token_frame(batch[sample], columns, a=state.a, b=state.b)
+        data = tokens[tokens["round"] == round_].assign(sample=sample)
     figure = plot_trajectory(
-        batch,
+        data,
         sample=sample,
         a=state.a,
         b=state.b,
-        layers={"log_probs": False},
+        layers={"log_probs": state.log_probs},
         theme=theme,
     )
     fit_pane(figure)
-    if figure.layout.xaxis.ticktext is not None:  # rounds alone, without positions
+    if round_ is not None:  # its tokens, counted from 0
+        figure.update_xaxes(tickvals=None, ticktext=None, tickmode="auto", nticks=6)
+    elif figure.layout.xaxis.ticktext is not None:  # rounds alone, without positions
         rounds = [text.partition("<br>")[0] for text in figure.layout.xaxis.ticktext]
         figure.update_xaxes(ticktext=rounds)
     return {"figure": to_bytes(figure)}
@@ -119,7 +143,8 @@ def fit_pane(
     labels = [axis.title.text.replace("<br>", " ") for axis in panels]
     if figure.data:
         for axis, label in zip(panels, labels, strict=True):
-            text = "   ".join([label.partition(", ")[0], *keys])
+            short = label.partition(", ")[0].replace(" log-prob", "")
+            text = "   ".join([short, *keys])
             name = axis.plotly_name.replace("axis", "")
             figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
             axis.title = None
@@ -184,16 +209,22 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return plot_positions(
             filtered.samples, by=state.axis, metric=state.metric, theme=theme
         )
+    by = filtered.by
     return plot_rounds(
-        filtered.data, metric=state.metric, by=state.by, layers=layers, theme=theme
+        filtered.summary_by_group(state.metric) if by else filtered.data,
+        metric=state.metric,
+        by=by,
+        layers=layers,
+        theme=theme,
     )
 
 
 def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figure:
     """Draw every sample in every round that the filter keeps."""
-    figure, kept = _heatmap(session, theme), session.state.filter.rounds
-    if kept:
-        cover_rounds_before(figure, kept[0], theme)
+    figure, kept = _heatmap(session, theme), session.state.filter.get("round")
+    first = kept.get("from") if isinstance(kept, dict) else None
+    if first:
+        cover_rounds_before(figure, first, theme)
     return figure
 
 
@@ -209,6 +240,7 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
         filtered.batch if is_all else filtered.rounds,
         order=state.order if is_all else _kept_samples(filtered, state.order, metric),
         metric=metric,
+        color_range=_COLOR_RANGES[state.metric] if state.colors == "fixed" else None,
         layers=_NO_MARGINALS,
         theme=theme,
     )
@@ -237,7 +269,9 @@ def _heatmap_of_pair(
             own.batch if own.is_all else own.rounds,
             order=order,
             metric=metric,
-            color_range=choose_color_range(pair.values(metric), metric),
+            color_range=_COLOR_RANGES[state.metric]
+            if state.colors == "fixed"
+            else choose_color_range(pair.values(metric), metric),
             layers=_NO_MARGINALS,
             theme=theme,
         )
@@ -278,9 +312,8 @@ def cover_rounds_before(figure: go.Figure, index: int, theme: ThemeName | None) 
 
 def filter_note(state: State) -> str:
     """Say which parts of the filter the figures ignore, and why; empty for none."""
-    keep = state.filter
-    others = {"round": keep.rounds, "text": keep.text, "role": keep.role}
-    ignored = [f"the filter by {name}" for name, value in others.items() if value]
+    names = [name for name in state.filter if name in _OF_PARTS_OF_SAMPLES]
+    ignored = [f"the filter by {name}" for name in names]
     ignored += ["`by`"] if state.by else []
     if state.axis != "round" and ignored:
         verb = "does" if len(ignored) == 1 else "do"
@@ -288,7 +321,7 @@ def filter_note(state: State) -> str:
             "All tokens of the kept samples:"
             f" {' and '.join(ignored)} {verb} not apply to this axis."
         )
-    if keep.text or keep.role:
+    if {*names} - {"round"}:
         return "Hatched: no such round, or the filter keeps no token of it."
     return ""
 

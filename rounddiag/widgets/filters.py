@@ -6,33 +6,31 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rounddiag.core import round_frame, sample_frame, token_frame
-from rounddiag.core.columns import extra_column_names
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import check_sample
-from rounddiag.figures.colored_text import NO_TEXT
-from rounddiag.schema import TOKENS
-from rounddiag.stats import cell_frame, worst_cells, worst_samples, worst_tokens
-from rounddiag.text import pieces
-from rounddiag.wording import join_names
+from rounddiag.schema import SUMMARY
+from rounddiag.stats import (
+    cell_frame,
+    round_summary,
+    worst_cells,
+    worst_samples,
+    worst_tokens,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
+    from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
-    from rounddiag.widgets.state import Filter
-
-Field = TypeVar("Field")
+    from rounddiag.widgets.columns import BatchColumns
 
 
 _SAMPLE_FACTS = ("sample_id", "group_id", "reward")
@@ -47,19 +45,31 @@ class FilteredBatch:
     batch : Batch
         All of it; its two log-probs are those of the chosen pair of scores.
     tokens : DataFrame
-        The token frame of the kept tokens.
+        The token frame of the kept tokens, with the groups of `by` if it is set.
     is_all : bool
         Whether every token is kept.
+    by : str, optional
+        The column of `tokens` that names their groups.
     """
 
     batch: Batch
     tokens: pd.DataFrame
     is_all: bool
+    by: str | None = None
 
     @property
     def data(self) -> Batch | pd.DataFrame:
         """The input of figures that draw tokens."""
         return self.batch if self.is_all else self.tokens
+
+    def summary_by_group(self, metric: str) -> pd.DataFrame:
+        """Return the round summary of each group, under the name of the column."""
+        found = []
+        for name, rows in sorted(self.tokens.groupby(self.by), key=lambda one: one[0]):
+            summary = round_summary(rows, metric=metric)
+            summary[self.by] = np.full(len(summary), name, object)
+            found.append(summary)
+        return pd.concat(found, ignore_index=True)
 
     @property
     def samples(self) -> Batch:
@@ -84,16 +94,22 @@ class FilteredBatch:
         return cell_frame(self.batch) if self.is_all else self.rounds
 
     @cached_property
-    def worst(self) -> dict[str, pd.DataFrame]:
-        """The worst `tokens` with their text, `rounds` and `samples`, worst first."""
-        samples = worst_samples(self.tokens)
+    def worst_rounds(self) -> pd.DataFrame:
+        """All rounds of samples, the worst first."""
+        return worst_cells(self.tokens, num=self.batch.num_rounds)
+
+    @cached_property
+    def worst_samples(self) -> pd.DataFrame:
+        """All samples, the worst first, with their ids."""
+        samples = worst_samples(self.tokens, num=self.batch.num_samples)
         if (ids := self.batch.sample_ids) is not None:
             samples = samples.assign(sample_id=[ids[i] for i in samples["sample"]])
-        return {
-            "tokens": add_pieces(self.batch, worst_tokens(self.tokens)),
-            "rounds": worst_cells(self.tokens),
-            "samples": samples,
-        }
+        return samples
+
+    @cached_property
+    def worst_tokens(self) -> pd.DataFrame:
+        """All tokens with a finite diff, the largest first."""
+        return worst_tokens(self.tokens, num=len(self.tokens))
 
     def count_beyond(self, threshold: float) -> dict[str, Any]:
         """Count the tokens and samples with a |diff| beyond so many nats."""
@@ -109,30 +125,31 @@ class FilteredBatch:
 
 
 def filter_batch(
-    batches: Sequence[Batch], index: int, keep: Filter, a: str, b: str, by: str | None
+    columns: BatchColumns, keep: Mapping[str, Any], a: str, b: str, by: str | None
 ) -> FilteredBatch:
-    """Apply a filter to one of some batches, for one pair of scores.
+    """Apply a filter to a batch, for one pair of scores.
 
     Parameters
     ----------
-    batches : sequence of Batch
-    index : int
-        Which of them.
-    keep : Filter
+    columns : BatchColumns
+        Of the batch.
+    keep : mapping
+        As `kept_tokens` takes it.
     a, b : str
         The scores to compare.
     by : str, optional
-        A column of samples or rounds that the token frame has to have.
+        The column by which tokens are put into groups.
     """
-    batch = select_scores(batches[index], a, b)
-    if keep.is_empty:
-        return FilteredBatch(batch, token_frame(batch), is_all=True)
-    more = [by] if by in extra_column_names(batch) else []
-    kept = kept_tokens(batch, keep, columns=("prob_diff", *more))
-    if by is not None and by not in kept:
-        column = sample_frame(batch)[["sample", by]]
-        kept = kept.merge(column, on="sample", how="left")
-    return FilteredBatch(batch, kept, is_all=False)
+    batch = select_scores(columns.batch, a, b)
+    tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
+    is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
+    name = f"{by} group" if is_taken else by
+    if by is not None:
+        codes, labels = columns.groups(by, np.abs(tokens["diff"].to_numpy()))
+        tokens[name] = np.array(labels, object)[codes]
+    if keep:
+        tokens = tokens[kept_tokens(columns, keep)].reset_index(drop=True)
+    return FilteredBatch(batch, tokens, is_all=not keep, by=name)
 
 
 def nothing_kept(batch: Batch) -> FilteredBatch:
@@ -140,136 +157,78 @@ def nothing_kept(batch: Batch) -> FilteredBatch:
     return FilteredBatch(batch, token_frame(batch[:0], ["prob_diff"]), is_all=False)
 
 
-def add_pieces(batch: Batch, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the text of each token as `piece` to rows with `sample, round, token`."""
-    if batch.is_redacted:
-        return rows.assign(piece=NO_TEXT)
-    sample, index, token = (rows[key].to_numpy() for key in TOKENS.keys)
-    first = np.searchsorted(batch.rounds.sample.cpu().numpy(), sample)
-    positions = batch.rounds.start.cpu().numpy()[first + index] + token
-    ids = batch.response_ids.cpu().numpy()[positions]
-    return rows.assign(piece=pieces(ids, batch.tokenizer, starts=range(len(ids))))
-
-
-_KINDS = {"sample": int, "group": str, "text": str, "role": str}
-
-
-def kept_tokens(
-    batch: Batch,
-    keep: Filter,
-    *,
-    a: str = "old",
-    b: str = "rollout",
-    columns: Sequence[str] = (),
-) -> pd.DataFrame:
-    """Return the token frame of the tokens that a filter keeps.
+def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
+    """Mark the tokens that a filter keeps.
 
     Parameters
     ----------
-    batch : Batch
-    keep : Filter
-        A token is kept if it meets every condition that is set: its `sample`, its
-        `group`, its `role`; a `reward` and a round within their ranges, both ends
-        included; at least one character within a match of `text`. A match may span
-        several tokens of a round.
-    a, b : str
-        The scores to compare.
-    columns : sequence of str
-        As in `rounddiag.token_frame`.
+    columns : BatchColumns
+    keep : mapping
+        Conditions by column, as `BatchColumns.keep` has them; a token is kept if it
+        meets all. The condition of `text` is a text, or `{"regex": expression}`: at
+        least one character of the token is within a match, which may span several
+        tokens of a round.
 
     Returns
     -------
-    DataFrame
-        With the sample numbers of the batch; empty where nothing is kept.
+    ndarray of bool
+        One for each generated token of the batch.
 
     Raises
     ------
     FrameError
-        If the batch has no such sample, group or role, or lacks the field; if a range
-        is not two numbers; if a regular expression is invalid.
+        If the batch has no such column or value; if a regular expression is invalid.
 
     Examples
     --------
     >>> import rounddiag as rd
-    >>> from rounddiag.widgets.state import Filter
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> kept = kept_tokens(batch, Filter(sample=3, text="click("), columns=["text"])
-    >>> kept["text"].tolist()
-    [' click', '(', ' click', '(']
+    >>> from rounddiag.widgets.columns import BatchColumns
+    >>> columns = BatchColumns(rd.load("sample_data/image_window.parquet"))
+    >>> int(kept_tokens(columns, {"sample": 3, "text": "click("}).sum())
+    4
     """
-    _check_types(keep)
-    in_sample = _kept_samples(batch, keep)
-    part = batch if in_sample.all() else batch.where(in_sample)
-    needed = {"text": bool(keep.text), "role": keep.role is not None}
-    more = [name for name in needed if needed[name] and name not in columns]
-    frame = token_frame(part, [*columns, *more], a=a, b=b)
-    frame["sample"] = np.flatnonzero(in_sample).astype(np.int32)[frame["sample"]]
-    return frame[_is_kept(frame, keep)].drop(columns=more).reset_index(drop=True)
-
-
-def _kept_samples(batch: Batch, keep: Filter) -> Array:
-    is_kept = np.ones(batch.num_samples, dtype=bool)
-    if keep.sample is not None:
-        check_sample(keep.sample, batch.num_samples)
-        is_kept &= np.arange(batch.num_samples) == keep.sample
-    if keep.group is not None:
-        names = np.array(_require("group", "group_ids", batch.group_ids))
-        _check_known("group", keep.group, [*dict.fromkeys(names.tolist())])
-        is_kept &= names == keep.group
-    if keep.reward is not None:
-        low, high = _ends("reward", keep.reward)
-        rewards = _require("reward", "rewards", batch.rewards).double().cpu().numpy()
-        is_kept &= (low <= rewards) & (rewards <= high)
+    is_kept = np.ones(columns.batch.num_tokens, dtype=bool)
+    for name, condition in keep.items():
+        if name != "text":
+            is_kept &= columns.keep(name, condition)
+    if "text" in keep:
+        is_kept &= _has_text(columns, keep["text"], is_kept)
     return is_kept
 
 
-def _is_kept(frame: pd.DataFrame, keep: Filter) -> Array:
-    is_kept = np.ones(len(frame), dtype=bool)
-    if keep.rounds is not None:
-        is_kept &= frame["round"].between(*_ends("rounds", keep.rounds)).to_numpy()
-    if keep.role is not None:
-        _check_known("role", keep.role, [*frame["role"].cat.categories])
-        is_kept &= (frame["role"] == keep.role).to_numpy()
-    if keep.text:
-        starts = np.flatnonzero(frame["token"] == 0)
-        texts = frame["text"].tolist()
-        is_kept &= tokens_matching(keep.text, texts, starts, is_regex=keep.is_regex)
-    return is_kept
+def _has_text(columns: BatchColumns, condition: object, is_kept: Array) -> Array:
+    """Mark the tokens with a text, in samples that have a kept token."""
+    match condition:
+        case {"regex": str(text), **rest} if text and not rest:
+            is_regex = True
+        case str(text) if text:
+            is_regex = False
+        case _:
+            raise FrameError.build(
+                key="text",
+                expected="a text, or {'regex': expression}",
+                found=f"{condition!r:.80}",
+                advice="Remove it from the filter, or choose another value.",
+            )
+    batch = columns.batch
+    sample = np.repeat(np.arange(batch.num_samples), _num_tokens(columns))
+    is_searched = np.zeros(batch.num_samples, dtype=bool)
+    is_searched[sample[is_kept]] = True
+    frame = token_frame(batch.where(is_searched), ["text"])
+    starts = np.flatnonzero(frame["token"] == 0)
+    is_found = np.zeros(len(is_kept), dtype=bool)
+    pieces = frame["text"].tolist()
+    is_found[is_searched[sample]] = tokens_matching(
+        text, pieces, starts, is_regex=is_regex
+    )
+    return is_found
 
 
-def _check_types(keep: Filter) -> None:
-    for name, kind in _KINDS.items():
-        value = getattr(keep, name)
-        if value is not None and not isinstance(value, kind):
-            expected = {int: "the number of a sample", str: "a string"}[kind]
-            raise _invalid_filter(key=name, expected=expected, found=f"{value!r:.80}")
-
-
-def _require(key: str, field: str, values: Field | None) -> Field:
-    if values is None:
-        wanted = f"a batch with `{field}`"
-        raise _invalid_filter(key=key, expected=wanted, found="a batch without them")
-    return values
-
-
-def _check_known(key: str, value: str, known: list[str]) -> None:
-    if value not in known:
-        names = join_names([*map(repr, known)], len(known), most=8)
-        expected = f"one of {names}"
-        raise _invalid_filter(key=key, expected=expected, found=f"{value!r:.80}")
-
-
-def _ends(key: str, value: object) -> tuple[float, float]:
-    match value:
-        case (int() | float() as low, int() | float() as high):
-            return low, high
-    pair = "two numbers, the lowest and the highest"
-    raise _invalid_filter(key=key, expected=pair, found=f"{value!r:.80}")
-
-
-def _invalid_filter(*, key: str, expected: str, found: str) -> FrameError:
-    advice = "Remove it from the filter, or choose another value."
-    return FrameError.build(key=key, expected=expected, found=found, advice=advice)
+def _num_tokens(columns: BatchColumns) -> Array:
+    """Return the number of generated tokens of each sample."""
+    sample = columns.batch.rounds.sample.cpu().numpy()
+    num: Array = np.bincount(sample, columns.round_sizes, columns.batch.num_samples)
+    return num.astype(np.int64)
 
 
 def tokens_matching(

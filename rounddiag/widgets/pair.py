@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
     from rounddiag.stats.heatmap_rows import Order
     from rounddiag.widgets.filters import FilteredBatch
-    from rounddiag.widgets.state import Filter, State
+    from rounddiag.widgets.state import State
 
 
 class BatchPair:
@@ -124,20 +125,18 @@ class BatchPair:
                 changes["cells"] = replace(state.cells, samples=tuple(samples))
         return changes
 
-    def translate_filter(self, state: State, missing: int | None = None) -> Filter:
-        """Return the filter of a state with the other batch's sample number.
+    def translate_filter(self, state: State) -> dict[str, Any]:
+        """Return the filter of a state with the other batch's sample numbers.
 
-        Parameters
-        ----------
-        state : State
-        missing : int, optional
-            The sample number to use where the sample has no partner.
+        Samples without a partner are left out; of ids nothing has to be translated.
         """
-        sample = state.filter.sample
-        if sample is None:
-            return state.filter
-        partner = self.partners[state.batch].get(sample, missing)
-        return replace(state.filter, sample=partner)
+        keep = dict(state.filter)
+        if (wanted := keep.get("sample")) is not None and not isinstance(wanted, dict):
+            wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+            partner = self.partners[state.batch]
+            known = [one for one in wanted if isinstance(one, str) or one in partner]
+            keep["sample"] = [partner.get(one, one) for one in known]
+        return keep
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,12 @@ class FilteredPair:
         data = (side.data if side.is_all else _with_ids(side) for side in self.sides)
         return dict(zip(self.pair.names, data, strict=True))
 
-    @property
+    @cached_property
     def worst(self) -> dict[str, pd.DataFrame]:
-        """The rounds and samples that differ most."""
+        """All rounds and samples of both, those that differ most first."""
         first, other = (side.tokens for side in self.sides)
-        worst = worst_differences(first, other, self.pair.samples)
+        num = len(first)
+        worst = worst_differences(first, other, self.pair.samples, num=num)
         return {name: self._renumber(rows) for name, rows in worst.items()}
 
     def differences(self, metric: str) -> pd.DataFrame:

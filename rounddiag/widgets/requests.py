@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 
 from rounddiag.batch.html import describe_sources, failed_checks
-from rounddiag.stats import worst_tokens
 from rounddiag.stats.perplexity import overall
 from rounddiag.widgets.figures import (
     available_layers,
@@ -18,8 +18,8 @@ from rounddiag.widgets.figures import (
     overview_figures,
     token_figure,
 )
-from rounddiag.widgets.filters import add_pieces
 from rounddiag.widgets.images import full_screenshot, thumbnails
+from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
 from rounddiag.wording import pluralize
 
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from rounddiag.widgets.session import Session
 
 
-# Rows of the table of a selection.
-_MAX_ROWS = 200
+# Entries of the state that are a selection.
+_CHOSEN = {"current", "cells", "finding"}
+# Lists that need more than a moment: of all tokens, or of the diagnosis.
+_SLOW_LISTS = ("findings", "common")
 
 
 class RequestHandler:
@@ -61,17 +63,21 @@ class RequestHandler:
             "observation": self._observation,
             "thumbnails": self._thumbnails,
             "image": self._image,
-            "table": self._table,
+            "diagnosis": lambda: self._diagnosis,
+            "list": self._list,
+            "marks": self._marks,
         }
 
     def __call__(self, name: str, args: Mapping[str, Any]) -> object:
-        """Return the payload of one reply."""
+        """Return the payload of one reply, or a function that takes long to return it.
+
+        Such a function only reads: it may run beside other requests.
+        """
         return self._handlers[name](**args)
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
         pair, filtered = session.pair, session.filtered
-        worst = {key: rows.to_dict("records") for key, rows in session.worst.items()}
         return {
             "head": describe_batch(session.batch, session.unfiltered.tokens),
             "pair": pair and {"names": pair.names, "description": pair.description},
@@ -82,7 +88,6 @@ class RequestHandler:
             "state": state.as_dict(),
             "figures": overview_figures(session, theme),
             "note": filter_note(state) if len(filtered.tokens) else "",
-            "worst": worst,
             "counts": {
                 **filtered.count_beyond(state.threshold),
                 "empty_reason": empty_reason(filtered),
@@ -106,16 +111,40 @@ class RequestHandler:
         if changes.get("cells"):
             place = self._session.worst_token(self._session.selected_cells)
             self._session.change({"current": place})
-        self._on_select()
+        if _CHOSEN & set(changes):
+            self._on_select()
         return {"state": self._session.state.as_dict(), **self._count_selected()}
 
-    def _selected_tokens(self) -> pd.DataFrame:
-        return self._session.select_rows(self._session.filtered.tokens)
-
     def _count_selected(self) -> dict[str, int]:
-        tokens = self._selected_tokens()
+        tokens = self._session.selection
         rounds = tokens.drop_duplicates(["sample", "round"])
         return {"num_tokens": len(tokens), "num_rounds": len(rounds)}
+
+    def _diagnosis(self) -> dict[str, Any]:
+        """Return the verdict; and the first finding, if there nobody chose a place."""
+        session = self._session
+        found = session.diagnosis
+        opens = 0 if len(found) and not session.is_placed else None
+        return {
+            "verdict": found.verdict,
+            "text": found.text,
+            "num_findings": len(found),
+            "usual": found.reference.usual,
+            "opens": opens,
+        }
+
+    def _list(self, list: str, start: int = 0) -> object:  # noqa: A002 as the page says
+        work = partial(drawer_list, self._session, list, start)
+        return work if list in _SLOW_LISTS else work()
+
+    def _marks(self, sample: int) -> dict[str, Any]:
+        """Return the tokens of the marked finding in a sample."""
+        finding = self._session.finding
+        if finding is None:
+            return {"round": [], "token": []}
+        view = finding.view
+        own = finding.indices[view.sample[finding.indices] == sample]
+        return {"round": view.round[own], "token": view.token[own]}
 
     def _trajectory(self, sample: int, batch: int) -> dict[str, Any]:
         session, state = self._session, self._session.state
@@ -126,10 +155,10 @@ class RequestHandler:
         return {**payload, "batch": batch, **names}
 
     def _trajectory_figure(
-        self, sample: int, theme: ThemeName, batch: int
+        self, sample: int, theme: ThemeName, batch: int, only: int | None = None
     ) -> dict[str, bytes]:
         return token_figure(
-            self._session.batches[batch], sample, self._session.state, theme
+            self._session.batches[batch], sample, only, self._session.state, theme
         )
 
     def _observation(
@@ -145,16 +174,6 @@ class RequestHandler:
 
     def _image(self, sample: int, index: int, batch: int) -> dict[str, Any]:
         return full_screenshot(self._session.batches[batch], sample, index)
-
-    def _table(self) -> dict[str, Any]:
-        tokens = self._selected_tokens()
-        worst = worst_tokens(tokens, num=_MAX_ROWS)
-        worst = add_pieces(self._session.full_batch, worst)
-        return {
-            "columns": [*worst.columns],
-            "rows": worst.to_numpy().tolist(),
-            "num_tokens": len(tokens),
-        }
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
@@ -200,8 +219,11 @@ def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]
 
 
 def _verdict(diff: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return the signed mean, and the share of tokens with a large |diff|."""
+    """Return the signed mean, and the share of tokens with a large |diff|.
+
+    Large differences are no warning by themselves: the diagnosis judges them.
+    """
     result = overall(diff)
     if result is None:
         return {"value": "no token has both log-probs", "tone": "warn"}
-    return {"value": str(result), "tone": "warn" if result.share_far else "plain"}
+    return {"value": str(result), "tone": "plain"}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
 
     Span = tuple[int, int]
 
@@ -222,7 +223,7 @@ def _round_records(
         level=level,
         text_end=tokens["is_special"][stops - 1].astype(bool),
     )
-    shots = () if one.images is None else one.images[0]
+    shots = _shots(one)
     seen = last_seen_screenshots(shots, len(rounds))
     texts = [
         "".join(tokens["piece"][first:stop])
@@ -234,6 +235,10 @@ def _round_records(
         {**row, "action": action, "screenshot": shot}
         for row, action, shot in zip(rows, actions, seen, strict=True)
     ]
+
+
+def _shots(one: Batch) -> Sequence[Screenshot]:
+    return () if one.images is None else one.images[0]
 
 
 _TOKENS = ("position", "old_log_prob", "rollout_log_prob")
@@ -260,7 +265,8 @@ def sample_payload(
     Returns
     -------
     dict
-        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`; `rounds`, a
+        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`;
+        `num_unplaced`, of screenshots whose round is not known; `rounds`, a
         dictionary each; `gaps`, as from `TokenSequence.gaps`; `tokens`, a list or an
         array for each column. `token_id`, `entropy` and `role` are absent where the
         batch lacks them. Ranks are 1 for the largest |diff|, and 0 where it is not
@@ -301,6 +307,7 @@ def sample_payload(
         "group_id": one.group_ids and one.group_ids[0],
         "reward": None if one.rewards is None else float(one.rewards[0]),
         "num_tokens": len(frame),
+        "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,
         "rounds": _round_records(one, rounds, tokens),

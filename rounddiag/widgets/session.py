@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.core import token_frame
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
+from rounddiag.findings import diagnose
+from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import filter_batch, nothing_kept
 from rounddiag.widgets.pair import BatchPair, FilteredPair
 from rounddiag.widgets.state import (
     Cells,
-    Filter,
     Place,
     State,
     available_options,
@@ -23,11 +26,12 @@ from rounddiag.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
     from rounddiag.batch import Batch
+    from rounddiag.findings import Diagnosis, Finding
     from rounddiag.widgets.filters import FilteredBatch
 
 
@@ -53,6 +57,9 @@ class Session:
     options : list of dict
         The available choices for each batch.
     state : State
+    columns : tuple of BatchColumns
+    is_placed : bool
+        Whether anybody has chosen a place, a finding or cells.
 
     Raises
     ------
@@ -63,13 +70,17 @@ class Session:
     def __init__(self, batches: Mapping[str, Batch], state: Mapping[str, Any]) -> None:
         self.batches = tuple(batches.values())
         self.pair = BatchPair(batches) if len(batches) > 1 else None
+        self.columns = tuple(BatchColumns(batch) for batch in self.batches)
         # Without a reference to the session: nothing has to wait for a collector.
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
-        self._filter_batch = cached(partial(filter_batch, self.batches))
-        options = [available_options(batch) for batch in self.batches]
+        self._filter_batch = cached(partial(_filter_batch, self.columns))
+        self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
         initial = {} if self.pair is None else self.pair.initial_state
         self.state = self._checked(State.from_dict({**initial, **state}))
+        # Two batches are opened where they differ most.
+        self.is_placed = "current" in state or self.pair is not None
         if "current" not in state:
             self.state = replace(self.state, current=self._worst_place())
 
@@ -86,17 +97,46 @@ class Session:
     def change(self, changes: Mapping[str, Any]) -> None:
         """Replace entries of the state; an invalid entry changes nothing.
 
-        A change of `batch` keeps to the partners of the samples, as far as there are.
+        A change of `batch` keeps to the partners of the samples, as far as there are; a
+        change of `finding` goes to its evidence.
         """
+        self.is_placed |= bool({"current", "cells", "finding"} & set(changes))
         batch = changes.get("batch", self.state.batch)
         if self.pair is None or batch == self.state.batch:
-            self.state = self._checked(self.state.updated(changes))
+            state = self._checked(self.state.updated(changes))
+            if changes.get("finding") is not None and "current" not in changes:
+                finding = self._finding(state)
+                state = replace(state, current=evidence_place(finding) or state.current)
+            self.state = state
         else:
-            self._switch_batch(self.pair, changes)
+            self._switch_batch(self.pair, {"finding": None, **changes})
 
     def clear_cache(self) -> None:
         """Free all frames; they are computed again when they are needed."""
         self._filter_batch.cache_clear()
+        self._diagnose.cache_clear()
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What is wrong with the active batch, for the chosen pair of scores."""
+        return self._diagnose(self.state.batch, self.state.a, self.state.b)
+
+    @property
+    def finding(self) -> Finding | None:
+        """The finding that is marked."""
+        return None if self.state.finding is None else self._finding(self.state)
+
+    def _finding(self, state: State) -> Finding:
+        found = self._diagnose(state.batch, state.a, state.b)
+        index = state.finding or 0
+        if index >= len(found):
+            raise FrameError.build(
+                key="finding",
+                expected=f"the number of one of {len(found)} findings, from 0",
+                found=str(index),
+                advice="`explorer.diagnosis` lists them.",
+            )
+        return found[index]
 
     @property
     def filtered(self) -> FilteredBatch:
@@ -110,7 +150,7 @@ class Session:
 
     def with_all_rounds(self) -> tuple[FilteredBatch, FilteredPair | None]:
         """Return `filtered` and `filtered_pair` without the filter by round."""
-        keep = replace(self.state.filter, rounds=None)
+        keep = {k: one for k, one in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
         return self._filtered(state), self._filtered_pair(state)
 
@@ -120,9 +160,14 @@ class Session:
         return self._filtered(_without_filter(self.state))
 
     @property
-    def worst(self) -> dict[str, pd.DataFrame]:
-        """The worst of what the filter keeps; for a difference, what differs most."""
-        return self._worst(self.state)
+    def difference(self) -> FilteredPair | None:
+        """The pair, if the difference of two batches is shown."""
+        return self.filtered_pair if self.state.heatmap == "difference" else None
+
+    @property
+    def own_columns(self) -> BatchColumns:
+        """The columns of the active batch."""
+        return self.columns[self.state.batch]
 
     @property
     def selected_cells(self) -> Cells:
@@ -130,6 +175,36 @@ class Session:
         place = self.state.current
         alone = Cells(samples=(place.sample,), rounds=(place.round, place.round))
         return self.state.cells or alone
+
+    @property
+    def selection(self) -> pd.DataFrame:
+        """The kept tokens of the selected cells.
+
+        Without selected cells, all that the filter keeps; without a filter, those of
+        the current round.
+        """
+        tokens = self.filtered.tokens
+        if self.state.cells or not self.state.filter:
+            tokens = self.select_rows(tokens)
+        return tokens
+
+    def selection_frame(self) -> pd.DataFrame:
+        """Return `selection` with text and role, if known, and both log-probs."""
+        chosen, columns = self.selection, self.own_columns
+        names = ["rollout_log_prob", "old_log_prob"]
+        names += ["role"] if "role" in columns.names else []
+        names += [] if self.batch.is_redacted else ["text"]
+        sample = chosen["sample"].to_numpy()
+        parts = self.batch.where(np.isin(np.arange(self.batch.num_samples), sample))
+        names += [] if self.batch.is_redacted else ["text"]
+        frame = token_frame(
+            parts, [*names, *(["role"] if "role" in columns.names else [])]
+        )
+        known = np.unique(sample)
+        frame["sample"] = known[frame["sample"]]
+        more = frame.columns.difference(chosen.columns, sort=False)
+        keys = ["sample", "round", "token"]
+        return chosen.merge(frame[[*keys, *more]], on=keys, how="left")
 
     def select_rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a frame that are within the selected cells."""
@@ -143,8 +218,8 @@ class Session:
         return _worst_token(self.filtered.tokens, cells) or self.state.current
 
     def _filtered(self, state: State) -> FilteredBatch:
-        key = (state.batch, state.filter, state.a, state.b, state.by)
-        return self._filter_batch(*key)
+        keep = json.dumps(state.filter, sort_keys=True)
+        return self._filter_batch(state.batch, keep, state.a, state.b, state.by)
 
     def _filtered_pair(self, state: State) -> FilteredPair | None:
         if self.pair is None:
@@ -156,17 +231,12 @@ class Session:
     def _other_side(self, pair: BatchPair, state: State) -> FilteredBatch:
         """Return what the filter keeps of the batch that is not active."""
         other = 1 - state.batch
-        keep = pair.translate_filter(state, missing=-1)
+        keep = pair.translate_filter(state)
         try:
             return self._filtered(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
             batch = select_scores(self.batches[other], state.a, state.b)
             return nothing_kept(batch)
-
-    def _worst(self, state: State) -> dict[str, pd.DataFrame]:
-        if state.heatmap == "difference" and (pair := self._filtered_pair(state)):
-            return pair.worst
-        return self._filtered(state).worst
 
     def _switch_batch(self, pair: BatchPair, changes: Mapping[str, Any]) -> None:
         """Activate the other batch, at the same token unless `changes` has another.
@@ -180,7 +250,7 @@ class Session:
         except FrameError:
             if "filter" in changes:
                 raise
-            switched["filter"] = Filter()
+            switched["filter"] = {}
             self.state = self._checked(before.updated(switched))
         if "current" not in changes:
             sample = pair.partners[before.batch].get(before.current.sample)
@@ -200,8 +270,11 @@ class Session:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
             filtered = self._filtered(state)
-            for worst in (self._worst(state), filtered.worst):
-                cells = bounding_cells(worst["rounds"].head(1))
+            ranked = [filtered.worst_rounds]
+            if state.heatmap == "difference" and (pair := self._filtered_pair(state)):
+                ranked.insert(0, pair.worst["rounds"])
+            for rounds in ranked:
+                cells = bounding_cells(rounds.head(1))
                 if cells is not None:
                     return _worst_token(filtered.tokens, cells) or Place()
         return Place()
@@ -237,6 +310,35 @@ class Session:
         return dict(zip(indices.tolist(), sizes.tolist(), strict=True))
 
 
+def _filter_batch(
+    columns: Sequence[BatchColumns],
+    batch: int,
+    keep: str,
+    a: str,
+    b: str,
+    by: str | None,
+) -> FilteredBatch:
+    return filter_batch(columns[batch], json.loads(keep), a, b, by)
+
+
+def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis:
+    return diagnose(batches[batch], a=a, b=b)
+
+
+def evidence_place(finding: Finding) -> Place | None:
+    """Return the token of a finding with the largest |diff|."""
+    index = finding.indices
+    if not len(index):
+        return None
+    worst = index[np.nanargmax(finding.view.abs[index])]
+    view = finding.view
+    return Place(
+        sample=int(view.sample[worst]),
+        round=int(view.round[worst]),
+        token=int(view.token[worst]),
+    )
+
+
 def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:
     in_samples = frame["sample"].isin(cells.samples)
     return frame[in_samples & frame["round"].between(*cells.rounds)]
@@ -253,4 +355,4 @@ def _worst_token(tokens: pd.DataFrame, cells: Cells) -> Place | None:
 
 
 def _without_filter(state: State) -> State:
-    return replace(state, filter=Filter(), by=None)
+    return replace(state, filter={}, by=None)

@@ -8,26 +8,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-import numpy as np
-
 from rounddiag import schema
-from rounddiag.core import sample_frame
-from rounddiag.core.columns import extra_column_names
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
-from rounddiag.figures._parts.lines import MAX_LINES
 from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
 from rounddiag.schema import MEAN_COLUMNS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
-from rounddiag.text.role_tagging import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
 
-    from rounddiag.batch import Batch
+    from rounddiag.widgets.columns import BatchColumns
 
 
 # What the metric switch offers, by the name that `round_summary` has for it, and the
@@ -40,44 +32,19 @@ METRICS = {
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
+Colors: TypeAlias = Literal["fixed", "fitted"]
+Scope: TypeAlias = Literal["auto", "round", "sample"]
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
 _CHOICES = {
     "metric": tuple(METRICS),
     "order": get_args(Order),
     "axis": AXES,
     "heatmap": get_args(Heatmap),
+    "colors": get_args(Colors),
+    "scope": get_args(Scope),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Which tokens are kept: those that meet every condition that is set.
-
-    Attributes
-    ----------
-    sample : int, optional
-    group : str, optional
-    reward, rounds : pair of numbers, optional
-        Lowest and highest, both included.
-    text : str, optional
-        Text of one token or of several consecutive tokens of a round; case-sensitive. A
-        regular expression with `is_regex`.
-    is_regex : bool
-    role : str, optional
-    """
-
-    sample: int | None = None
-    group: str | None = None
-    reward: tuple[float, float] | None = None
-    rounds: tuple[int, int] | None = None
-    text: str | None = None
-    is_regex: bool = False
-    role: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it keeps everything."""
-        return replace(self, is_regex=False) == Filter()
+# Of the panes: pixels, or shares of the width; None for what fits.
+LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +66,34 @@ class Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Everything that can be chosen in an explorer; see `Explorer.state`."""
+    """Everything that can be chosen in an explorer; see `Explorer.state`.
+
+    Attributes
+    ----------
+    metric, order, a, b, by, axis, layers
+        What the overview shows. `by` is any column.
+    colors : {"fixed", "fitted"}
+        Whether a colour means the same in every batch, or the range fits this one.
+    threshold : float
+        |diff| beyond which tokens are underlined and counted, in nats.
+    filter : mapping
+        Conditions by column; see `kept_tokens`.
+    finding : int, optional
+        Which finding of the diagnosis is marked.
+    current, cells
+        The current token, and a box of selected cells.
+    scope : {"auto", "round", "sample"}
+        What the token plot shows: above 1,000 tokens the current round, by default.
+    log_probs : bool
+        Whether it shows both log-probs too.
+    layout : mapping
+        `height` of the explorer and of its `drawer` in pixels; which `list` the drawer
+        shows, or `"closed"`; the shares of width of the left one of the `columns` and
+        of the `side` with the screenshot. None is what fits the window.
+    batch, heatmap
+        Of two batches: the active one, and whether the heatmap shows it or the
+        difference.
+    """
 
     metric: str = "abs_diff"
     threshold: float = UNDERLINED
@@ -109,9 +103,14 @@ class State:
     by: str | None = None
     axis: Axis = "round"
     layers: Mapping[str, bool] = field(default_factory=dict)
-    filter: Filter = Filter()
+    colors: Colors = "fixed"
+    filter: Mapping[str, Any] = field(default_factory=dict)
+    finding: int | None = None
     current: Place = Place()
     cells: Cells | None = None
+    scope: Scope = "auto"
+    log_probs: bool = False
+    layout: Mapping[str, Any] = field(default_factory=lambda: dict(LAYOUT))
     batch: int = 0
     heatmap: Heatmap = "batch"
 
@@ -130,6 +129,18 @@ class State:
         )
         switches = "a dictionary of layer names to True or False"
         _check_entry("layers", layers, switches, is_valid=are_switches)
+        keep: Any = self.filter
+        is_named = isinstance(keep, Mapping) and all(
+            isinstance(name, str) for name in keep
+        )
+        conditions = "a dictionary of columns to conditions"
+        _check_entry("filter", keep, conditions, is_valid=is_named)
+        is_number = type(self.finding) is int and self.finding >= 0
+        is_finding = self.finding is None or is_number
+        number = "the number of a finding, or None"
+        _check_entry("finding", self.finding, number, is_valid=is_finding)
+        is_switch = isinstance(self.log_probs, bool)
+        _check_entry("log_probs", self.log_probs, "True or False", is_valid=is_switch)
         is_index = type(self.batch) is int and self.batch in (0, 1)
         index = "0, or 1 for the second of two"
         _check_entry("batch", self.batch, index, is_valid=is_index)
@@ -140,7 +151,7 @@ class State:
         return cls().updated(state)
 
     def updated(self, changes: Mapping[str, Any]) -> State:
-        """Return a copy with some entries replaced, also within `filter` and `current`.
+        """Return a copy with some entries replaced, also within `current` and `layout`.
 
         Raises
         ------
@@ -163,8 +174,12 @@ class State:
     def _parse(self, key: str, value: Any) -> Any:  # noqa: ANN401 whatever JSON holds
         if key == "metric" and value in MEAN_COLUMNS.values():
             return metric_name(value)
-        if key in ("filter", "current"):
-            return _replace_entries(key, getattr(self, key), value)
+        if key == "current":
+            return _replace_entries(value, self.current)
+        if key == "filter" and isinstance(value, Mapping):
+            return {name: one for name, one in value.items() if one is not None}
+        if key == "layout":
+            return _layout(self.layout, value)
         if key == "cells" and value is not None and not isinstance(value, Cells):
             return _parse_cells(value)
         return value
@@ -186,16 +201,21 @@ def bounding_cells(rows: pd.DataFrame) -> Cells | None:
     return Cells(samples=samples, rounds=(low, high))
 
 
-def _replace_entries(key: str, now: Any, changes: Any) -> Any:  # noqa: ANN401 two classes
-    if isinstance(changes, type(now)):
+def _replace_entries(changes: Any, now: Place) -> Place:  # noqa: ANN401 whatever JSON holds
+    if isinstance(changes, Place):
         return changes
     names = [one.name for one in fields(now)]
-    is_known = isinstance(changes, dict) and set(changes) <= set(names)
-    _check_entry(key, changes, f"a dictionary with some of {names}", is_valid=is_known)
-    pairs = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()
-    }
-    return replace(now, **pairs)
+    is_known = isinstance(changes, Mapping) and set(changes) <= set(names)
+    expected = f"a dictionary with some of {names}"
+    _check_entry("current", changes, expected, is_valid=is_known)
+    return replace(now, **changes)
+
+
+def _layout(now: Mapping[str, Any], changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    expected = f"a dictionary with some of {[*LAYOUT]}"
+    is_known = isinstance(changes, Mapping) and set(changes) <= set(LAYOUT)
+    _check_entry("layout", changes, expected, is_valid=is_known)
+    return {**now, **changes}
 
 
 def _parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
@@ -209,14 +229,15 @@ def _parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
 
 def _unknown_entry(key: str, value: object, known: list[str]) -> FrameError:
     """List the known entries, and name the entry that this one belongs into."""
-    inner = {one.name: "filter" for one in fields(Filter)}
-    inner |= {one.name: "current" for one in fields(Place)}
+    inner = {one.name: "current" for one in fields(Place)}
     whole = f"{inner[key]}={{{key!r}: {value!r:.80}}}" if key in inner else ""
     return FrameError.build(
         key=key,
         expected=f"a state entry out of {known}",
         found="an unknown entry",
-        advice=f"Write `{whole}`." if whole else "Leave it out.",
+        advice=f"Write `{whole}`."
+        if whole
+        else "Leave it out; conditions on columns belong into `filter`.",
     )
 
 
@@ -238,10 +259,10 @@ def _invalid_entry(key: str, value: object, expected: str) -> FrameError:
     )
 
 
-def available_options(batch: Batch) -> dict[str, Any]:
-    """Return the values that each choice can have for this batch."""
-    samples = sample_frame(batch)
-    lacking = {"reward": "reward" not in samples, "group": "group_id" not in samples}
+def available_options(columns: BatchColumns) -> dict[str, Any]:
+    """Return the values that each choice can have for a batch."""
+    batch, names = columns.batch, columns.names
+    lacking = {"reward": "reward" not in names, "group": "group_id" not in names}
     return {
         "batch": [0],
         "heatmap": ["batch"],
@@ -251,24 +272,12 @@ def available_options(batch: Batch) -> dict[str, Any]:
         ],
         "order": [order for order in get_args(Order) if not lacking.get(order)],
         "scores": ["old", "rollout", *batch.scores],
-        "by": [*_grouping_columns(batch, samples)],
+        "by": names,
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],
         "layers": LAYERS,
-        "groups": [*dict.fromkeys(batch.group_ids or ())],
-        "roles": [] if batch.tokenizer is None or batch.is_redacted else [*ROLES],
+        "columns": columns.offers(),
         "samples": [*(batch.sample_ids or ())],
     }
-
-
-def _grouping_columns(batch: Batch, samples: pd.DataFrame) -> Iterator[str]:
-    """Yield the columns of samples and rounds that have between 2 and 8 values."""
-    for name in dict.fromkeys([*extra_column_names(batch), *samples.columns]):
-        column = batch.round_columns.get(name, samples.get(name))
-        if (
-            column is not None
-            and 1 < len(set(np.asarray(column).tolist())) <= MAX_LINES
-        ):
-            yield name
 
 
 def check_options(state: State, options: Mapping[str, Any], num_samples: int) -> None:

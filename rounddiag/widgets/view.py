@@ -7,9 +7,10 @@ import logging
 import math
 import re
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from html import escape
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 _PAGE = Path(__file__).with_name("page")
 # In the order of the script: constants and classes come before their first use.
 _SCRIPTS = (
-    *("dom", "kernel", "figure", "dialogs", "fields", "controls"),
+    *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
     *("overview", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "worst", "keys", "page"),
+    *("sample", "drawer", "keys", "layout", "page"),
 )
-_STYLES = ("base", "controls", "sample", "worst")
+_STYLES = ("base", "controls", "sample", "drawer")
 
 
 # The script is in every notebook that saves its widgets: without comments, and indented
@@ -187,16 +188,25 @@ class View(anywidget.AnyWidget):
     def _reply(
         self, key: int, name: str, args: dict[str, Any], buffers: list[bytes]
     ) -> None:
-        if self._handler is None:
-            return
+        if self._handler is not None:
+            self._answer(key, name, partial(self._handler, name, args, buffers))
+
+    def _answer(self, key: int, name: str, work: Callable[[], object]) -> None:
+        """Send what some work returns; work that this is goes on in a thread."""
         try:
-            reply: dict[str, object] = {"result": self._handler(name, args, buffers)}
+            result = work()
+            if callable(result):
+                later = (key, name, result)
+                Thread(target=self._answer, args=later, daemon=True).start()
+                return
+            reply: dict[str, object] = {"result": result}
         # An exception would be invisible in a notebook: the page shows it.
         except Exception as error:  # noqa: BLE001
             _log.debug("request %s failed", name, exc_info=True)
             reply = {"error": error_payload(error)}
         plain, buffers = serialize({"kind": "reply", "id": key, **reply})
-        self.send(plain, buffers)
+        if self._handler is not None:  # not closed meanwhile
+            self.send(plain, buffers)
 
 
 def error_payload(error: Exception) -> dict[str, str]:
@@ -266,12 +276,13 @@ class Preview:
         return {"text/plain": f"explorer of {name}", "image/jpeg": data}
 
     def _table(self) -> str:
-        worst = self._session.unfiltered.worst["rounds"].head(5)
+        worst = self._session.unfiltered.worst_rounds.head(5)
         columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
         rows = [[f"{value:.4g}" for value in row] for row in worst[columns].to_numpy()]
         name = escape(batch_name(self._session.batch))
         caption = f"<p>The worst rounds of {name}. {_NOT_LIVE}</p>"
-        return caption + table([tuple(columns), *map(tuple, rows)])
+        body = caption + table([tuple(columns), *map(tuple, rows)])
+        return f'<div class="mathjax_ignore">{body}</div>'
 
 
 def _display(

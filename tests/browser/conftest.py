@@ -93,10 +93,53 @@ def lab_address(
 
 
 @pytest.fixture(scope="session")
+def one_lab(
+    chromium: Browser, lab_address: str, lab_folder: Path
+) -> Iterator[LabNotebook]:
+    """A JupyterLab that stays open: a page and a kernel take long to start."""
+    write_notebook(lab_folder / "first.ipynb")
+    lab = LabNotebook(chromium, lab_address, ARTEFACTS)
+    lab.open("first.ipynb")
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="session")
+def next_notebook(
+    one_lab: LabNotebook,
+) -> Callable[[str], AbstractContextManager[LabNotebook]]:
+    """Open a notebook of `lab_folder` in the one JupyterLab, on a kernel of its own."""
+
+    @contextmanager
+    def opened(notebook: str) -> Iterator[LabNotebook]:
+        one_lab.open_next(notebook, on_same_kernel=False)
+        yield one_lab
+        one_lab.close_notebook(keep_kernel=False)
+
+    return opened
+
+
+@pytest.fixture(scope="session")
+def next_cells(
+    one_lab: LabNotebook, lab_folder: Path
+) -> Callable[..., AbstractContextManager[LabNotebook]]:
+    """Open a new notebook of these cells in the one JupyterLab, on its kernel."""
+
+    @contextmanager
+    def opened(name: str, *cells: str) -> Iterator[LabNotebook]:
+        write_notebook(lab_folder / name, *cells)
+        one_lab.open_next(name, on_same_kernel=True)
+        yield one_lab
+        one_lab.close_notebook(keep_kernel=True)
+
+    return opened
+
+
+@pytest.fixture(scope="session")
 def lab_notebook(
     chromium: Browser, lab_address: str
 ) -> Callable[[str], AbstractContextManager[LabNotebook]]:
-    """Open a notebook of `lab_folder`: `with lab_notebook("notebooks/x.ipynb")`."""
+    """Open a notebook of `lab_folder` in a page of its own."""
 
     @contextmanager
     def opened(notebook: str) -> Iterator[LabNotebook]:
@@ -115,7 +158,7 @@ def lab_cells(
     lab_folder: Path,
     lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
 ) -> Callable[..., AbstractContextManager[LabNotebook]]:
-    """Open a new notebook of these cells: `with lab_cells("x.ipynb", *cells)`."""
+    """Open a new notebook of these cells in a page of its own."""
 
     def opened(name: str, *cells: str) -> AbstractContextManager[LabNotebook]:
         write_notebook(lab_folder / name, *cells)
@@ -130,7 +173,7 @@ def seen(lab_folder: Path) -> rd.Batch:
     return faulty(lab_folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def opened_explorer(
     seen: rd.Batch, lab_cells: Callable[..., AbstractContextManager[LabNotebook]]
 ) -> Iterator[Explored]:

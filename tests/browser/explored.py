@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from playwright.sync_api import expect
 
 import rounddiag as rd
 from tests.browser.explorers import explorer, waits_for
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 CELLS = (
     "import rounddiag as rd",
-    "ex = rd.explore('faulty.parquet')\nfirst = ex.state\nex",
+    "ex = rd.explore('faulty.parquet', current={'sample': 35, 'round': 4, 'token': 3})"
+    "\nfirst = ex.state\nex",
     "# nothing may happen to this cell",
 )
 # Three generated tokens of sample 3 without a number, and two above 0.
@@ -41,7 +43,7 @@ _AXES = """(node, [x, y]) => {
 }"""
 _CLOSE = """node => {
   for (const one of node.querySelectorAll('.rdx-dropdown')) one.open = false;
-  node.querySelector('.rdx-worst').removeAttribute('data-open');
+  node.querySelector('.rdx-drawer').removeAttribute('data-open');
 }"""
 _OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
@@ -96,6 +98,8 @@ class Explored:
         for _ in range(3):
             self.lab.settle()
             self.lab.value("0")
+            busy = self.page.locator(".rdx[aria-busy='true']")
+            expect(busy).to_have_count(0)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -134,7 +138,7 @@ class Explored:
     def open_list(self, name: str) -> None:
         """Open the drawer at a list."""
         tab = self.node.get_by_role("tab", name=name, exact=True)
-        if not self.find(".rdx-worst[data-open]").count() or (
+        if not self.find(".rdx-drawer[data-open]").count() or (
             tab.get_attribute("aria-selected") != "true"
         ):
             tab.click()
@@ -149,6 +153,10 @@ class Explored:
         """Return what the focus panel says, by the names that it has for it."""
         names, values = self.texts(".rdx-focus dt"), self.texts(".rdx-focus dd")
         return dict(zip(names, values, strict=True))
+
+    def filter_by(self, column: str) -> None:
+        """Open the filter at a column."""
+        self.field("column").select_option(column)
 
     def type_into(self, label: str, text: str) -> None:
         self.field(label).fill(text)

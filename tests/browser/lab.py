@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+_OPEN = """([path, kernel]) => jupyterapp.commands.execute(
+  'docmanager:open', { path, factory: 'Notebook', ...(kernel && { kernel }) })
+  .then(() => true)"""
+_IS_OPEN = f"""path => jupyterapp.shell.currentWidget?.context?.path === path
+  && {_KERNEL}?.status === 'idle'"""
+_CLOSE = "() => jupyterapp.shell.currentWidget.dispose()"
+_FORGET = (
+    "[__import__('ipywidgets').Widget.close_all(),"
+    " get_ipython().reset(new_session=False)] and 0"
+)
 _RUN = """command => {
   globalThis.rounddiagRan = false;
   jupyterapp.commands.execute(command).finally(
@@ -32,8 +42,7 @@ _COUNT_FIGURES = f"""() => {_OUTPUTS}
   .filter(output => 'application/vnd.plotly.v1+json' in (output.data ?? {{}})).length"""
 # The notebook leaves room for a side bar only.
 _LAID_OUT = """pixels => {
-  const right = document.querySelector('.jp-NotebookPanel')
-    .getBoundingClientRect().right;
+  const { right } = jupyterapp.shell.currentWidget.node.getBoundingClientRect();
   return innerWidth === pixels && pixels - 60 < right && right <= pixels;
 }"""
 _EVALUATE = """async ([kernel, expression]) => {
@@ -63,6 +72,23 @@ class LabNotebook:
         self.page.goto(f"{self._address}{place}?token={TOKEN}&reset")
         self.wait_for_kernel()
         self.command("application:toggle-left-area")  # leave the width to the notebook
+
+    def open_next(self, notebook: str, *, on_same_kernel: bool) -> None:
+        """Open another notebook in this JupyterLab; what the last one did is gone."""
+        self.page.set_viewport_size({"width": 1280, "height": 900})
+        kernel = f"({{ id: {_KERNEL}.id }})" if on_same_kernel else "null"
+        self.page.evaluate(_OPEN, [notebook, self.page.evaluate(kernel)])
+        self.page.wait_for_function(_IS_OPEN, arg=notebook)
+        self.requests.clear()
+        self.console_errors.clear()
+
+    def close_notebook(self, *, keep_kernel: bool) -> None:
+        """Close the notebook in front; a kernel that is kept forgets what it did."""
+        if keep_kernel:
+            self.value(_FORGET)
+        else:
+            self._shut_down()
+        self.page.evaluate(_CLOSE)
 
     def wait_for_kernel(self) -> None:
         self.page.wait_for_function(
@@ -157,7 +183,10 @@ class LabNotebook:
     def close(self) -> None:
         """End the kernel and the page."""
         if self.page.evaluate(f"() => Boolean(globalThis.jupyterapp && {_KERNEL})"):
-            self.page.evaluate(
-                "() => jupyterapp.shell.currentWidget.sessionContext.shutdown()"
-            )
+            self._shut_down()
         self.page.close()
+
+    def _shut_down(self) -> None:
+        self.page.evaluate(
+            "() => jupyterapp.shell.currentWidget.sessionContext.shutdown()"
+        )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 PARTS = (
-    *("tokenText", "focusPanel", "roundStrip", "screenViewer", "worstList"),
-    *("controlBar", "number", "deserialize", "tableOf"),
+    *("tokenText", "focusPanel", "roundStrip", "screenViewer", "listDrawer"),
+    *("controlBar", "number", "deserialize"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>

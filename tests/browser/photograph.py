@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, ROOT, find_browser
 from tests.browser.explorers import IMPORTS, explorer, write_notebook
@@ -49,6 +49,8 @@ def photograph(lab: LabNotebook, path: Path) -> None:
     node = explorer(lab)
     lab.page.wait_for_load_state("networkidle")
     node.locator(".rdx-card-picture img").nth(3).wait_for()
+    expect(node.get_by_text("diagnosing…")).to_have_count(0)
+    lab.page.wait_for_load_state("networkidle")
     node.screenshot(path=path)
 
 

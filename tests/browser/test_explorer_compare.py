@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from rounddiag.figures._parts.labels import number
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import (
     IMPORTS,
@@ -49,9 +50,9 @@ _SHOWN = """node => ({
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells(NAME, *CELLS) as opened:
+    with next_cells(NAME, *CELLS) as opened:
         opened.run_all()
         yield opened
         assert (opened.console_errors, opened.errors) == ([], [])
@@ -64,7 +65,7 @@ def page(lab: LabNotebook) -> Locator:
     first = {
         "batch": 1,
         "heatmap": "difference",
-        "filter": {"rounds": None},
+        "filter": {},
         "current": {"sample": 35, "round": 4, "token": 3},
     }
     lab.value(f"setattr(ex, 'state', {first})")
@@ -101,7 +102,7 @@ def test_it_opens_at_what_there_is_most_more_of_in_the_second(
     expect(page.locator(".rdx-pairs")).to_have_text(
         "64 samples of both, paired by `sample_ids`"
     )
-    expect(page.locator(".rdx-title")).to_contain_text(f"sample 35 in {FIRST}")
+    expect(page.locator(".rdx-title")).to_contain_text(f"sample 29 in {FIRST}")
     assert shown(page)["label"].startswith("colour: difference of mean |old - rollout|")
     names = page.locator(".rdx-compared label").all_inner_texts()
     assert names == [FIRST, SECOND, FIRST, SECOND, "difference"]
@@ -121,7 +122,7 @@ def test_either_batch_has_its_heatmap_in_one_range_and_order(
     first, second = found
     assert first["samples"] == second["samples"]
     assert first["ends"] == second["ends"]
-    assert first["ticks"][-1] == second["ticks"][-1] == "1"
+    assert first["ticks"][-1] == second["ticks"][-1] == "3"
     radio(page, "Heatmap of", 2).check()
     waits_for(lab, "ex.state['heatmap']", "difference")
     expect(page.locator(".rdx-title")).to_contain_text(f"of {SECOND}")
@@ -173,15 +174,18 @@ def test_a_click_and_a_switch_right_after_it_both_count(
 def test_the_list_is_of_the_largest_differences(
     lab: LabNotebook, page: Locator
 ) -> None:
-    tabs = page.get_by_role("tab")
-    expect(tabs.filter(visible=True)).to_have_text(["Rounds", "Samples"])
-    first = page.locator(".rdx-worst-rows button").first
-    expect(first).to_contain_text("+0.0577")
+    page.get_by_role("tab", name="Rounds", exact=True).click()
+    heads, first = page.locator(".rdx-list-head"), page.locator(".rdx-list-rows button")
+    expect(heads).to_contain_text("difference [nat]")
     press(lab, page, "w")
-    waits_for(lab, "[ex.current['sample'], ex.current['round']]", [35, 4])
+    expect(first.first).to_have_attribute("aria-current", "true")
+    row = lab.value("ex._session.difference.worst['rounds'].iloc[0].to_dict()")
+    place = [row["sample"], row["round"]]
+    waits_for(lab, "[ex.current['sample'], ex.current['round']]", place)
+    expect(first.first).to_contain_text(f"+{number(row['difference'])}")
     radio(page, "Heatmap of", 1).check()
-    expect(tabs.filter(visible=True)).to_have_text(["Tokens", "Rounds", "Samples"])
-    expect(first).to_contain_text("0.0676")
+    expect(heads).to_contain_text("mean |diff| [nat]")
+    page.get_by_role("tab", name="Rounds", exact=True).click()
 
 
 def test_keys_walk_through_the_switches(lab: LabNotebook, page: Locator) -> None:
@@ -203,7 +207,7 @@ def test_means_of_both_are_drawn_and_their_parts_can_be_left_out(
     expect(notes).to_contain_text(f"{SECOND}: paired, 64 samples")
     expect(rounds).to_contain_text(SECOND)
     expect(rounds).to_contain_text("difference of means")
-    page.get_by_label("Order, scores, axis and layers", exact=True).click()
+    page.get_by_label("Order, colours, scores, axis and layers", exact=True).click()
     page.get_by_label("difference", exact=True).and_(
         page.locator("[type=checkbox]")
     ).uncheck()
@@ -231,7 +235,8 @@ def test_batches_without_ids_say_why_there_is_no_difference(lab: LabNotebook) ->
     radio(page, "Heatmap of", 2).check()
     expect(heatmap(page)).to_contain_text(why)
     heatmap(page).click()
-    expect(page.locator(".rdx-worst-rows")).to_contain_text("do not differ")
+    page.get_by_role("tab", name="Samples", exact=True).click()
+    expect(page.locator(".rdx-list-rows")).to_contain_text("do not differ")
     assert lab.value("apart.current") == place
     assert lab.value("str(apart.last_error)") == "None"
     expect(page.locator(".rdx-banner")).to_be_hidden()

@@ -46,10 +46,12 @@ def slowly(**args):
     return answer(**args)
 def be_slow():
     answers["trajectory"] = slowly
+known_list = answers["list"]
 def broken(**args):
-    raise RuntimeError("no table today")
-def break_table():
-    answers["table"] = broken""",
+    answers["list"] = known_list
+    raise RuntimeError("no list today")
+def break_list():
+    answers["list"] = broken""",
     "ex",
 ]
 THEMES = {"light": LIGHT, "dark": DARK}
@@ -65,9 +67,9 @@ TOO_WIDE = """root => [root, ...root.querySelectorAll('*')].filter(
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells(NAME, *CELLS) as opened:
+    with next_cells(NAME, *CELLS) as opened:
         opened.run_all()
         yield opened
         assert opened.console_errors == []
@@ -99,11 +101,11 @@ def test_a_callback_that_fails_is_told_and_undoes_nothing(
 
 
 def test_a_question_that_fails_is_told(lab: LabNotebook, ex: Locator) -> None:
-    lab.value("break_table()")
+    lab.value("break_list()")
     banner = ex.get_by_role("alert")
     press(lab, ex, "t")
-    expect(banner).to_contain_text("RuntimeError: no table today")
-    assert lab.value("repr(ex.last_error)") == "RuntimeError('no table today')"
+    expect(banner).to_contain_text("RuntimeError: no list today")
+    assert lab.value("repr(ex.last_error)") == "RuntimeError('no list today')"
     banner.get_by_role("button", name="Dismiss").click()
     expect(banner).to_be_hidden()
 
@@ -116,6 +118,7 @@ def test_a_slow_answer_to_an_old_key_overwrites_nothing(
     assert lab.value("ex.figure('heatmap').layout.meta['samples'][0]") == SLOW
     press(lab, ex, ["g", "ArrowRight"])
     waits_for(lab, "ex.current", {"sample": 0, "round": 0, "token": 3})
+    ex.get_by_role("tab", name="Tokens", exact=True).click()
     press(lab, ex, "w")  # answered after what was slow
     waits_for(lab, "ex.current['sample'] == 0", value=False)
     assert lab.value("ex.current['sample']") != SLOW

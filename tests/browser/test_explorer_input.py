@@ -34,9 +34,9 @@ EMPTY = ("no samples", "no tokens")
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells(NAME, *CELLS) as opened:
+    with next_cells(NAME, *CELLS) as opened:
         opened.run_cell(0)
         yield opened
 

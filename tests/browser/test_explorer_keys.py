@@ -112,11 +112,12 @@ def test_w_goes_to_the_next_of_the_worst(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     order = tokens["diff"].abs().sort_values(ascending=False, kind="stable").index
+    explored.open_list("Tokens")
     for index in order[:3]:
         explored.press("w")
         place = tokens.loc[index, ["sample", "round", "token"]]
         explored.is_at(*(int(value) for value in place))
-    chosen = explored.find(".rdx-worst-rows [aria-current='true']")
+    chosen = explored.find(".rdx-list-rows [aria-current='true']")
     expect(chosen).to_contain_text(number(float(tokens["diff"][order[2]])))
 
 
@@ -154,29 +155,26 @@ def test_f_shows_the_screenshot_large_and_escape_closes_it(explored: Explored) -
     waits_for(explored.lab, "ex.current['round']", 5)
 
 
-def test_t_shows_the_selection_as_a_table(
-    explored: Explored, tokens: pd.DataFrame
-) -> None:
+def test_t_lists_the_selection(explored: Explored, tokens: pd.DataFrame) -> None:
     explored.press("t")
-    sheet = explored.find(".rdx-sheet")
-    expect(sheet.locator("tbody tr")).to_have_count(20)
-    expect(sheet).to_contain_text("20 selected tokens: explorer.selection in Python")
+    expect(explored.find(".rdx-list-what")).to_contain_text("20 tokens selected")
     is_cell = (tokens["sample"] == 35) & (tokens["round"] == 4)
     diff = tokens["diff"][is_cell]
-    first = sheet.locator("tbody tr").first.locator("td").all_text_contents()
+    first = explored.find(".rdx-list-rows button").first.locator("span")
     largest = float(diff.iloc[worst(tokens[is_cell])])
+    expect(first.last).to_have_text(f"+{number(largest)}")
     text = tokens["text"][is_cell].iloc[3]
-    assert first == ["35", "4", "3", number(largest), text]
-    explored.lab.screenshot("explorer_table")
-    explored.page.keyboard.press("Escape")
-    expect(sheet).to_be_hidden()
+    expect(first.first.locator("b")).to_have_text(text.strip())
+    explored.lab.screenshot("explorer_selection")
+    explored.press("t")
+    expect(first.first).to_be_hidden()
 
 
 def test_a_question_mark_lists_the_keys(explored: Explored) -> None:
     explored.press("?")
     sheet = explored.find(".rdx-sheet")
     keys = sheet.locator("kbd").all_text_contents()
-    assert keys == [*"jknp→←wgG/fFt?", "Esc"]
+    assert keys == [*"jknp→←w↑↓gG/fFt?", "Esc"]
     explored.lab.screenshot("explorer_keys")
     explored.page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()

@@ -94,13 +94,10 @@ def test_a_key_and_a_row_of_the_drawer_move_nothing_out_of_sight(
     lab.page.keyboard.press("j")
     waits_for(lab, "ex.current['sample'] == 35", value=False)
     found.get_by_role("tab", name="Tokens", exact=True).click()
-    found.locator(".rdx-worst-rows button").nth(3).click()
-    place = found.locator(".rdx-worst-rows button").nth(3).get_attribute("title")
-    waits_for(
-        lab,
-        "'sample {sample}, round {round}, token {token}'.format(**ex.current)",
-        place,
-    )
+    row = found.locator(".rdx-list-rows button").nth(3)
+    row.click()
+    place = row.locator(".rdx-cell-count").all_text_contents()
+    waits_for(lab, "[str(one) for one in ex.current.values()]", place)
     area = box_of(lab.page.locator(AREA))
     for name in ("Text", "Screenshot", "Token"):
         assert is_inside(box_of(found.get_by_label(name, exact=True)), area)
@@ -125,7 +122,7 @@ def test_the_full_window_covers_the_page_and_escape_brings_it_back(
 def test_the_lower_edge_is_moved_by_keys(lab: LabNotebook) -> None:
     found = resize(lab, *SIZES[0])
     height = box_of(found)["height"]
-    found.get_by_role("separator").focus()
+    found.get_by_role("separator", name="Height of the explorer").focus()
     lab.page.keyboard.press("ArrowDown")
     waits_until(lambda: box_of(found)["height"] == height + 24)
     lab.page.keyboard.press("ArrowUp")

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 import rounddiag as rd
 from rounddiag.figures._parts.labels import number
 from tests.browser.explored import at, traces, worst
-from tests.browser.explorers import waits_for, waits_until
+from tests.browser.explorers import waits_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LN_2 = float(np.log(2))
 METRICS = {
-    "signed": ("diff", "mean old - rollout log-prob"),
+    "signed": ("diff", "mean old - rollout"),
     "|Δp|": ("prob_diff", "mean |old - rollout| probability"),
     "k3": ("k3", "mean k3"),
 }
@@ -74,8 +74,7 @@ def test_the_head_says_which_batch_it_is_and_how_much_of_it(
     assert explored.texts(".rdx-name > *") == [
         "faulty.parquet",
         f"step {seen.step}",
-        f"{seen.num_samples} samples · {seen.num_rounds} rounds"
-        f" · {seen.num_tokens:,} tokens",
+        f"{seen.num_samples} samples · {seen.num_tokens:,} tokens",
     ]
 
 
@@ -106,25 +105,43 @@ def test_failed_checks_are_a_click_away(explored: Explored, seen: rd.Batch) -> N
     expect(first).to_be_hidden()
 
 
-def test_the_verdict_is_the_signed_mean_and_the_share_that_is_far_off(
-    explored: Explored, tokens: pd.DataFrame
+def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
+    explored: Explored, tokens: pd.DataFrame, seen: rd.Batch
 ) -> None:
+    found = rd.diagnose(seen)
+    verdict = explored.node.get_by_label("Verdict", exact=True)
+    expect(verdict).to_have_text(f"{found.verdict}{found.text}")
+    expect(verdict).to_have_attribute("title", found.text)
+    verdict.click()
+    panel = explored.find(".rdx-verdict > .rdx-panel")
     diff = tokens["diff"].dropna()
     mean, share = f"{diff.mean():+.3g}", number(100 * float((diff.abs() > 1).mean()))
-    assert (
-        explored.text(".rdx-verdict")
-        == f"mean diff {mean} nat, |diff| > 1 in {share} %"
-    )
+    expect(panel).to_contain_text(f"mean diff {mean} nat, |diff| > 1 in {share} %")
+    panel.get_by_role("button").click()
+    rows = explored.find(".rdx-list-rows button")
+    expect(rows).to_have_count(len(found))
+    expect(rows.first).to_contain_text(found[0].cause.replace("_", " "))
+    expect(explored.find(".rdx-list-note")).to_contain_text(found[0].explanation)
 
 
-def test_it_opens_at_the_cell_that_is_worst_beyond_doubt(
-    explored: Explored, tokens: pd.DataFrame
+def test_a_finding_leads_to_its_tokens_and_marks_them(
+    explored: Explored, seen: rd.Batch
 ) -> None:
-    cells = tokens.groupby(["sample", "round"])["diff"]
-    size = cells.apply(lambda diff: diff.abs().mean())
-    first = rd.stats.worst_cells(tokens).iloc[0]
-    place = int(first["sample"]), int(first["round"])
-    assert place != size.idxmax() != size[cells.size() >= 20].idxmax()
+    first = rd.diagnose(seen)[0].tokens()
+    explored.open_list("Findings")
+    explored.find(".rdx-list-rows button").first.click()
+    explored.knows("finding", 0)
+    place = first.iloc[int(first["diff"].abs().to_numpy().argmax())]
+    sample = int(place["sample"])
+    explored.is_at(*(int(place[key]) for key in ("sample", "round", "token")))
+    own = first[first["sample"] == sample]
+    expect(explored.find(".rdx-chunk > .rdx-found")).to_have_count(len(own))
+    strokes = explored.find(".rdx-found-marks").get_attribute("d") or ""
+    assert strokes.count("M") == len(own)
+
+
+def test_the_current_cell_is_marked(explored: Explored, tokens: pd.DataFrame) -> None:
+    place = 35, 4
     is_cell = (tokens["sample"] == place[0]) & (tokens["round"] == place[1])
     explored.is_at(*place, worst(tokens[is_cell]))
     heatmap = explored.heatmap
@@ -193,21 +210,20 @@ def touched(tokens: pd.DataFrame, pattern: str) -> list[bool]:
 
 
 FILTERS: dict[str, tuple[dict[str, str], dict[str, Any], Callable[..., Any]]] = {
-    "sample": ({"sample": "7"}, {"sample": 7}, lambda t: t["sample"] == 7),
-    "group": (
-        {"group": "task-03"},
-        {"group": "task-03"},
+    "sample": (
+        {"sample": "7, task-08/3"},
+        {"sample": [7, "task-08/3"]},
+        lambda t: t["sample"].isin([7, 35]),
+    ),
+    "group_id": (
+        {"group_id": "task-03"},
+        {"group_id": ["task-03"]},
         lambda t: t["group_id"] == "task-03",
     ),
-    "reward": (
-        {"reward from": "0.5", "reward to": "1"},
-        {"reward": [0.5, 1]},
-        lambda t: t["reward"] >= 0.5,
-    ),
-    "rounds": (
-        {"rounds from": "2", "rounds to": "3"},
-        {"rounds": [2, 3]},
-        lambda t: t["round"].between(2, 3),
+    "num_tokens": (
+        {"num_tokens from": "100"},
+        {"num_tokens": {"from": 100, "to": None}},
+        lambda t: t.groupby("sample")["token"].transform("size") >= 100,
     ),
     "text": ({"text": "click("}, {"text": "click("}, lambda t: touched(t, r"click\(")),
 }
@@ -218,19 +234,20 @@ def test_a_filter_is_typed(
     explored: Explored, tokens: pd.DataFrame, samples: pd.DataFrame, name: str
 ) -> None:
     typed, changes, is_kept = FILTERS[name]
+    if name != "text":
+        explored.filter_by(name)
     for label, text in typed.items():
         explored.type_into(label, text)
-    no_filter = dict.fromkeys(explored.state["filter"]) | {"is_regex": False}
-    explored.knows("filter", no_filter | changes)
+    explored.knows("filter", changes)
+    chip = explored.find(".rdx-filter-chips > button")
+    expect(chip).to_contain_text(f"{name}: ")
     known = samples[["sample", "group_id", "reward"]]
     kept = tokens[is_kept(tokens.merge(known, on="sample"))]
     assert 0 < len(kept) < len(tokens)
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
-    # All rounds stay in the upper figure, so that others can be chosen there.
-    summary = rd.round_summary(tokens if name == "rounds" else kept)
-    draws_means(explored.rounds_figure, summary)
-    explored.node.get_by_role("button", name="Clear filter").click()
-    explored.knows("filter", no_filter)
+    draws_means(explored.rounds_figure, rd.round_summary(kept))
+    chip.click()
+    explored.knows("filter", {})
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(tokens))
 
 
@@ -242,7 +259,7 @@ def test_text_can_be_a_regular_expression(
     explored.find(".rdx-filter .rdx-toggle").click()
     kept = tokens[touched(tokens, r"\(\d+, ?\d+\)")]
     expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
-    assert explored.state["filter"]["is_regex"] is True
+    assert explored.state["filter"] == {"text": {"regex": r"\(\d+, ?\d+\)"}}
     explored.type_into("text", "(")
     wrong = explored.find(".rdx-filter > .rdx-wrong")
     expect(wrong).to_contain_text(
@@ -250,14 +267,29 @@ def test_text_can_be_a_regular_expression(
     )
     expect(explored.find(".rdx-banner")).to_be_hidden()
     assert "missing )" in explored.lab.value("str(ex.last_error)")
-    assert explored.state["filter"]["text"] == r"\(\d+, ?\d+\)"
+    assert explored.state["filter"]["text"] == {"regex": r"\(\d+, ?\d+\)"}
 
 
-def test_a_role_is_chosen(explored: Explored, tokens: pd.DataFrame) -> None:
-    explored.field("role").select_option("coordinates")
-    kept = tokens[tokens["role"] == "coordinates"]
-    expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
-    assert explored.state["filter"]["role"] == "coordinates"
+def test_roles_are_chosen(explored: Explored, tokens: pd.DataFrame) -> None:
+    explored.filter_by("role")
+    for chosen in (["coordinates"], ["action", "coordinates"]):
+        for role in chosen:
+            explored.field(role).check()
+        explored.knows("filter", {"role": chosen})
+        kept = tokens[tokens["role"].isin(chosen)]
+        expect(explored.find(".rdx-beyond")).to_have_text(beyond(kept))
+
+
+def test_a_value_that_tokens_share_is_a_click_from_being_the_filter(
+    explored: Explored, tokens: pd.DataFrame
+) -> None:
+    explored.open_list("In common")
+    row = explored.find(".rdx-list-rows button").first
+    column, value = row.locator(".rdx-cell").all_text_contents()[:2]
+    row.click()
+    expect(explored.find(".rdx-filter-chips")).to_contain_text(f"{column}: {value}")
+    num = explored.lab.value("len(ex._session.filtered.tokens)")
+    assert 0 < num < len(tokens)
 
 
 def ordered(samples: pd.DataFrame, *keys: str) -> list[int]:
@@ -290,15 +322,15 @@ def test_samples_are_put_in_order(
 
 def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     explored.field("compare").select_option("ref")
-    verdict = explored.find(".rdx-verdict")
-    expect(verdict).to_have_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
+    verdict = explored.find(".rdx-verdict > .rdx-panel")
+    expect(verdict).to_contain_text("mean diff -0.25 nat, |diff| > 1 in 0 %")
     assert [explored.state[name] for name in "ab"] == ["ref", "rollout"]
     title = explored.rounds_figure.locator(".annotation-text")
-    expect(title).to_contain_text("mean |ref - rollout| log-prob")
+    expect(title).to_contain_text("mean |ref - rollout|")
     assert explored.facts()["diff, ref - rollout"] == "-0.25 nat"
     explored.field("compare with").select_option("old")
     explored.knows("b", "old")
-    expect(title).to_contain_text("mean |ref - old| log-prob")
+    expect(title).to_contain_text("mean |ref - old|")
     selected = "ex.selection['diff'].iloc[ex.current['token']]"
     diff = explored.lab.value(f"float({selected})")
     expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref - old")
@@ -421,7 +453,7 @@ def test_a_click_on_a_round_leaves_the_others_out_of_the_heatmap(
     explored: Explored, tokens: pd.DataFrame
 ) -> None:
     explored.click(explored.rounds_figure, 3)
-    waits_for(explored.lab, "ex.state['filter']['rounds']", [3, 3])
+    explored.knows("filter", {"round": {"from": 3, "to": 3}})
     samples = tokens["sample"][tokens["round"] == 3].unique().tolist()
     waits_until(lambda: sorted(explored.rows()) == samples)
     ((rounds, _),) = traces(explored.rounds_figure, "lines+markers")
@@ -431,24 +463,23 @@ def test_a_click_on_a_round_leaves_the_others_out_of_the_heatmap(
     ends = [at(explored.rounds_figure, x)[0] for x in (2.5, 3.5)]
     assert [marked["x"], marked["x"] + marked["width"]] == pytest.approx(ends, abs=1)
     explored.click(explored.rounds_figure, 5)
-    waits_for(explored.lab, "ex.state['filter']['rounds']", [5, 5])
+    explored.knows("filter", {"round": {"from": 5, "to": 5}})
     explored.press("Escape")
-    waits_for(explored.lab, "ex.state['filter']['rounds']", None)
+    explored.knows("filter", {})
     expect(explored.find(".rdx-rounds-kept")).to_be_hidden()
 
 
 def test_a_zoom_keeps_the_rounds_that_are_seen(explored: Explored) -> None:
     explored.drag(explored.rounds_figure, (1.6, 0.3), (4.4, 0.3))
-    waits_for(explored.lab, "ex.state['filter']['rounds']", [2, 4])
-    expect(explored.field("rounds from")).to_have_value("2")
-    expect(explored.field("rounds to")).to_have_value("4")
+    explored.knows("filter", {"round": {"from": 2, "to": 4}})
+    expect(explored.find(".rdx-filter-chips")).to_contain_text("round: 2 to 4")
     explored.lab.screenshot("explorer_rounds")
 
 
 def test_a_double_click_takes_all_rounds_back(explored: Explored) -> None:
-    explored.set("{'filter': {'rounds': [2, 4]}}")
+    explored.set("{'filter': {'round': {'from': 2, 'to': 4}}}")
     explored.page.mouse.dblclick(*at(explored.rounds_figure, 3))
-    waits_for(explored.lab, "ex.state['filter']['rounds']", None)
+    explored.knows("filter", {})
 
 
 def test_layers_that_a_metric_does_not_have_come_back_with_another(

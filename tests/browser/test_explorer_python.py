@@ -8,12 +8,17 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from tests.browser.explorers import waits_for
+from tests.browser.explored import CELLS
+from tests.browser.explorers import explorer, waits_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     import pandas as pd
 
     from tests.browser.explored import Explored
+    from tests.browser.lab import LabNotebook
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,12 @@ def test_the_selection_is_a_token_frame_of_the_current_round(
     assert explored.lab.value("ex.selection['diff'].tolist()") == pytest.approx(
         cell["diff"].tolist()
     )
-    assert explored.lab.value("ex.selection.columns.tolist()") == [*tokens.columns]
+    more = ["rollout_log_prob", "old_log_prob", "role", "text"]
+    columns = explored.lab.value("ex.selection.columns.tolist()")
+    assert columns == [*tokens.columns, *more]
+    log_probs = "ex.selection[['old_log_prob', 'rollout_log_prob']]"
+    diff = f"({log_probs} @ [1, -1]).tolist()"
+    assert explored.lab.value(diff) == pytest.approx(cell["diff"].tolist(), abs=1e-6)
     (row,) = explored.lab.value("ex.selected_rounds.values.tolist()")
     rounds = rd.round_frame(seen)
     is_cell = (rounds["sample"] == 35) & (rounds["round"] == 4)
@@ -75,13 +85,13 @@ def test_a_part_of_the_state_is_set_and_the_page_follows(explored: Explored) -> 
     run(
         explored,
         "ex.state = {'metric': 'diff', 'threshold': 0.5, 'order': 'reward',"
-        " 'filter': {'rounds': (2, 3)}}",
+        " 'filter': {'round': {'from': 2, 'to': 3}}}",
     )
     expect(explored.node.get_by_role("radio", name="signed")).to_be_checked()
     expect(explored.field("threshold")).to_have_value("0.5")
     expect(explored.field("order")).to_have_value("reward")
-    expect(explored.field("rounds from")).to_have_value("2")
-    assert explored.state["filter"]["rounds"] == [2, 3]
+    expect(explored.find(".rdx-filter-chips")).to_contain_text("round: 2 to 3")
+    assert explored.state["filter"]["round"] == {"from": 2, "to": 3}
     assert explored.lab.value("__import__('json').dumps(ex.state)")
 
 
@@ -91,7 +101,7 @@ def test_a_part_of_the_state_is_set_and_the_page_follows(explored: Explored) -> 
         ({"metric": "size"}, "metric"),
         ({"current": {"sample": 64}}, "current"),
         ({"a": "teacher"}, "teacher"),
-        ({"filter": {"text": "(", "is_regex": True}}, "text"),
+        ({"filter": {"text": {"regex": "("}}}, "text"),
         ({"by": "colour"}, "colour"),
         ({"layers": {"colour": True}}, "colour"),
     ],
@@ -169,19 +179,30 @@ def test_the_last_error_is_kept(explored: Explored) -> None:
     expect(explored.find(".rdx-banner")).to_be_hidden()
 
 
-def test_with_closes_it(explored: Explored) -> None:
-    run(
-        explored,
-        "from IPython.display import display\n"
+def test_with_closes_it(
+    seen: rd.Batch, next_cells: Callable[..., AbstractContextManager[LabNotebook]]
+) -> None:
+    assert seen.num_samples
+    shown_and_closed = (
         "with rd.explore('faulty.parquet') as other:\n"
         "    display(other)\n"
-        "    was_shown = other._view is not None",
+        "    was_shown = other._view is not None"
     )
-    assert explored.lab.value("[was_shown, other._view is None]") == [True, True]
-    assert explored.page.locator(".rdx").count() == 1
+    with next_cells("with.ipynb", CELLS[0], shown_and_closed) as lab:
+        lab.run_all()
+        assert lab.value("[was_shown, other._view is None]") == [True, True]
+        expect(lab.page.locator(".rdx")).to_have_count(0)
+        assert lab.errors == []
 
 
-def test_a_closed_one_is_gone_and_still_answers(explored: Explored) -> None:
-    run(explored, "ex.close()")
-    expect(explored.page.locator(".rdx")).to_have_count(0)
-    assert explored.lab.value("len(ex.selection)") == 20
+def test_a_closed_one_is_gone_and_still_answers(
+    seen: rd.Batch, next_cells: Callable[..., AbstractContextManager[LabNotebook]]
+) -> None:
+    assert seen.num_samples
+    with next_cells("closed.ipynb", *CELLS) as lab:
+        lab.run_all()
+        explorer(lab)
+        lab.value("ex.close()")
+        expect(lab.page.locator(".rdx")).to_have_count(0)
+        assert lab.value("len(ex.selection)") == 20
+        assert lab.errors == []

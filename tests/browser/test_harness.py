@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from nbformat import v4, write
 
 from tests.browser.figures import buttons, drawn_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from tests.browser.lab import LabNotebook
 
@@ -28,14 +26,9 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [v4.new_code_cell(code) for code in CELLS]
-    notebook = v4.new_notebook(cells=cells, metadata=kernel)
-    write(notebook, lab_folder / "bad.ipynb")
-    with lab_notebook("bad.ipynb") as opened:
+    with next_cells("bad.ipynb", *CELLS) as opened:
         opened.run_all()
         yield opened
 

@@ -23,9 +23,9 @@ NOTEBOOKS = sorted(
 @pytest.fixture(scope="module", params=NOTEBOOKS)
 def executed(
     request: pytest.FixtureRequest,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    next_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_notebook(f"notebooks/{request.param}") as lab:
+    with next_notebook(f"notebooks/{request.param}") as lab:
         lab.run_all()
         yield lab
 

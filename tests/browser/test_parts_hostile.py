@@ -46,9 +46,10 @@ globalThis.parts = {
   text: tokenText({onToken: say('token'), onObservation: async () => observed}),
   focus: focusPanel(), strip: roundStrip({onRound: say('round')}),
   screens: screenViewer({onLarge: say('large')}),
-  worst: worstList({onJump: say('jump')}), controls: controlBar({onSet: say('set')}),
+  lists: listDrawer({onRow: say('row'), request: async () => found}),
+  controls: controlBar({onSet: say('set')}),
 };
-const {text, focus, strip, screens, worst, controls} = parts;
+const {text, focus, strip, screens, lists, controls} = parts;
 const main = document.querySelector('.rdx');
 main.replaceChildren(...Object.values(parts).map(part => part.node));
 text.show(sample, 0.1);
@@ -56,8 +57,9 @@ text.mark(0, 3);
 focus.show(sample, 9);
 strip.show(sample, shots);
 screens.show(sample, 0, shots);
-worst.show(found);
-controls.show(head, options, state, counts);"""
+lists.toggle(true, 'tokens');
+controls.show(head, options, state, counts);
+controls.diagnose({verdict: 'broken', text: head.name, num_findings: 2});"""
 
 
 def hostile(page: PartsPage) -> None:
@@ -74,13 +76,17 @@ def hostile(page: PartsPage) -> None:
     page.keep("sample", {**sample, "gaps": [{**gap, **ends}], "name_a": IMAGE})
     page.keep("observed", {"pieces": pieces, "is_image": np.zeros(size, np.uint8)})
     page.keep("shots", [{"index": 0, "error": SCRIPT}])
-    words = [
-        {"sample": 0, "round": 0, "token": index, "diff": 0.5, "piece": piece}
-        for index, piece in enumerate(pieces)
+    columns = [
+        {
+            "head": SCRIPT,
+            "kind": "piece",
+            "values": [[IMAGE, one, SCRIPT] for one in pieces],
+        },
+        {"head": IMAGE, "kind": "text", "values": pieces},
+        {"head": "diff", "kind": "signed", "values": [0.5] * size},
     ]
-    ids = {"sample": 0, "sample_id": IMAGE, "mean_abs_diff": 0.5, "low": 0.1}
-    samples = [{**ids, "num_tokens": 2, "num_rounds": 1}]
-    page.keep("found", {"tokens": words, "rounds": [], "samples": samples})
+    found = {"num_rows": size, "columns": columns, "caption": SCRIPT, "empty": ""}
+    page.keep("found", {**found, "notes": [SCRIPT] * size})
     page.keep("head", head())
     page.keep("options", options())
     page.keep("state", state())
@@ -101,21 +107,22 @@ def options() -> dict[str, Any]:
         "order": ["worst"],
         "axis": ["round"],
     }
-    names = ("scores", "by", "groups", "roles")
     layers = {"mean": True, "counts": True}
-    hostile = {name: [SCRIPT, IMAGE * 50] for name in names}
-    return {**known, "layers": layers, **hostile}
+    hostile = {name: [SCRIPT, IMAGE * 50] for name in ("scores", "by")}
+    columns = [{"name": IMAGE * 50, "values": [SCRIPT, IMAGE * 50]}]
+    return {**known, "layers": layers, "columns": columns, **hostile}
 
 
 def state() -> dict[str, Any]:
     chosen = {"metric": "k3", "threshold": 0.1, "order": "worst", "axis": "round"}
-    kept = {"text": SCRIPT, "is_regex": False, "role": IMAGE * 50}
+    kept = {"text": SCRIPT, IMAGE: [IMAGE * 50]}
     return {
         **chosen,
         "a": SCRIPT,
         "b": SCRIPT,
         "by": None,
         "layers": {},
+        "colors": "fixed",
         "filter": kept,
     }
 

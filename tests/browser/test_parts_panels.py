@@ -1,4 +1,4 @@
-"""Token, rounds and the worst of all in the explorer's page, driven as people do."""
+"""Token, rounds and lists in the explorer's page, driven as people do."""
 
 from __future__ import annotations
 
@@ -27,22 +27,32 @@ said.length = 0;
 Object.assign(globalThis, {
   focus: focusPanel(),
   strip: roundStrip({onRound: say('round')}),
-  worst: worstList({onJump: say('jump')}),
+  lists: listDrawer({onRow: say('row'), request: async () => found}),
 });
-const nodes = [focus, strip, worst].map(part => part.node);
+const nodes = [focus, strip, lists].map(part => part.node);
 document.querySelector('.rdx').replaceChildren(...nodes);"""
 FACTS = """const rows = [...document.querySelectorAll('.rdx-facts-list > div')];
 const words = row => [...row.children].map(one => one.textContent);
 return Object.fromEntries(rows.map(words));"""
-WORST = {
-    "tokens": [
-        {"sample": 3, "round": 1, "token": 4, "diff": -3.25, "piece": " go\n"},
-        {"sample": 0, "round": 2, "token": 0, "diff": 0.5, "piece": "<b>"},
+TOKENS: dict[str, Any] = {
+    "num_rows": 2,
+    "caption": "by |diff|",
+    "empty": "",
+    "columns": [
+        {
+            "head": "text",
+            "kind": "piece",
+            "values": [["it", " go\n", "on"], ["", "<b>", ""]],
+        },
+        {"head": "sample", "kind": "count", "values": [3, 0]},
+        {"head": "round", "kind": "count", "values": [1, 2]},
+        {"head": "token", "kind": "count", "values": [1234, 0]},
+        {"head": "diff", "kind": "signed", "values": [-3.25, 0.5]},
     ],
-    "rounds": [
-        {"sample": 3, "round": 1, "mean_abs_diff": 0.5, "low": 0.25, "num_tokens": 20}
+    "places": [
+        {"sample": 3, "round": 1, "token": 1234},
+        {"sample": 0, "round": 2, "token": 0},
     ],
-    "samples": [],
 }
 
 
@@ -191,51 +201,70 @@ def test_a_picture_of_a_round_that_cannot_be_read_says_so(page: PartsPage) -> No
     assert broken.get_attribute("title") == "not a picture"
 
 
-def test_each_row_of_the_worst_is_a_jump(page: PartsPage) -> None:
-    page.keep("found", WORST)
-    page.run("worst.show(found); worst.toggle(true);")
-    rows = page.find(".rdx-worst-rows button")
-    assert page.texts(".rdx-worst-rows button > *") == [
-        *(" go↵", "3", "1", "4", "-3.25"),
-        *("<b>", "0", "2", "0", "+0.5"),
+def rows_of(page: PartsPage) -> list[list[str]]:
+    rows = page.find(".rdx-list-rows button")
+    return [one.locator(".rdx-cell").all_text_contents() for one in rows.all()]
+
+
+def test_each_row_of_a_list_leads_somewhere(page: PartsPage) -> None:
+    page.keep("found", TOKENS)
+    page.run("lists.toggle(true, 'tokens');")
+    page.find(".rdx-list-rows button").first.wait_for()
+    assert rows_of(page) == [
+        ["it go↵on", "3", "1", "1,234", "-3.25"],
+        ["<b>", "0", "2", "0", "+0.5"],
     ]
-    heads = page.texts(".rdx-worst-head > *")
+    heads = page.texts(".rdx-list-head > *")
     assert heads == ["text", "sample", "round", "token", "diff"]
+    rows = page.find(".rdx-list-rows button")
     rows.nth(1).click()
     rows.nth(1).press("ArrowUp")
-    page.run("worst.next(); worst.next();")
-    places = [(0, 2, 0), (3, 1, 4), (0, 2, 0), (3, 1, 4)]
+    page.run("await lists.next(); await lists.next();")
+    first, second = TOKENS["places"]
     assert page.said == [
-        ["jump", {"sample": sample, "round": round_, "token": token}]
-        for sample, round_, token in places
+        ["row", {"place": place, "condition": None, "finding": None}]
+        for place in (second, first, second, first)
     ]
     assert rows.nth(0).get_attribute("aria-current") == "true"
 
 
-def test_lists_of_the_worst_are_changed_by_mouse_and_keys(page: PartsPage) -> None:
-    page.keep("found", WORST)
-    page.run("worst.show(found);")
+def test_lists_are_changed_by_mouse_and_keys(page: PartsPage) -> None:
+    page.keep("found", TOKENS)
+    page.run("lists.toggle(true, 'findings');")
     tabs = page.find("[role=tab]")
     tabs.nth(0).press("ArrowRight")
     assert tabs.nth(1).get_attribute("aria-selected") == "true"
-    assert page.texts(".rdx-worst-rows button > *") == [
-        *("sample 3, round 1", "20 tokens", "0.5", "≥ 0.25")
-    ]
-    page.run("worst.next();")
-    assert page.said == [["jump", {"sample": 3, "round": 1, "token": None}]]
-    tabs.nth(2).click()
-    assert page.texts(".rdx-worst-rows") == [
-        "No sample has enough tokens with a finite diff."
-    ]
-    page.run("worst.next();")
+    page.find(".rdx-list-rows button").first.wait_for()
+    empty = {"num_rows": 0, "columns": [], "caption": "", "empty": "Nothing is finite."}
+    page.keep("found", empty)
+    tabs.nth(3).click()
+    page.find(".rdx-list-rows .rdx-empty").wait_for()
+    assert page.texts(".rdx-list-rows") == ["Nothing is finite."]
+    page.run("await lists.next();")
     assert page.said == []
+    tabs.nth(3).click()
+    assert not page.find(".rdx-list").is_visible()
 
 
-def test_a_table_rounds_what_was_measured_and_no_numbers_of_samples(
-    page: PartsPage,
-) -> None:
-    page.run("""const table = tableOf(['sample', 'diff', 'piece'],
-      [[12345, 0.123456, ' a\\n'], [7, -0, null]]);
-      document.querySelector('.rdx').replaceChildren(table);""")
-    assert page.texts("th") == ["sample", "diff", "piece"]
-    assert page.texts("td") == ["12345", "0.123", " a↵", "7", "0", ""]
+def test_of_a_long_list_the_rows_in_sight_are_drawn(page: PartsPage) -> None:
+    page.run("""globalThis.asked = [];
+      const many = (list, start) => {
+        asked.push([list, start]);
+        const values = Array.from({length: 200}, (_, at) => start + at);
+        return Promise.resolve({num_rows: 5000, caption: '', columns: [
+          {head: 'n', kind: 'count', values}], places: values.map(n => ({sample: n}))});
+      };
+      globalThis.lists = listDrawer({onRow: say('row'), request: many});
+      document.querySelector('.rdx').replaceChildren(lists.node);
+      lists.toggle(true, 'rounds');""")
+    page.find(".rdx-list-rows button").first.wait_for()
+    assert page.find(".rdx-list-rows button").count() < 40
+    page.find(".rdx-list").evaluate("node => { node.scrollTop = 22 * 3000; }")
+    page.find(".rdx-list-rows >> text='3,000'").click()
+    assert page.find(".rdx-list-rows button").count() < 40
+    assert page.said[0][1]["place"] == {"sample": 3000}
+    assert page.run("return asked;") == [
+        ["rounds", 0],
+        ["rounds", 2800],
+        ["rounds", 3000],
+    ]

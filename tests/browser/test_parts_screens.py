@@ -145,6 +145,13 @@ def test_a_round_without_a_new_screenshot_says_so(page: PartsPage) -> None:
     assert page.texts(".rdx-screens > .rdx-empty") == ["Same screenshot as round 0."]
 
 
+def test_screenshots_without_a_round_are_counted(page: PartsPage) -> None:
+    sample = rounds_of(action("wait"), shots=[None])
+    show(page, {**sample, "num_unplaced": 2}, 0, [])
+    texts = page.texts(".rdx-screens > .rdx-empty")
+    assert texts == ["2 screenshots, round unknown."]
+
+
 @pytest.mark.parametrize(
     ("shots", "sentence"),
     [

@@ -82,10 +82,11 @@ def clashes(
 
 
 def plots_with(option: str) -> list[str]:
-    """Name the figures that have an option."""
+    """Name the figures of a batch that have an option."""
     return [
         name
         for name in figures.__all__
         if name.startswith("plot_")
+        and name != "plot_run"
         and option in inspect.signature(getattr(figures, name)).parameters
     ]

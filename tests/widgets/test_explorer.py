@@ -85,7 +85,7 @@ FILE = Path("sample_data/image_window.parquet")
 def test_code_that_is_run_shows_the_same() -> None:
     first = explore(FILE, metric="k3", threshold=0.25)
     first.state = {
-        "filter": {"text": 'it\'s "<b>"\n\u202e', "rounds": [0, 2]},
+        "filter": {"text": 'it\'s "<b>"\n\u202e', "round": {"from": 0}},
         "cells": {"samples": [1, 2], "rounds": [0, 1]},
         "layers": {"quantiles": True},
     }
@@ -102,5 +102,5 @@ def test_a_batch_that_was_no_file_is_called_so() -> None:
     explorer = explore(hand_batch())
     assert explorer.to_code() == (
         "import rounddiag as rd\n\n"
-        "rd.explore(batch, current={'sample': 0, 'round': 0, 'token': 0})"
+        "rd.explore(batch, current={'sample': 1, 'round': 1, 'token': 0})"
     )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import Batch, token_frame
-from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
+from rounddiag.widgets.columns import BatchColumns
 from rounddiag.widgets.filters import kept_tokens, match_spans, tokens_matching
-from rounddiag.widgets.state import Filter
 from tests.batches import hand_batch
 from tests.widgets.samples import worded
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ADVICE = "Remove it from the filter, or choose another value."
 RE2 = (
@@ -38,200 +39,174 @@ def cells(tokens: pd.DataFrame) -> list[list[int]]:
     return [*map(list, pairs.to_numpy().tolist())]
 
 
+def kept(batch: Batch, /, **keep: Any) -> pd.DataFrame:
+    """The token frame of what a filter keeps."""
+    frame = token_frame(batch, ["text"])
+    return frame[kept_tokens(BatchColumns(batch), keep)]
+
+
 @pytest.mark.parametrize(
     ("keep", "expected"),
     [
-        (Filter(), [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]]),
-        (Filter(sample=1), [[1, 0], [1, 1]]),
-        (Filter(group="a"), [[0, 0], [0, 1], [2, 0]]),
-        (Filter(reward=(0.5, 1.0)), [[1, 0], [1, 1]]),
-        (Filter(reward=(0, 0.5)), [[0, 0], [0, 1], [1, 0], [1, 1]]),
-        (Filter(rounds=(1, 1)), [[0, 1], [1, 1]]),
-        (Filter(rounds=(1, 9), group="a"), [[0, 1]]),
-        (Filter(sample=2, group="b"), []),
-        (Filter(reward=(2, 3)), []),
-        (Filter(rounds=(1, 0)), []),
-        (Filter(text="⟨9⟩"), [[1, 0]]),
-        (Filter(text=""), [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]]),
+        ({}, [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]]),
+        ({"sample": 1}, [[1, 0], [1, 1]]),
+        ({"sample": [0, 2]}, [[0, 0], [0, 1], [2, 0]]),
+        ({"sample": "y"}, [[1, 0], [1, 1]]),
+        ({"sample": ["z", 1]}, [[1, 0], [1, 1], [2, 0]]),
+        ({"group_id": "a"}, [[0, 0], [0, 1], [2, 0]]),
+        ({"rank": [5]}, [[1, 0], [1, 1], [2, 0]]),
+        ({"rank": {"to": 4}}, [[0, 0], [0, 1]]),
+        ({"engine": ["x"]}, [[0, 1], [2, 0]]),
+        ({"reward": {"from": 0.5, "to": 1.0}}, [[1, 0], [1, 1]]),
+        ({"reward": {"to": 0.5}}, [[0, 0], [0, 1], [1, 0], [1, 1]]),
+        ({"reward": {"from": 0.25, "to": None}}, [[1, 0], [1, 1]]),
+        ({"round": {"from": 1, "to": 1}}, [[0, 1], [1, 1]]),
+        ({"round": 1, "group_id": ["a"]}, [[0, 1]]),
+        ({"token": {"from": 2}}, [[1, 0]]),
+        ({"sample": 2, "group_id": "b"}, []),
+        ({"reward": {"from": 2}}, []),
+        ({"text": "⟨9⟩"}, [[1, 0]]),
     ],
 )
 def test_a_filter_keeps_what_all_of_it_holds_for(
-    keep: Filter, expected: list[list[int]]
+    keep: dict[str, Any], expected: list[list[int]]
 ) -> None:
-    assert cells(kept_tokens(batch_of_three(), keep)) == expected
+    batch = batch_of_three(
+        sample_ids=("x", "y", "z"),
+        sample_columns={"rank": np.array([4, 5, 5])},
+        round_columns={
+            "sample": np.array([0, 0, 1, 1, 2]),
+            "round": np.array([0, 1, 0, 1, 0]),
+            "engine": np.array(["w", "x", "w", "w", "x"]),
+        },
+    )
+    assert cells(kept(batch, **keep)) == expected
 
 
-def test_what_is_kept_is_as_it_was() -> None:
-    batch = batch_of_three(entropy=torch.arange(18.0).reshape(3, 6))
-    columns = ["position", "prob_diff", "entropy"]
-    found = kept_tokens(batch, Filter(group="b", text="8"), columns=columns)
-    every = token_frame(batch, columns)
-    expected = every[(every["sample"] == 1) & (every["position"] == 2)]
-    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True))
-
-
-def test_nothing_that_matches_is_an_empty_frame() -> None:
-    batch = batch_of_three()
-    for keep in (Filter(text="nowhere"), Filter(sample=2, group="b")):
-        found = kept_tokens(batch, keep, columns=["position"])
-        pd.testing.assert_frame_equal(found, token_frame(batch, ["position"]).iloc[:0])
-
-
-def test_another_pair_of_scores_is_compared() -> None:
-    batch = batch_of_three()
-    found = kept_tokens(batch, Filter(sample=1), a="rollout", b="old")
-    assert found["diff"].tolist() == [0.0, -0.25, 0.5, -2.0]
-    assert pair_of(found).a == "rollout"
+def test_a_filter_marks_all_tokens_of_the_batch() -> None:
+    found = kept_tokens(BatchColumns(batch_of_three()), {"group_id": "b", "text": "8"})
+    assert np.flatnonzero(found).tolist() == [4]
+    assert len(found) == batch_of_three().num_tokens
 
 
 def test_text_is_found_across_tokens_and_within_a_round() -> None:
     batch = worded([["cl", "ick", "(1", ")"], ["(", "2", "cl"], ["ick"]])
 
-    def found(text: str, *, is_regex: bool = False) -> list[str]:
-        keep = Filter(text=text, is_regex=is_regex)
-        kept = kept_tokens(batch, keep, columns=["text"])
-        return [*kept["text"]]
+    def found(text: Any) -> list[str]:
+        return [*kept(batch, text=text)["text"]]
 
     assert found("click(") == ["cl", "ick", "(1"]
     assert found("Click(") == []
     assert found("(") == ["(1", "("]
-    assert found(r"\(\d", is_regex=True) == ["(1", "(", "2"]
-    assert found(r"k\b|^i", is_regex=True) == ["ick", "ick"]
-    assert found("(?i)CLICK", is_regex=True) == ["cl", "ick"]
-    assert found("x*", is_regex=True) == []
+    assert found({"regex": r"\(\d"}) == ["(1", "(", "2"]
+    assert found({"regex": r"k\b|^i"}) == ["ick", "ick"]
+    assert found({"regex": "(?i)CLICK"}) == ["cl", "ick"]
+    assert found({"regex": "x*"}) == []
 
 
 def test_hostile_text_is_looked_for_as_it_stands() -> None:
     words = ["<script>", "<|im_start|>", "\u202e\u05d0", "\u200b", "a.b"]
     batch = worded([words])
     for word in words:
-        kept = kept_tokens(batch, Filter(text=word), columns=["text"])
-        assert [*kept["text"]] == [word]
-    assert len(kept_tokens(batch, Filter(text="axb"))) == 0
-    assert len(kept_tokens(batch, Filter(text="\ud83d"))) == 0
-    assert len(kept_tokens(batch, Filter(text="\ud83d", is_regex=True))) == 0
+        assert [*kept(batch, text=word)["text"]] == [word]
+    assert len(kept(batch, text="axb")) == 0
+    assert len(kept(batch, text="\ud83d")) == 0
+    assert len(kept(batch, text={"regex": "\ud83d"})) == 0
 
 
 def test_tokens_of_one_character_stay_together() -> None:
     batch = worded([["a", "\N{SNOWMAN}", "", "b"]])
-    assert kept_tokens(batch, Filter(text="\N{SNOWMAN}"))["token"].tolist() == [1]
+    assert kept(batch, text="\N{SNOWMAN}")["token"].tolist() == [1]
     halves = worded([["a", "\ud83d", "\ude00", "b"]])
-    found = kept_tokens(halves, Filter(text="\N{GRINNING FACE}"))
+    found = kept(halves, text="\N{GRINNING FACE}")
     assert found["token"].tolist() == [1, 2]
 
 
 def test_a_role_keeps_its_tokens() -> None:
     batch = worded([["so ", "click", "(", "12", ")", "<end>"]], special=["<end>"])
 
-    def found(role: str) -> list[int]:
-        return kept_tokens(batch, Filter(role=role))["token"].tolist()
+    def found(*roles: str) -> list[int]:
+        return kept(batch, role=[*roles])["token"].tolist()
 
     assert (found("coordinates"), found("special"), found("other")) == ([3], [5], [])
+    assert found("coordinates", "special") == [3, 5]
 
 
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
         (
-            Filter(group="c"),
-            f"`group`: expected one of 'a', 'b'; found 'c'. {ADVICE}",
+            {"group_id": "c"},
+            f"`group_id`: expected values out of 'a', 'b'; found ['c']. {ADVICE}",
         ),
         (
-            Filter(group=3),  # type: ignore[arg-type]
-            f"`group`: expected a string; found 3. {ADVICE}",
+            {"group_id": [["a"]]},
+            f"`group_id`: expected values out of 'a', 'b'; found [['a']]. {ADVICE}",
         ),
         (
-            Filter(sample="1"),  # type: ignore[arg-type]
-            f"`sample`: expected the number of a sample; found '1'. {ADVICE}",
+            {"group_id": {"from": 1}},
+            "`group_id`: expected a column of numbers for a range; found a column of"
+            f" text. {ADVICE}",
         ),
         (
-            Filter(sample=3),
-            "`sample`: expected a sample from 0 to 2; found 3. Count samples from 0, as"
-            " in `rounddiag.sample_frame(batch)`.",
-        ),
-        (
-            Filter(rounds=(1,)),  # type: ignore[arg-type]
-            "`rounds`: expected two numbers, the lowest and the highest; found (1,)."
+            {"sample": [0, 3]},
+            "`sample`: expected samples from 0 to 2, or their ids; found [3]."
             f" {ADVICE}",
         ),
         (
-            Filter(reward="high"),  # type: ignore[arg-type]
-            "`reward`: expected two numbers, the lowest and the highest; found 'high'."
-            f" {ADVICE}",
+            {"round": {"first": 1}},
+            "`round`: expected {'from': lowest, 'to': highest}, with one of them at"
+            f" least; found {{'first': 1}}. {ADVICE}",
         ),
         (
-            Filter(role="thought"),
-            "`role`: expected a batch with a tokenizer; found a batch without one. Pass"
-            " `tokenizer=` to `rounddiag.load`.",
+            {"reward": {"from": "high"}},
+            "`reward`: expected {'from': lowest, 'to': highest}, with one of them at"
+            f" least; found {{'from': 'high'}}. {ADVICE}",
         ),
         (
-            Filter(text="a(", is_regex=True),
+            {"role": "thought"},
+            "`role`: expected a column out of group_id, reward, num_rounds, num_tokens,"
+            f" sample, round, token; found none. {ADVICE}",
+        ),
+        (
+            {"text": 3},
+            f"`text`: expected a text, or {{'regex': expression}}; found 3. {ADVICE}",
+        ),
+        (
+            {"text": {"regex": "a("}},
             RE2.format("'a(' (missing ): a()"),
         ),
         (
-            Filter(text="a(?=b)", is_regex=True),
+            {"text": {"regex": "a(?=b)"}},
             RE2.format("'a(?=b)' (invalid perl operator: (?=)"),
         ),
         (
-            Filter(text=r"(a)\1", is_regex=True),
+            {"text": {"regex": r"(a)\1"}},
             RE2.format(r"'(a)\\1' (invalid escape sequence: \1)"),
         ),
         (
-            Filter(text="a{2000}", is_regex=True),
+            {"text": {"regex": "a{2000}"}},
             RE2.format("'a{2000}' (invalid repetition size: {2000})"),
         ),
     ],
 )
-def test_what_cannot_be_filtered_by_is_told(keep: Filter, message: str) -> None:
+def test_what_cannot_be_filtered_by_is_told(keep: dict[str, Any], message: str) -> None:
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        kept_tokens(batch_of_three(), keep)
-
-
-def test_an_unknown_role_is_told() -> None:
-    message = (
-        "`role`: expected one of 'thought', 'action', 'coordinates', 'typed text',"
-        f" 'syntax', 'special', 'other'; found 'thoughts'. {ADVICE}"
-    )
-    with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        kept_tokens(worded([["a"]]), Filter(role="thoughts"))
-
-
-@pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        (
-            Filter(group="a"),
-            "`group`: expected a batch with `group_ids`; found a batch without them.",
-        ),
-        (
-            Filter(reward=(0, 1)),
-            "`reward`: expected a batch with `rewards`; found a batch without them.",
-        ),
-    ],
-)
-def test_a_batch_without_what_is_asked_for_is_told(keep: Filter, message: str) -> None:
-    with pytest.raises(FrameError, match=f"^{re.escape(f'{message} {ADVICE}')}$"):
-        kept_tokens(hand_batch(), keep)
+        kept_tokens(BatchColumns(batch_of_three()), keep)
 
 
 def test_an_expression_that_would_backtrack_for_ever_is_matched() -> None:
     batch = worded([["a" * 40, "b" * 2]])
-    kept = kept_tokens(batch, Filter(text="(a+)+b", is_regex=True))
-    assert kept["token"].tolist() == [0, 1]
-    assert len(kept_tokens(batch, Filter(text="(a+)+c", is_regex=True))) == 0
-    assert len(kept_tokens(batch, Filter(text="(a+)+b"))) == 0
+    found = kept(batch, text={"regex": "(a+)+b"})
+    assert found["token"].tolist() == [0, 1]
+    assert len(kept(batch, text={"regex": "(a+)+c"})) == 0
+    assert len(kept(batch, text="(a+)+b")) == 0
 
 
 def test_of_a_batch_without_samples_nothing_is_kept() -> None:
     batch = batch_of_three()[[]]
-    assert len(kept_tokens(batch, Filter(text="a", is_regex=True))) == 0
-    assert len(kept_tokens(batch, Filter(rounds=(0, 1)))) == 0
-
-
-def test_samples_keep_their_numbers_and_types() -> None:
-    found = kept_tokens(batch_of_three(), Filter(group="a"))
-    assert np.unique(found["sample"]).tolist() == [0, 2]
-    assert found["sample"].dtype == "int32"
+    assert len(kept(batch, text={"regex": "a"})) == 0
+    assert len(kept(batch, round={"from": 0, "to": 1})) == 0
 
 
 PIECES = st.lists(st.text("ab", max_size=3), min_size=1, max_size=5)

@@ -39,9 +39,12 @@ def asked(explorer: Explorer, name: str, **args: Any) -> Any:
     return explorer._requests(name, args)
 
 
-def worst(explorer: Explorer) -> dict[str, Any]:
-    found: dict[str, Any] = asked(explorer, "overview", theme="light")["worst"]
-    return found
+def worst(explorer: Explorer, name: str) -> list[dict[str, Any]]:
+    """What a list leads to, and its last column: a lower bound."""
+    found = asked(explorer, "list", list=name)
+    low = found["columns"][-1]["values"] if found["num_rows"] else []
+    pairs = zip(found["places"], low, strict=True)
+    return [{**place, "low": one} for place, one in pairs]
 
 
 def cells_of(explorer: Explorer) -> Any:
@@ -53,7 +56,7 @@ def test_it_opens_at_what_the_second_batch_has_most_more_of() -> None:
     assert [*explorer.batches] == ["healthy.parquet", "stale.parquet"]
     assert (explorer.state["batch"], explorer.state["heatmap"]) == (1, "difference")
     assert explorer.batch is explorer.batches["stale.parquet"]
-    first = worst(explorer)["rounds"][0]
+    first = worst(explorer, "rounds")[0]
     at = explorer.current
     assert (at["sample"], at["round"]) == (first["sample"], first["round"])
     assert first["low"] > 0
@@ -128,18 +131,18 @@ def test_a_sample_without_a_partner_leads_to_what_differs_most() -> None:
     explorer.current = {"sample": 0}
     explorer.state = {"batch": 1}
     # z and y are the same in both: nothing differs, so the worst cell of the batch.
-    assert explorer.current == {"sample": 2, "round": 0, "token": 0}
+    assert explorer.current == {"sample": 1, "round": 1, "token": 0}
 
 
 def test_cells_and_filter_follow_their_samples() -> None:
     explorer = explore([named(), turned()], batch=0)
     explorer.state = {
         "cells": {"samples": [0, 1, 2], "rounds": [0, 1]},
-        "filter": {"sample": 2},
+        "filter": {"sample": [2, 0]},
     }
     explorer.state = {"batch": 1}
     assert explorer.state["cells"] == {"samples": [1, 0], "rounds": [0, 1]}
-    assert explorer.state["filter"]["sample"] == 0
+    assert explorer.state["filter"]["sample"] == [0]
     explorer.state = {"cells": {"samples": [2], "rounds": [0, 0]}}
     explorer.state = {"batch": 0}
     assert explorer.state["cells"] is None
@@ -148,11 +151,13 @@ def test_cells_and_filter_follow_their_samples() -> None:
 def test_a_filter_that_does_not_fit_the_other_batch_is_taken_off() -> None:
     other = replace(turned(), group_ids=("g", "g", "g"))
     explorer = explore([named(group_ids=("f", "f", "h")), other], batch=0)
-    explorer.state = {"filter": {"group": "h"}}
+    explorer.state = {"filter": {"group_id": "h"}}
     explorer.state = {"batch": 1}
-    assert explorer.state["filter"]["group"] is None
-    with pytest.raises(FrameError, match=r"^`group`: expected one of 'f', 'h'; found"):
-        explorer.state = {"batch": 0, "filter": {"group": "g"}}
+    assert explorer.state["filter"] == {}
+    with pytest.raises(
+        FrameError, match=r"^`group_id`: expected values out of 'f', 'h'"
+    ):
+        explorer.state = {"batch": 0, "filter": {"group_id": "g"}}
     assert explorer.state["batch"] == 1
 
 
@@ -189,7 +194,7 @@ def test_rows_are_called_by_the_numbers_of_the_batch_that_is_looked_at() -> None
         np.testing.assert_array_equal(
             cells_of(explorer).z, np.array([[11 / 3, 4], [2, np.nan]], np.float32)
         )
-        assert {row["sample"] for row in worst(explorer)["samples"]} == {*samples}
+        assert {row["sample"] for row in worst(explorer, "samples")} == {*samples}
 
 
 def test_a_batch_does_not_differ_from_itself() -> None:
@@ -197,15 +202,17 @@ def test_a_batch_does_not_differ_from_itself() -> None:
     assert [*explorer.batches] == ["batch 0", "batch 1"]
     z = cells_of(explorer).z
     assert np.nanmax(np.abs(z)) == 0
-    assert worst(explorer) == {"rounds": [], "samples": []}
+    assert worst(explorer, "rounds") == worst(explorer, "samples") == []
     assert explorer.current["sample"] >= 0
 
 
 def test_the_list_is_of_what_the_heatmap_is_of() -> None:
     explorer = explore([HEALTHY, STALE])
-    assert [*worst(explorer)] == ["rounds", "samples"]
+    heads = [one["head"] for one in asked(explorer, "list", list="rounds")["columns"]]
+    assert "difference [nat]" in heads
     explorer.state = {"heatmap": "batch"}
-    assert [*worst(explorer)] == ["tokens", "rounds", "samples"]
+    heads = [one["head"] for one in asked(explorer, "list", list="rounds")["columns"]]
+    assert "mean |diff| [nat]" in heads
 
 
 @pytest.mark.parametrize(
@@ -246,7 +253,7 @@ def test_without_pairs_a_sentence_stands_where_the_difference_would() -> None:
     figure = explorer.figure("heatmap")
     assert len(figure.data) == 0
     assert "samples are not paired: no `sample_ids` in a" in figure.layout.title.text
-    assert worst(explorer) == {"rounds": [], "samples": []}
+    assert worst(explorer, "rounds") == worst(explorer, "samples") == []
     explorer.state = {"batch": 0}
     assert explorer.batch is explorer.batches["a"]
 
@@ -319,18 +326,18 @@ def test_what_two_batches_cannot_be_divided_by_is_told(
 
 
 def test_a_filter_counts_in_both_and_pairs_stay_pairs() -> None:
-    explorer = explore([HEALTHY, STALE], filter={"rounds": [1, 2]})
+    explorer = explore([HEALTHY, STALE], filter={"round": [1, 2]})
     title = explorer.figure("rounds").layout.title.text
     assert "stale.parquet: paired, 64 samples" in title  # of all rounds
     assert cells_of(explorer).z.shape[1] == 3
-    explorer.state = {"filter": {"rounds": None, "sample": 3}}
+    explorer.state = {"filter": {"sample": 3}}
     assert "paired, 1 sample" in explorer.figure("rounds").layout.title.text
 
 
 def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
     other = replace(named(), group_ids=("g", "g", "g"))
     explorer = explore([other, named(group_ids=("f", "f", "h"))])
-    explorer.state = {"filter": {"group": "h"}}
+    explorer.state = {"filter": {"group_id": "h"}}
     assert asked(explorer, "overview", theme="light")["counts"]["num_samples"] == 1
     assert (
         "no round of a sample in both" in explorer.figure("heatmap").layout.title.text
@@ -348,7 +355,7 @@ def test_every_choice_can_be_drawn() -> None:
                 changes = {
                     "metric": metric,
                     "heatmap": heatmap,
-                    "filter": {"rounds": rounds},
+                    "filter": {"round": rounds},
                     "layers": {"strip": False, "survivors": True},
                 }
                 found: Any = answers("set", {"changes": changes, "theme": "dark"})

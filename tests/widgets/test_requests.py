@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rounddiag import explore
+from rounddiag import explore, load
 from rounddiag.errors import FrameError
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
@@ -15,7 +15,7 @@ from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch
 
 OVERVIEW = {
-    *("head", "pair", "options", "state", "figures", "note", "worst", "counts"),
+    *("head", "pair", "options", "state", "figures", "note", "counts"),
     *("num_tokens", "num_rounds"),
 }
 
@@ -44,6 +44,8 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
     found = ask("overview", theme="dark")
     assert set(found) == OVERVIEW
     assert found["head"]["num_tokens"] == 8
+    # A token beyond 1 nat is no warning: the diagnosis judges it.
+    assert found["head"]["verdict"]["tone"] == "plain"
     assert found["counts"] == {
         "num_tokens": 8,
         "num_samples": 3,
@@ -61,7 +63,7 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
 @pytest.mark.parametrize(
     ("samples", "state", "why"),
     [
-        ([0, 1, 2], {"filter": {"rounds": [9, 9]}}, "the filter keeps no token"),
+        ([0, 1, 2], {"filter": {"token": {"from": 9}}}, "the filter keeps no token"),
         ([], {}, "the batch has no samples"),
     ],
 )
@@ -107,12 +109,41 @@ def test_of_chosen_cells_the_worst_token_is_the_current_one(ask: Asked) -> None:
     assert nothing["num_tokens"] == 0
 
 
-def test_the_table_of_a_selection_begins_with_the_worst(ask: Asked) -> None:
+def test_the_list_of_a_selection_begins_with_the_worst(ask: Asked) -> None:
     ask("select", changes={"cells": {"samples": [0, 2], "rounds": [0, 0]}})
-    found = ask("table")
-    places = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
-    assert [one["diff"] for one in places] == [-1, 0.5, -0.25]
-    assert found["num_tokens"] == 3
+    found = ask("list", list="selection")
+    assert found["columns"][-1]["values"].tolist() == [-1, 0.5, -0.25]
+    assert found["num_rows"] == 3
+
+
+def test_the_diagnosis_is_left_to_be_computed(ask: Asked) -> None:
+    work = ask("diagnosis")
+    found = work()
+    assert found["verdict"] == ask.session.diagnosis.verdict
+    assert found["text"] == ask.session.diagnosis.text
+    assert found["num_findings"] == len(ask.session.diagnosis)
+
+
+def test_it_opens_at_the_first_finding_unless_a_place_was_chosen() -> None:
+    batch = load("sample_data/image_window.parquet")
+    for state, opens in (({}, 0), ({"current": {"sample": 3}}, None)):
+        ask: Any = RequestHandler(Session({"batch": batch}, state), lambda: None)
+        assert ask("diagnosis", {})()["opens"] == opens
+        ask("select", {"changes": {"finding": 0}})
+        assert ask("diagnosis", {})()["opens"] is None
+
+
+def test_marks_are_the_tokens_of_the_finding_in_a_sample() -> None:
+    batch = load("sample_data/image_window.parquet")
+    session = Session({"batch": batch}, {})
+    ask: Any = RequestHandler(session, lambda: None)
+    assert ask("marks", {"sample": 33}) == {"round": [], "token": []}
+    ask("select", {"changes": {"finding": 0}})
+    own = session.diagnosis[0].tokens()
+    own = own[own["sample"] == 33]
+    found = ask("marks", {"sample": 33})
+    assert found["round"].tolist() == own["round"].tolist()
+    assert found["token"].tolist() == own["token"].tolist()
 
 
 def test_a_function_that_waits_is_called_and_may_fail() -> None:

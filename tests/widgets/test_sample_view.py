@@ -50,7 +50,7 @@ def test_the_tokens_of_a_sample_are_those_of_the_batch() -> None:
         "diff": [0.0, 0.25, -0.5, 2.0],
         "a": [-1.0, -0.75, -1.5, -1.0],
         "b": [-1.0, -1.0, -1.0, -3.0],
-        "level": [0, 6, -7, 8],
+        "level": [0, 5, -6, 8],
         "is_special": [0, 0, 0, 0],
         "rank_in_round": [3, 2, 1, 1],
         # Of 2, 1, 1, 0.5, 0.5, 0.25, 0.25, 0 in the batch.
@@ -63,6 +63,7 @@ def test_the_rounds_of_a_sample_say_where_their_tokens_are() -> None:
     first, second = found["rounds"]
 
     assert (found["sample"], found["num_tokens"], found["reward"]) == (1, 4, 1.5)
+    assert found["num_unplaced"] == 0
     assert (found["sample_id"], found["group_id"]) == (None, None)
     assert (found["name_a"], found["name_b"]) == ("old", "rollout")
     assert first["mean_abs_diff"] == 0.25
@@ -74,7 +75,7 @@ def test_the_rounds_of_a_sample_say_where_their_tokens_are() -> None:
         "num_tokens": 1,
     }
     # 0.25 nat with the sign of the mean diff; 2 nats.
-    assert (first["level"], second["level"]) == (-6, 8)
+    assert (first["level"], second["level"]) == (-5, 8)
     assert (first["screenshot"], first["text_end"]) == (None, False)
     assert first["action"]["kind"] == "unknown"
 
@@ -138,11 +139,11 @@ def test_what_is_not_finite_has_no_rank_and_its_own_level() -> None:
     batch = worded([["a", "b", "c"], ["d"]], diffs=[NAN, -0.5, math.inf, NAN])
     found = sample_payload(batch, 0)
     tokens = found["tokens"]
-    assert tokens["level"].tolist() == [127, -7, 127, 127]
+    assert tokens["level"].tolist() == [127, -6, 127, 127]
     assert tokens["rank_in_round"].tolist() == [0, 1, 0, 0]
     assert tokens["rank_in_batch"].tolist() == [0, 1, 0, 0]
     assert [one["num_nonfinite"] for one in found["rounds"]] == [2, 1]
-    assert [one["level"] for one in found["rounds"]] == [-7, 0]
+    assert [one["level"] for one in found["rounds"]] == [-6, 0]
     plain, _ = serialize(found)
     assert plain["rounds"][1]["mean_abs_diff"] is None
 

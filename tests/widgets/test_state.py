@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.widgets.state import METRICS, Cells, Filter, Place, State, bounding_cells
+from rounddiag.widgets.state import METRICS, Cells, Place, State, bounding_cells
 
 PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
-RANGES = st.tuples(st.integers(0), st.integers(0)) | st.none()
-FILTERS = st.builds(Filter, text=st.text() | st.none(), rounds=RANGES)
+RANGES = st.fixed_dictionaries({"from": st.integers(0), "to": st.integers(0)})
+FILTERS = st.dictionaries(st.text(), RANGES | st.text() | st.lists(st.text()))
 CELLS = st.builds(
     Cells,
     samples=st.lists(st.integers(0), min_size=1).map(tuple),
@@ -40,11 +40,17 @@ def test_a_state_that_went_through_json_is_the_same(state: State) -> None:
 
 def test_a_part_of_an_entry_leaves_the_rest() -> None:
     state = State.from_dict(
-        {"filter": {"sample": 1}, "current": {"sample": 2, "token": 5}}
+        {"layout": {"columns": 0.5}, "current": {"sample": 2, "token": 5}}
     )
-    changed = state.updated({"filter": {"text": "a"}, "current": {"round": 1}})
-    assert changed.filter == Filter(sample=1, text="a")
+    changed = state.updated({"layout": {"list": "rounds"}, "current": {"round": 1}})
+    assert changed.layout == {**State().layout, "columns": 0.5, "list": "rounds"}
     assert changed.current == Place(sample=2, round=1, token=5)
+
+
+def test_a_filter_is_replaced_and_loses_what_is_none() -> None:
+    state = State.from_dict({"filter": {"sample": 1, "text": None}})
+    assert state.filter == {"sample": 1}
+    assert state.updated({"filter": {"text": "a"}}).filter == {"text": "a"}
 
 
 def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
@@ -72,7 +78,11 @@ def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
             {"layers": {"mean": 1}},
             "expected a dictionary of layer names to True or False; found",
         ),
-        ({"filter": 3}, "`filter`: expected a dictionary with some of ['sample',"),
+        ({"filter": 3}, "`filter`: expected a dictionary of columns to conditions;"),
+        ({"finding": -1}, "`finding`: expected the number of a finding, or None;"),
+        ({"log_probs": 1}, "`log_probs`: expected True or False; found 1."),
+        ({"scope": "all"}, "`scope`: expected one of ['auto', 'round', 'sample'];"),
+        ({"layout": {"left": 3}}, "`layout`: expected a dictionary with some of"),
         ({"current": {"row": 3}}, "expected a dictionary with some of ['sample',"),
         ({"cells": 3}, "expected {'samples': [...], 'rounds': [first, last]}; found 3"),
         ({"cells": {"samples": [1], "rounds": [1]}}, "'rounds': [first, last]}; found"),
@@ -88,9 +98,8 @@ def test_what_a_state_cannot_be_is_an_error(
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
-        ("colour", "Leave it out."),
+        ("text", "Leave it out; conditions on columns belong into `filter`."),
         ("sample", "Write `current={'sample': 999}`."),
-        ("text", "Write `filter={'text': 999}`."),
     ],
 )
 def test_an_entry_that_there_is_not_is_named(key: str, advice: str) -> None:
@@ -100,11 +109,6 @@ def test_an_entry_that_there_is_not_is_named(key: str, advice: str) -> None:
     )
     with pytest.raises(FrameError, match=message):
         State.from_dict({key: 999})
-
-
-def test_a_filter_is_empty_whatever_its_text_would_be() -> None:
-    assert Filter(is_regex=True).is_empty
-    assert not Filter(sample=0).is_empty
 
 
 def test_a_box_holds_all_rows_of_a_frame() -> None:

@@ -1,94 +1,3 @@
-// The filter: sample, group, reward, rounds, text, role.
-
-function filterRow(onFilter) {
-  const names = element("datalist", { id: uniqueName("groups") });
-  const line = errorLine();
-  const said = (name) => (value) => onFilter({ [name]: value });
-  const words = (text) => onFilter({ text, is_regex: isRegex.checked });
-  const whole = { type: "number", min: 0, step: 1 };
-  const fields = {
-    sample: textField("sample", said("sample"), line, whole),
-    group: textField("group", said("group"), line, { list: names.id }),
-    reward: rangeField("reward", said("reward"), line, { step: "any" }),
-    rounds: rangeField("rounds", said("rounds"), line, { min: 0, step: 1 }),
-    text: liveField("text", words, line, { type: "search", class: "rdx-words" }),
-  };
-  const isRegex = element("input", {
-    type: "checkbox",
-    on: { change: () => words(text.input.value || null) },
-  });
-  const regex = element(
-    "label",
-    { class: "rdx-toggle", title: "Regular expression" },
-    isRegex,
-    element("span", {}, ".*"),
-  );
-  const role = selectField("role", (value) => onFilter({ role: value }));
-  const clear = element(
-    "button",
-    { type: "button", class: "rdx-button", on: { click: () => onFilter(NO_FILTER) } },
-    "Clear filter",
-  );
-  const { sample, group, reward, rounds, text } = fields;
-  const parts = [
-    element("div", { class: "rdx-words-row" }, text.node, regex),
-    ...[role.node, sample.node, group.node, reward.node, rounds.node, clear, names, line.node],
-  ];
-  const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
-  const menu = dropdown({ label: "+ filter", name: "Filter by text, role, sample, group, reward, rounds", side: "right" }, form);
-  const chips = element("span", { class: "rdx-filter-chips" });
-  const node = element("div", { class: "rdx-filters" }, chips, menu.node);
-
-  function show(filter, { groups, roles, num_samples: numSamples }) {
-    for (const [name, field] of Object.entries(fields)) field.set(filter[name]);
-    isRegex.checked = filter.is_regex;
-    role.set([[null, "any"], ...roles.map((one) => [one, one])], filter.role);
-    group.node.hidden = !groups.length;
-    fill(names, ...groups.map((value) => element("option", { value })));
-    sample.input.max = numSamples - 1;
-    clear.hidden = keepsAll(filter);
-    fill(chips, ...activeFilters(filter).map(([name, value]) => filterChip(name, value, said(name))));
-  }
-
-  // Show an error of Python at the field it is about; false if it is about none.
-  function showError({ message }) {
-    const field = fields[message.match(/^`(\w+)`: /)?.[1]];
-    field?.wrong(message.replaceAll("`", ""));
-    if (field) menu.node.open = true;
-    return Boolean(field);
-  }
-
-  return { node, show, showError };
-}
-
-// `is_regex` alone, without a text, filters nothing.
-function activeFilters(filter) {
-  return Object.keys(NO_FILTER)
-    .filter((name) => name !== "is_regex" && (filter[name] ?? null) !== null)
-    .map((name) => [name, filter[name]]);
-}
-
-function keepsAll(filter) {
-  return !activeFilters(filter).length;
-}
-
-function filterChip(name, value, onChange) {
-  const text = `${name}: ${visible(Array.isArray(value) ? value.join(" – ") : String(value))}`;
-  const on = { click: () => onChange(null) };
-  const attributes = { type: "button", class: "rdx-chip", title: `Remove the filter ${text}`, on };
-  return element("button", attributes, element("span", {}, text), " ×");
-}
-
-const NO_FILTER = {
-  sample: null,
-  group: null,
-  reward: null,
-  rounds: null,
-  text: null,
-  is_regex: false,
-  role: null,
-};
-
 // The threshold for |diff|: a number, a slider, and the number of tokens beyond it.
 
 const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
@@ -157,16 +66,18 @@ function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_be
   return `${beyond.toLocaleString("en-US")} of ${counted(all, "token")} beyond (${share} %), in ${counted(samples, "sample")}`;
 }
 
-// The head line: name and size of the batch, its facts, and failed checks.
+// The head line: name and size of the batch, its verdict, facts, and failed checks.
 
-function headLine(buttons) {
+function headLine(buttons, onFindings) {
   const name = element("div", { class: "rdx-name" });
-  const verdict = element("span", { class: "rdx-verdict" });
-  const failed = dropdown({ label: "", name: "Failed checks" });
+  const verdict = dropdown({ label: "", name: "Verdict" });
+  verdict.node.classList.add("rdx-verdict");
+  const failed = dropdown({ label: "", name: "Failed checks", side: "right" });
   failed.summary.classList.add("rdx-warn");
   const facts = element("ul", { class: "rdx-chips", "aria-label": "About the batch" });
   const about = dropdown({ label: "i", name: "About the batch", side: "right" }, facts);
-  const node = element("header", { class: "rdx-head" }, name, verdict, failed.node, about.node, ...buttons);
+  const node = element("header", { class: "rdx-head" }, name, verdict.node, failed.node, about.node, ...buttons);
+  let overall = {};
 
   function show(head) {
     const title = visible(head.name);
@@ -176,8 +87,7 @@ function headLine(buttons) {
       head.step !== null && element("span", {}, `step ${head.step}`),
       element("span", { class: "rdx-sizes" }, headSizes(head)),
     );
-    verdict.textContent = verdict.title = head.verdict?.value ?? "";
-    verdict.classList.toggle("rdx-warn", head.verdict?.tone === "warn");
+    overall = head.verdict ?? {};
     failed.node.hidden = !head.failed.length;
     failed.label(`✗ ${head.failed.length === 1 ? "1 check" : `${head.failed.length} checks`} failed`);
     fill(failed.node.lastChild, ...failedChecks(head.failed));
@@ -185,13 +95,29 @@ function headLine(buttons) {
     about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
   }
 
-  return { node, show };
+  // The diagnosis comes after the figures; until then, and if it fails, the mean.
+  function diagnose({ verdict: word, text, num_findings: num } = {}, why = "") {
+    const line = text ?? [overall.value, why].filter(Boolean).join(" · ");
+    const isBad = word ? BAD_VERDICTS.includes(word) : overall.tone === "warn";
+    const all = () => {
+      closeDropdowns(node);
+      onFindings();
+    };
+    const label = num > 0 && element("button", { type: "button", class: "rdx-button", on: { click: all } }, num === 1 ? "Finding" : `${num} findings`);
+    fill(verdict.summary, word && element("b", {}, word.replace("_", " ")), element("span", {}, visible(line)));
+    verdict.summary.title = visible(line);
+    verdict.node.toggleAttribute("data-bad", isBad);
+    fill(verdict.node.lastChild, element("p", {}, visible(line)), word && element("p", { class: "rdx-note" }, overall.value), label);
+  }
+
+  return { node, show, diagnose };
 }
 
-function headSizes({ num_samples: samples, num_rounds: rounds, num_tokens: tokens }) {
-  return [counted(samples, "sample"), counted(rounds, "round"), counted(tokens, "token")].join(
-    " · ",
-  );
+const BAD_VERDICTS = ["broken", "suspicious", "stale"];
+
+function headSizes({ num_samples: samples, num_tokens: tokens }) {
+  const few = tokens < 10_000 ? counted(tokens, "token") : `${number(Number((tokens / 1000).toPrecision(3)))}k tokens`;
+  return `${counted(samples, "sample")} · ${few}`;
 }
 
 function factChip({ label, value, tone }) {
@@ -271,6 +197,10 @@ const CONTROL_LABELS = {
     ["images", "images seen", "means by the number of images seen before"],
     ["context", "context", "means by the number of tokens before"],
   ],
+  colors: [
+    ["fixed", "same colours", "a colour means the same in every batch: 0.003 to 3 nat"],
+    ["fitted", "fitted", "the range of colours fits this batch"],
+  ],
   layers: [
     ["mean", "mean", "mean of each round"],
     ["ci", "interval", "its confidence interval"],
@@ -285,12 +215,13 @@ const CONTROL_LABELS = {
   ],
 };
 
-function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
+function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, buttons = [] }) {
   const set = (name) => (value) => onSet({ [name]: value });
-  const head = headLine(buttons);
+  const head = headLine(buttons, onFindings);
   const batch = batchSwitch(onSet);
   const metric = radioRow("Metric", set("metric"));
   const axis = radioRow("Axis of the figure", set("axis"));
+  const colors = radioRow("Range of colours", set("colors"));
   let drawn = {};
   const layers = checkRow("Layers of the figure", (name, isOn) =>
     onSet({ layers: { ...drawn, [name]: isOn } }),
@@ -312,8 +243,8 @@ function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
     lists.b.node,
   );
   const view = dropdown(
-    { label: "⚙", name: "Order, scores, axis and layers", side: "right" },
-    element("div", { class: "rdx-view" }, lists.order.node, pair, axis.node, layers.node),
+    { label: "⚙", name: "Order, colours, scores, axis and layers", side: "right" },
+    element("div", { class: "rdx-view" }, lists.order.node, colors.node, pair, axis.node, layers.node),
   );
   const node = element(
     "section",
@@ -333,6 +264,7 @@ function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
     metric.set(options.metric, state.metric);
     axis.set(labelsFor("axis", options.axis), state.axis);
     axis.node.hidden = options.axis.length < 2;
+    colors.set(CONTROL_LABELS.colors, state.colors);
     drawn = state.layers;
     const known = CONTROL_LABELS[pair ? "layersOfTwo" : "layers"];
     layers.set(
@@ -347,10 +279,10 @@ function controlBar({ onSet, onThreshold = () => {}, buttons = [] }) {
       lists[name].set(scores.map((one) => [one, visible(one)]), state[name]);
     }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
-    filter.show(state.filter, { ...options, num_samples: facts.num_samples });
+    filter.show(state.filter, options.columns);
   }
 
-  return { node, show, showError: filter.showError };
+  return { node, show, showError: filter.showError, diagnose: head.diagnose };
 }
 
 // Labels of the options; an option without a label is its own label.

@@ -71,15 +71,3 @@ function sheet() {
     },
   };
 }
-
-function tableOf(columns, rows) {
-  const cell = (tag) => (text) => element(tag, {}, text);
-  const isMeasured = (value) => typeof value === "number" && !Number.isInteger(value);
-  const shown = (value) => (isMeasured(value) ? number(value) : visible(`${value ?? ""}`));
-  return element(
-    "table",
-    { class: "rdx-table" },
-    element("thead", {}, element("tr", {}, ...columns.map(cell("th")))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(shown).map(cell("td"))))),
-  );
-}

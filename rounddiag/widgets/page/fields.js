@@ -152,7 +152,7 @@ function liveField(label, onChange, line, attributes) {
   return { ...field, wrong, set };
 }
 
-/** Two numbers, lowest and highest; null if both are empty. */
+/** Two numbers, lowest and highest, one of which is enough; null if both are empty. */
 function rangeField(label, onChange, line, attributes) {
   const inputs = ["from", "to"].map((end) =>
     plainInput({ type: "number", "aria-label": `${label} ${end}`, ...attributes }),
@@ -177,17 +177,18 @@ function rangeField(label, onChange, line, attributes) {
     wrong("");
     const unfit = inputs.find((input) => !input.validity.valid)?.validationMessage;
     const [low, high] = inputs.map(({ value }) => (value === "" ? null : Number(value)));
-    const isHalf = (low === null) !== (high === null);
-    const why = unfit ?? (isHalf ? "enter both ends" : low > high ? "the lower end comes first" : "");
+    const isTurned = low !== null && high !== null && low > high;
+    const why = unfit ?? (isTurned ? "the lower end comes first" : "");
     isWritten = Boolean(why);
     if (why) wrong(`${label}: ${why}`);
-    else onChange(low === null ? null : [low, high]);
+    else onChange(low === null && high === null ? null : { from: low, to: high });
   }
 
   // Keep what the user is typing at either end.
   function set(range) {
     if (isWritten && node.contains(document.activeElement)) return;
-    inputs.forEach((input, index) => (input.value = range?.[index] ?? ""));
+    inputs[0].value = range?.from ?? "";
+    inputs[1].value = range?.to ?? "";
     isWritten = false;
     wrong("");
   }

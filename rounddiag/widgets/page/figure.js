@@ -82,6 +82,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
     still,
     axis,
     meta: () => layout?.meta ?? null,
+    range: () => plot._fullLayout?.xaxis.range ?? [0, 0],
     height: () => layout?.height ?? 300,
     picture: async (size) => (await library()).toImage(plot, { format: "png", ...size }),
     close: async () => {

@@ -149,8 +149,13 @@ function sampleStore(request) {
   return {
     trajectory: (sample, { batch, a, b }) =>
       cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
-    figure: ({ batch, sample }, { a, b }, theme) =>
-      cached("trajectory_figure", { batch, sample, theme }, `figure ${batch} ${sample} ${a} ${b} ${theme}`),
+    figure: (trajectory, state, theme) => {
+      const { batch, sample } = trajectory;
+      const { a, b, log_probs: hasLogProbs, current } = state;
+      const only = plotsRound(trajectory, state) ? current.round : null;
+      const key = `figure ${batch} ${sample} ${a} ${b} ${theme} ${only} ${hasLogProbs}`;
+      return cached("trajectory_figure", { batch, sample, theme, only }, key);
+    },
     thumbnails: ({ batch, sample }, indices) =>
       cached("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
     image: ({ batch, sample }, index) =>

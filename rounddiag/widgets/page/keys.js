@@ -4,11 +4,12 @@ const KEYS = [
   ["n", "p", "next and previous round"],
   ["→", "←", "next and previous token"],
   ["w", null, "next row of the open list"],
+  ["↑", "↓", "in the heatmap, with ← →: cells; Enter goes there, Shift selects"],
   ["g", "G", "first and last sample"],
   ["/", null, "search the text; Enter for the next hit"],
   ["f", null, "large screenshot"],
   ["F", null, "full window"],
-  ["t", null, "table of the selection"],
+  ["t", null, "list of the selection"],
   ["?", null, "these keys"],
   ["Esc", null, "close the open dialog, else clear the selection"],
 ];
@@ -85,7 +86,8 @@ function keyActions(page) {
     if (page.sheet.hide() || closeDropdowns(page.node)) return undefined;
     if (page.isFull) return page.fillWindow(false);
     page.banner.hide();
-    if (page.state.filter.rounds) page.set({ filter: { rounds: null } });
+    const { round, ...others } = page.state.filter;
+    if (round) page.set({ filter: others });
     if (page.state.cells) page.select({ cells: null });
     return undefined;
   }
@@ -97,23 +99,14 @@ function keyActions(page) {
     p: () => goToRound(-1),
     ArrowRight: () => goToToken(1),
     ArrowLeft: () => goToToken(-1),
-    w: () => page.worst.next(),
+    w: () => page.drawer.next(),
     g: () => goToSample(page.overview.samples()[0]),
     G: () => goToSample(page.overview.samples().at(-1)),
     "/": () => page.sample.find.focus(),
     f: () => page.sample.screens.large(true),
     F: () => page.fillWindow(),
-    t: () => showTable(page),
+    t: () => page.drawer.toggle(page.drawer.open() !== "selection", "selection"),
     "?": () => page.sheet.show("Keys", keyHelp()),
     Escape: leave,
   };
-}
-
-async function showTable(page) {
-  const result = await page.kernel.request("table").catch(ignore);
-  if (!result) return;
-  const { columns, rows, num_tokens: size } = result;
-  const shown = rows.length < size ? `the ${rows.length} worst of ` : "";
-  const head = sentence(`${shown}${counted(size, "selected token")}: explorer.selection in Python`);
-  page.sheet.show("Selection", head, tableOf(columns, rows));
 }

@@ -3,9 +3,11 @@
 function heatCells(view, { onCell, onBox }) {
   const current = element("div", { class: "rdx-cell-now", hidden: true });
   const box = element("div", { class: "rdx-cell-box", hidden: true });
+  const cursor = element("div", { class: "rdx-cell-box rdx-cell-cursor", hidden: true });
   const boxes = element("div", {});
-  view.body.append(current, box, boxes);
+  view.body.append(current, box, boxes, cursor);
   let chosen = { current: null, cells: null };
+  let [at, anchor] = [null, null]; // row and round of the cursor, and of a box's start
 
   const hand = pointing(view, {
     onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
@@ -48,6 +50,41 @@ function heatCells(view, { onCell, onBox }) {
     return node;
   }
 
+  // Arrows move the cursor, Enter goes to its cell, Shift and arrows select a box.
+  view.node.tabIndex = 0;
+  view.node.setAttribute("aria-description", "Arrow keys move over cells, Enter goes to one, Shift and arrow keys select several.");
+  view.node.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const { samples, pool } = view.meta() ?? {};
+    if (!samples || (!step && !(event.key === "Enter" && at))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!step) return void onCell(samplesOf(at.row * pool, at.row * pool), at.round);
+    const [low, high] = view.range();
+    const { sample, round } = chosen.current ?? { sample: samples[0], round: 0 };
+    at ??= { row: Math.floor(Math.max(samples.indexOf(sample), 0) / pool), round };
+    anchor = event.shiftKey ? anchor ?? at : null;
+    const clamp = (value, from, to) => Math.min(Math.max(value, from), to);
+    at = {
+      row: clamp(at.row + step[0], 0, Math.ceil(samples.length / pool) - 1),
+      round: clamp(at.round + step[1], Math.max(Math.ceil(low), 0), Math.floor(high)),
+    };
+    drawCursor();
+    reveal(view.node, cursor);
+    if (!anchor) return;
+    const [top, bottom] = ascending(anchor.row * pool, at.row * pool);
+    onBox({ samples: samplesOf(top, bottom), rounds: ascending(anchor.round, at.round) });
+  });
+  view.node.addEventListener("blur", () => {
+    [at, anchor, cursor.hidden] = [null, null, true];
+  });
+
+  function drawCursor() {
+    const { pool } = view.meta() ?? {};
+    cursor.hidden = !at;
+    if (at) placeCells(cursor, [at.row * pool, (at.row + 1) * pool], [at.round, at.round]);
+  }
+
   function redraw() {
     current.hidden = box.hidden = true;
     fill(boxes);
@@ -57,13 +94,17 @@ function heatCells(view, { onCell, onBox }) {
     const { samples = [], rounds } = chosen.cells ?? {};
     const made = () => element("div", { class: "rdx-cell-box" });
     fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
+    drawCursor();
   }
 
   return {
     redraw,
-    show: (current, cells) => {
-      chosen = { current, cells };
+    show: (newCurrent, cells) => {
+      const { sample, round } = chosen.current ?? {};
+      chosen = { current: newCurrent, cells };
       redraw();
+      const isMoved = sample !== newCurrent.sample || round !== newCurrent.round;
+      if (isMoved && !current.hidden) reveal(view.node, current);
     },
     close: hand.close,
   };
@@ -129,10 +170,11 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
   // Mark the rounds that the filter keeps.
   function markRounds() {
     const [x, y] = [rounds.axis("xaxis"), rounds.axis("yaxis")];
-    const range = state?.axis === "round" ? state.filter.rounds : null;
+    const range = state?.axis === "round" ? state.filter.round : null;
     kept.hidden = !range || !x || !y;
     if (kept.hidden) return;
-    const across = [range[0] - 0.5, range[1] + 0.5].map(x.pixel);
+    const { from, to } = Array.isArray(range) ? { from: Math.min(...range), to: Math.max(...range) } : range;
+    const across = [(from ?? -1e6) - 0.5, (to ?? 1e6) + 0.5].map(x.pixel);
     placeBox(kept, across.map((at) => Math.min(Math.max(at, x.from), x.to)), [y.from, y.to]);
   }
 

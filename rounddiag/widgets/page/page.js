@@ -91,6 +91,7 @@ class ExplorerPage {
     this.controls = controlBar({
       onSet: (changes) => this.set(changes),
       onThreshold: (threshold) => this.sample.setThreshold(threshold),
+      onFindings: () => this.drawer.toggle(true, "findings"),
       buttons: [
         this.button("?", "Keys (?)", () => this.sheet.show("Keys", keyHelp())),
         this.button(fullWindowIcon(), "Full window (F)", () => this.fillWindow()),
@@ -100,18 +101,37 @@ class ExplorerPage {
       library,
       onCell: (samples, round) => this.goToCell(samples, round),
       onBox: (cells) => this.select({ cells }),
-      onRounds: (rounds) => this.set({ filter: { rounds } }),
+      onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
       onSet: (changes) => this.set(changes),
     });
-    this.sample = samplePane({ library, store: this.store, onPlace: (place) => this.goTo(place) });
+    this.sample = samplePane({
+      library,
+      store: this.store,
+      onPlace: (place) => this.goTo(place),
+      onPlot: (changes) => this.select(changes),
+    });
     this.selectionLine = element("output", { class: "rdx-chosen" });
-    this.worst = worstList({ onJump: (place) => this.goTo(place), inBar: [this.selectionLine] });
+    this.drawer = listDrawer({
+      request: (list, start) => this.kernel.request("list", { list, start }),
+      onRow: (row) => this.goToRow(row),
+      onToggle: (list) => this.setLayout({ list: list ?? "closed" }),
+      inBar: [this.selectionLine],
+    });
     this.sheet = sheet();
     this.tabs = paneTabs((name) => (this.node.dataset.pane = name));
-    this.box = boxHeight(() => this.node);
-    this.grip = this.box.grip;
     this.snapshot = snapshots(this);
-    this.node = this.layout();
+    this.node = this.arrange();
+    this.panes = paneLayout(
+      {
+        root: this.node,
+        main: this.node.querySelector(".rdx-main"),
+        overview: this.overview.node,
+        sample: this.sample.node,
+        side: this.node.querySelector(".rdx-side"),
+        drawer: this.node.querySelector(".rdx-list-panel"),
+      },
+      (layout) => this.setLayout(layout),
+    );
     const actions = keyActions(this);
     listenToKeys(this.node, (key) => this.state && actions[key]);
     this.node.addEventListener("pointerdown", ({ target }) => closeDropdowns(this.node, target));
@@ -136,10 +156,10 @@ class ExplorerPage {
     this.node.focus({ preventScroll: true });
   }
 
-  layout() {
-    const { overview, worst, sample, banner, kernelNote: note, controls, sheet: over, tabs, grip } = this;
+  arrange() {
+    const { overview, drawer, sample, banner, kernelNote: note, controls, sheet: over, tabs } = this;
     const attributes = {
-      class: "rdx",
+      class: "rdx mathjax_ignore",
       tabindex: 0,
       role: "region",
       "aria-label": "rounddiag explorer",
@@ -150,7 +170,7 @@ class ExplorerPage {
     };
     const main = element("div", { class: "rdx-main" }, overview.node, sample.node);
     const parts = [banner, note, controls, tabs].map(({ node }) => node);
-    return element("div", attributes, ...parts, main, worst.node, grip, over.node);
+    return element("div", attributes, ...parts, main, drawer.node, over.node);
   }
 
   // Python changed the state, or a callback failed.
@@ -182,25 +202,80 @@ class ExplorerPage {
     return this.show("set", { changes });
   }
 
-  // The theme changes with the reply, so that all colours change together.
+  // What was moved or opened by hand; nothing else follows from it.
+  setLayout(layout) {
+    if (!this.state) return;
+    this.panes.set(layout);
+    this.kernel.request("select", { changes: { layout } }).catch(ignore);
+  }
+
+  showDrawer() {
+    const list = this.panes.list(this.numFindings > 0);
+    if (list !== this.drawer.open()) this.drawer.show(list);
+  }
+
+  /** Change conditions of the filter; null removes one. */
+  setFilter(changes) {
+    return this.set({ filter: { ...this.state.filter, ...changes } });
+  }
+
   async show(name, args) {
+    this.numBusy = (this.numBusy ?? 0) + 1;
+    this.node.setAttribute("aria-busy", "true");
+    await this.showReply(name, args);
+    this.numBusy -= 1;
+    this.node.setAttribute("aria-busy", String(this.numBusy > 0));
+  }
+
+  // The theme changes with the reply, so that all colours change together.
+  async showReply(name, args) {
     const theme = this.theme.now();
     const reply = this.kernel.request(name, { ...args, theme });
     const result = await this.kernel.latest("overview", reply).catch(ignore);
     if (!result) return;
     this.node.dataset.theme = theme;
-    this.box.apply();
+    const isFirst = !this.state;
     delete this.node.dataset.waiting;
     this.state = result.state;
+    this.panes.show(result.state.layout);
+    if (isFirst) requestAnimationFrame(() => showWhole(this.node));
+    this.showDrawer();
     this.controls.show(result.head, result.options, result.state, result.counts, result.pair);
-    this.worst.show(result.worst, result.counts.empty_reason);
+    this.drawer.refresh();
     this.selection = result;
     this.sample.setThreshold(result.state.threshold);
     const isEmpty = !result.head.num_samples;
     this.sample.node.hidden = isEmpty;
     const drawing = [this.overview.show(result), isEmpty || this.goTo(result.state.current, { isKnown: true })];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
+    this.diagnose(result);
     this.snapshot.later();
+  }
+
+  // After the figures, and once for each batch and pair of scores.
+  async diagnose({ state: { batch, a, b }, head }) {
+    const key = `${batch} ${a} ${b}`;
+    if (this.diagnosed?.key !== key) {
+      this.controls.diagnose(undefined, head.num_tokens ? "diagnosing…" : "");
+      const reply = this.kernel.request("diagnosis").catch((error) => ({ why: `no diagnosis: ${error.message}` }));
+      this.diagnosed = { key, reply };
+    }
+    const found = await this.kernel.latest("diagnosis", this.diagnosed.reply);
+    if (!found) return;
+    this.sample.setUsual(found.usual ?? 0);
+    if (found.why) return void this.controls.diagnose(undefined, found.why);
+    this.controls.diagnose(found);
+    this.numFindings = found.num_findings;
+    this.showDrawer();
+    if (found.opens !== null && !this.isMoved) await this.goToRow({ finding: found.opens });
+    found.opens = null;
+  }
+
+  // Go to what a row of a list is about.
+  goToRow({ place, condition, finding }) {
+    if (finding !== undefined) return this.select({ finding });
+    if (condition) return this.setFilter(condition);
+    return place && this.goTo(place);
   }
 
   // Go to another token; Python is informed after a pause.
@@ -210,17 +285,31 @@ class ExplorerPage {
     const trajectory = await this.kernel.latest("sample", this.store.trajectory(place.sample, state)).catch(ignore);
     if (!trajectory) return;
     // Python draws the figure while the page builds the text.
-    this.store.figure(trajectory, state, this.theme.now()).catch(ignore);
     const current = completePlace(trajectory, place);
     this.state = { ...this.state, current };
+    this.store.figure(trajectory, this.state, this.theme.now()).catch(ignore);
+    this.isMoved ||= !isKnown;
     this.overview.mark(this.state);
     if (this.sample.trajectory() === trajectory) this.sample.mark(current);
     else this.sample.show(trajectory, current, state.threshold);
     if (!isKnown) this.selectLater({ current });
-    const drawing = [this.showShots(trajectory), this.showFigure(trajectory)];
+    const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
     this.loadAhead(place.sample);
     this.snapshot.later();
+  }
+
+  // The tokens of the marked finding.
+  async showMarks(trajectory) {
+    const { finding, batch, a, b } = this.state;
+    const key = `${finding} ${batch} ${a} ${b} ${trajectory.sample}`;
+    if (this.marked === key) return;
+    const nothing = { round: [], token: [] };
+    const reply = finding === null ? nothing : this.kernel.request("marks", { sample: trajectory.sample });
+    const found = await this.kernel.latest("marks", reply).catch(ignore);
+    if (!found || this.sample.trajectory() !== trajectory) return;
+    this.marked = key;
+    this.sample.setMarks(found);
   }
 
   // A few at a time, those near the current round first.
@@ -239,7 +328,7 @@ class ExplorerPage {
     const reply = this.store.figure(trajectory, this.state, this.theme.now());
     const result = await this.kernel.latest("figure", reply).catch(() => null);
     if (result === undefined) return; // there is a newer one
-    if (result && result !== this.drawn) await this.sample.showFigure(result.figure);
+    if (result && result !== this.drawn) await this.sample.showFigure(result.figure, this.state);
     this.drawn = result ?? this.drawn;
     this.sample.figure.still();
   }
@@ -262,6 +351,8 @@ class ExplorerPage {
     if (!result) return;
     this.state = result.state;
     this.selection = result;
+    if (changes.finding !== undefined) this.drawer.reach("findings", changes.finding);
+    if (["common", "selection"].includes(this.drawer.open()) && "cells" in changes) this.drawer.refresh();
     await this.goTo(result.state.current, { isKnown: true });
   }
 
@@ -299,7 +390,7 @@ class ExplorerPage {
   }
 
   close() {
-    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot, this.box]) part.close();
+    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
     clearTimeout(this.flushTimer);
     clearTimeout(this.loadTimer);
     this.node.remove();
@@ -325,39 +416,6 @@ function paneTabs(onChoose) {
   return { node };
 }
 
-// The height of the explorer: 90 % of the visible output area, unless its lower edge was
-// moved, by the mouse or with arrow keys.
-const HEIGHTS = [520, 1200];
-
-function boxHeight(nodeOf) {
-  const attributes = { class: "rdx-grip", role: "separator", tabindex: 0, "aria-orientation": "horizontal", "aria-label": "Height of the explorer" };
-  const grip = element("div", attributes);
-  let chosen = null;
-  const limited = (height) => Math.round(Math.min(Math.max(height, HEIGHTS[0]), HEIGHTS[1]));
-  const area = () => nodeOf().closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
-  const apply = () => nodeOf().style.setProperty("--height", `${chosen ?? limited(0.9 * area())}px`);
-
-  function set(height) {
-    chosen = limited(height);
-    apply();
-  }
-
-  const now = () => nodeOf().getBoundingClientRect().height;
-  grip.addEventListener("pointerdown", (event) => {
-    const [from, height] = [event.clientY, now()];
-    grip.setPointerCapture(event.pointerId);
-    grip.onpointermove = (move) => set(height + move.clientY - from);
-  });
-  grip.addEventListener("lostpointercapture", () => (grip.onpointermove = null));
-  grip.addEventListener("keydown", (event) => {
-    const step = { ArrowUp: -24, ArrowDown: 24 }[event.key];
-    if (step) set(now() + step);
-    if (step) event.stopPropagation();
-  });
-  addEventListener("resize", apply);
-  return { grip, apply, close: () => removeEventListener("resize", apply) };
-}
-
 // Complete a place: by default the worst round, and the worst token in it. The last
 // round if the sample is shorter.
 function completePlace(trajectory, { sample, round, token }) {
@@ -367,6 +425,13 @@ function completePlace(trajectory, { sample, round, token }) {
   const asked = rounds.find((one) => one.round === round) ?? rounds.at(-1);
   const result = (round === undefined ? worst : asked)?.round ?? 0;
   return { sample, round: result, token: token ?? worstToken(trajectory, result) };
+}
+
+// A new explorer that is in sight in part comes into sight as a whole.
+function showWhole(node) {
+  const area = node.closest(".jp-WindowedPanel-outer, .jp-Notebook")?.getBoundingClientRect();
+  const { top, bottom } = node.getBoundingClientRect();
+  if (area && top < area.bottom && bottom > area.top) node.scrollIntoView({ block: "nearest" });
 }
 
 // For errors that are shown elsewhere.

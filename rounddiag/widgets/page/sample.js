@@ -100,12 +100,12 @@ function roundCard({
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
-function samplePane({ library, store, onPlace }) {
+function samplePane({ library, store, onPlace, onPlot }) {
   let [trajectory, current, shots] = [null, null, null];
   const goTo = (round, token = null) =>
     onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
   const strip = roundStrip({ onRound: (round) => goTo(round) });
-  const plot = tokenPlot({ library, onToken: goTo });
+  const plot = tokenPlot({ library, onToken: goTo, onPlot });
   const text = tokenText({
     onToken: (round, token) => goTo(round, token),
     onObservation: (start, stop) => store.observation(trajectory, start, stop),
@@ -171,9 +171,14 @@ function samplePane({ library, store, onPlace }) {
     node,
     show,
     showShots,
-    showFigure: (figure) => plot.show(trajectory, figure, current),
+    showFigure: (figure, state) => plot.show(trajectory, figure, current, state),
     mark,
     setThreshold: text.setThreshold,
+    setUsual: text.setUsual,
+    setMarks: (marks) => {
+      text.setMarks(marks);
+      plot.setMarks(marks);
+    },
     find,
     screens,
     figure: plot.view,

@@ -245,7 +245,10 @@ function viewsOf({ trajectory, round, shots }, full) {
 function screenNodes({ current, before }, { trajectory }, largeButton, figureOf) {
   const without = trajectory.rounds.every((round) => round.screenshot === null);
   if (!current) return [sentence("No round selected.")];
-  if (without) return [sentence("This sample has no screenshots.")];
+  if (without) {
+    const num = trajectory.num_unplaced;
+    return [sentence(num ? `${counted(num, "screenshot")}, round unknown.` : "This sample has no screenshots.")];
+  }
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];
   if (!current.shot) return [screenFigure(current, comingPicture(screenshot), "rdx-current")];

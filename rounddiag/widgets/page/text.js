@@ -25,21 +25,15 @@ function tokensOf(matches, pieces, first) {
   }));
 }
 
-/** The matches of a search, highlighted in the text. */
-function hitMarks(spansOf) {
+/** The matches of a search; `mark` gets the tokens of all of them. */
+function hitMarks(mark) {
   let hits = [];
 
-  function mark(isHit) {
-    for (const { first, stop } of hits) {
-      for (const span of spansOf(first, stop)) span.classList.toggle("rdx-hit", isHit);
-    }
-  }
-
   function search(trajectory, text, isRegex) {
-    mark(false);
+    mark([]);
     hits = [];
     hits = hitsOf(trajectory, text, isRegex);
-    mark(true);
+    mark(hits.flatMap(({ first, stop }) => Array.from({ length: stop - first }, (_, at) => first + at)));
     return hits.length;
   }
 
@@ -53,24 +47,34 @@ function hitMarks(spansOf) {
   return { search, next, forget: () => (hits = []) };
 }
 
-// Tokens as spans, in chunks that are laid out only when visible.
+// Tokens as spans, in chunks that are laid out only when visible; of many tokens, chunks
+// are filled only when they come near.
 
 const NOT_FINITE = 127; // the level of a diff that is not
 const CHUNK = 200; // tokens; a chunk ends with a line where it can
 const LONGEST_CHUNK = 800;
+const MANY_SPANS = 3000;
 const spanClasses = [];
 
-/** The spans of some tokens, in chunks. */
-function tokenChunks(tokens, first, stop, threshold) {
+/** The chunks of some tokens; `fill` makes the spans, which `makeSpan` returns. */
+function tokenChunks(tokens, first, stop, makeSpan) {
   const chunks = [];
   for (let start = first; start < stop; start = chunks.at(-1).stop) {
     const end = chunkEnd(tokens.piece, start, stop);
-    const spans = document.createDocumentFragment();
-    for (let index = start; index < end; index += 1)
-      spans.append(tokenSpan(tokens, index, threshold));
-    const node = element("div", { class: "rdx-chunk", "data-first": start }, spans);
-    node.style.containIntrinsicBlockSize = `auto ${22 * Math.ceil((end - start) / 12)}px`;
-    chunks.push({ first: start, stop: end, node });
+    const node = element("div", { class: "rdx-chunk", "data-first": start });
+    const height = `${22 * Math.ceil((end - start) / 12)}px`;
+    node.style.containIntrinsicBlockSize = `auto ${height}`;
+    node.style.minHeight = height;
+    const chunk = { first: start, stop: end, node, isFilled: false };
+    chunk.fill = () => {
+      if (chunk.isFilled) return;
+      chunk.isFilled = true;
+      const spans = document.createDocumentFragment();
+      for (let index = chunk.first; index < chunk.stop; index += 1) spans.append(makeSpan(index));
+      node.append(spans);
+      node.style.minHeight = "";
+    };
+    chunks.push(chunk);
   }
   return chunks;
 }
@@ -122,12 +126,9 @@ function surprise(logProb) {
 /** The span of a token. */
 function spanOfToken(chunks, index) {
   const after = chunks.findIndex(({ first }) => first > index);
-  const chunk = chunks.at(after < 0 ? -1 : after - 1);
-  return chunk?.node.children[index - chunk.first];
-}
-
-function spansOfTokens(chunks, first, stop) {
-  return Array.from({ length: stop - first }, (_, i) => spanOfToken(chunks, first + i));
+  const at = after < 0 ? chunks.length - 1 : after - 1;
+  for (const near of [at - 1, at, at + 1]) chunks[near]?.fill();
+  return chunks[at]?.node.children[index - chunks[at].first];
 }
 
 /** The token that contains a node, or -1. */
@@ -141,10 +142,10 @@ function tokenOfSpan(node) {
 // The rounds of a sample as text, with the observations between them.
 
 // As in figures/_parts/token_colors.py: |diff| of the first and the last colour level.
-const SCALE_ENDS = [0.001, 1];
+const SCALE_ENDS = [0.003, 3];
 
 /** Rounds as text, and the chunks of their tokens in order. */
-function roundsAsText({ rounds, gaps, tokens }, threshold, onObservation) {
+function roundsAsText({ rounds, gaps, tokens }, makeSpan, onObservation) {
   const fragment = document.createDocumentFragment();
   const chunks = [];
   const addGap = (before) =>
@@ -152,7 +153,7 @@ function roundsAsText({ rounds, gaps, tokens }, threshold, onObservation) {
       ...gaps.filter((gap) => gap.before === before).map((gap) => gapNode(gap, onObservation)),
     );
   for (const round of rounds) {
-    const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, threshold);
+    const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, makeSpan);
     chunks.push(...made);
     addGap(round.round);
     fragment.append(
@@ -326,17 +327,48 @@ function tokenText({ onToken, onObservation }) {
   });
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
   const node = element("section", { class: "rdx-text" }, tip.node);
-  const hits = hitMarks((first, stop) => spansOfTokens(chunks, first, stop));
+  const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
+  const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   const chosen = { span: null, head: null };
   let [shown, chunks, threshold] = [null, [], Infinity];
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (isIntersecting) chunks.find(({ node: one }) => one === target)?.fill();
+      }
+    },
+    { root: scroller, rootMargin: "800px 0px" },
+  );
+
+  function makeSpan(index) {
+    const span = tokenSpan(shown.tokens, index, threshold);
+    for (const [name, tokens] of Object.entries(marks)) if (tokens.has(index)) span.classList.add(name);
+    return span;
+  }
+
+  // Set a class of these tokens, and of no others.
+  function setClass(name, tokens) {
+    for (const span of scroller.querySelectorAll(`.${name}`)) span.classList.remove(name);
+    marks[name] = new Set(tokens);
+    for (const { first, stop, node: chunk, isFilled } of chunks) {
+      if (!isFilled) continue;
+      for (let index = first; index < stop; index += 1) {
+        if (marks[name].has(index)) chunk.children[index - first].classList.add(name);
+      }
+    }
+  }
 
   function show(trajectory, newThreshold) {
     [shown, threshold] = [trajectory, newThreshold];
     [chosen.span, chosen.head] = [null, null];
     hits.forget();
     tip.hide();
-    const made = roundsAsText(trajectory, threshold, onObservation);
+    near.disconnect();
+    for (const name of Object.keys(marks)) marks[name] = new Set();
+    const made = roundsAsText(trajectory, makeSpan, onObservation);
     chunks = made.chunks;
+    if (trajectory.num_tokens > MANY_SPANS) for (const { node: chunk } of chunks) near.observe(chunk);
+    else for (const chunk of chunks) chunk.fill();
     fill(key, ...textKey(trajectory, threshold));
     fill(scroller, ...notesOnText(trajectory), made.fragment);
     scroller.scrollTop = 0;
@@ -347,11 +379,12 @@ function tokenText({ onToken, onObservation }) {
     threshold = newThreshold;
     if (!shown) return;
     fill(key, ...textKey(shown, threshold));
-    shown.tokens.diff.forEach((diff, index) => {
-      const size = Math.abs(diff);
-      if (size <= low || !(size <= high)) return;
-      spanOfToken(chunks, index).classList.toggle("rdx-u", size > threshold);
-    });
+    for (const { first, stop, node: chunk, isFilled } of chunks) {
+      for (let index = first; isFilled && index < stop; index += 1) {
+        const size = Math.abs(shown.tokens.diff[index]);
+        if (size > low && size <= high) chunk.children[index - first].classList.toggle("rdx-u", size > threshold);
+      }
+    }
   }
 
   function mark(round, token = null) {
@@ -385,8 +418,21 @@ function tokenText({ onToken, onObservation }) {
     onToken(round, index - shown.rounds.find((one) => one.round === round).first, index);
   });
 
+  // |diff| up to the healthy level of the batch's kind is not tinted.
+  function setUsual(usual) {
+    const [low, high] = SCALE_ENDS;
+    const level = Math.floor((8 * Math.log(usual / low)) / Math.log(high / low));
+    scroller.dataset.calm = Math.min(Math.max(level, 0), 8) || 0;
+  }
+
+  // Mark the tokens of a finding.
+  function setMarks({ round, token }) {
+    const firsts = new Map(shown.rounds.map((one) => [one.round, one.first]));
+    setClass("rdx-found", Array.from(round, (one, at) => firsts.get(one) + token[at]));
+  }
+
   const search = (text, isRegex) => (shown ? hits.search(shown, text, isRegex) : 0);
-  return { node, key, show, mark, setThreshold, search, nextHit: hits.next, close: () => follow.disconnect() };
+  return { node, key, show, mark, setThreshold, setUsual, setMarks, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
 }
 
 // Scroll on until no sticky head covers the one before it.

@@ -1,0 +1,291 @@
+"""The lists of the drawer: findings, worst tokens, rounds and samples, selection."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import token_frame
+from rounddiag.figures.colored_text import NO_TEXT
+from rounddiag.findings import CAUSES
+from rounddiag.text import pieces
+from rounddiag.widgets.figures import empty_reason
+from rounddiag.widgets.in_common import shared_values, summary_of
+from rounddiag.widgets.session import evidence_place
+from rounddiag.wording import pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.findings import Finding
+    from rounddiag.widgets.columns import BatchColumns
+    from rounddiag.widgets.session import Session
+
+
+# Rows of one reply; the page asks for more as its list is scrolled.
+PAGE = 200
+_NUM_CONTEXT = 20  # characters at either side of a token
+_KEYS = ("sample", "round", "token")
+
+
+def drawer_list(session: Session, name: str, start: int = 0) -> dict[str, Any]:
+    """Return some rows of a list.
+
+    Parameters
+    ----------
+    session : Session
+    name : {"findings", "tokens", "rounds", "samples", "common", "selection"}
+    start : int
+        The first row.
+
+    Returns
+    -------
+    dict
+        `caption`; `empty`, why there are no rows; `num_rows` of the whole list; and of
+        at most `PAGE` rows `columns`, a list of `head`, `kind` and `values`; `places`
+        to go to, `conditions` to filter by, and `notes` under the row.
+    """
+    return _LISTS[name](session, start)
+
+
+def _payload(
+    num_rows: int,
+    columns: Sequence[tuple[str, str, Any]],
+    *,
+    caption: str,
+    empty: str = "",
+    **others: list[Any],
+) -> dict[str, Any]:
+    return {
+        "caption": caption if num_rows else "",
+        "empty": "" if num_rows else empty,
+        "num_rows": num_rows,
+        "columns": [
+            {"head": head, "kind": kind, "values": values}
+            for head, kind, values in columns
+        ],
+        **others,
+    }
+
+
+def _findings(session: Session, start: int) -> dict[str, Any]:
+    found = session.diagnosis
+    rows = list(found)[start:]
+    places = [evidence_place(one) for one in rows]
+    columns = [
+        ("cause", "text", [one.cause.replace("_", " ") for one in rows]),
+        ("where", "wide", [one.place for one in rows]),
+        ("of sum |diff|", "share", [one.share for one in rows]),
+        ("confidence", "number", [one.confidence for one in rows]),
+    ]
+    return _payload(
+        len(found),
+        columns,
+        caption="causes that fit, best first; a row goes to its evidence",
+        empty=found.text,
+        notes=[_explained(one) for one in rows],
+        places=[place and vars(place) for place in places],
+        findings=[*range(start, start + len(rows))],
+    )
+
+
+def _explained(one: Finding) -> str:
+    """Return the explanation of a finding, what else fits, and what to do."""
+    meaning = CAUSES.get(one.cause, "")
+    others = ", ".join(other.cause.replace("_", " ") for other in one.alternatives)
+    parts = [
+        f"Consistent with {meaning}." if meaning else "",
+        one.explanation,
+        f"Or: {others}." if others else "",
+        f"Next: {one.next_step}" if one.next_step else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _tokens(session: Session, start: int) -> dict[str, Any]:
+    filtered = session.filtered
+    ranked = filtered.worst_tokens
+    rows = ranked.iloc[start : start + PAGE]
+    return _payload(
+        len(ranked),
+        _token_columns(session, rows),
+        caption="by |diff|",
+        empty=empty_reason(filtered) or "No token has a finite diff.",
+        places=rows[[*_KEYS]].to_dict("records"),
+    )
+
+
+def _selection(session: Session, start: int) -> dict[str, Any]:
+    chosen = session.selection
+    size = chosen["diff"].abs().to_numpy()
+    order = np.argsort(-np.nan_to_num(size, nan=np.inf), kind="stable")
+    rows = chosen.iloc[order[start : start + PAGE]]
+    frame = token_frame(session.batch, ["old_log_prob", "rollout_log_prob"])
+    both = frame.iloc[session.own_columns.flat_index(rows)]
+    state = session.state
+    scores = [
+        (state.a, "number", both["old_log_prob"].to_numpy()),
+        (state.b, "number", both["rollout_log_prob"].to_numpy()),
+    ]
+    num = pluralize(len(chosen), "token")
+    what = "selected" if state.cells or not state.filter else "that the filter keeps"
+    return _payload(
+        len(chosen),
+        _token_columns(session, rows, scores),
+        caption=f"{num} {what}, the largest |diff| first: explorer.selection in Python",
+        empty="Nothing is selected: no token is kept in these cells.",
+        places=rows[[*_KEYS]].to_dict("records"),
+    )
+
+
+def _token_columns(
+    session: Session,
+    rows: pd.DataFrame,
+    more: Sequence[tuple[str, str, Any]] = (),
+) -> list[tuple[str, str, Any]]:
+    columns, by = session.own_columns, session.state.by
+    used = [name for name in ("role", by) if name in columns.names]
+    return [
+        ("text", "piece", token_context(columns, rows)),
+        *(
+            (name, "text", [str(one) for one in columns.values_at(name, rows)])
+            for name in dict.fromkeys(used)
+        ),
+        *((name, "count", rows[name].to_numpy()) for name in _KEYS),
+        *more,
+        ("diff [nat]", "signed", rows["diff"].to_numpy()),
+    ]
+
+
+def _rounds(session: Session, start: int) -> dict[str, Any]:
+    return _means(session, "rounds", start)
+
+
+def _samples(session: Session, start: int) -> dict[str, Any]:
+    return _means(session, "samples", start)
+
+
+def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
+    """List rounds or samples by their means, or by their difference."""
+    filtered, pair = session.filtered, session.difference
+    ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
+    rows = ranked.iloc[start : start + PAGE]
+    columns = [("sample", "count", rows["sample"].to_numpy())]
+    if "round" in rows:
+        columns.append(("round", "count", rows["round"].to_numpy()))
+    if "sample_id" in rows:
+        columns.append(("id", "text", [str(one) for one in rows["sample_id"]]))
+    by = session.state.by
+    if by in session.own_columns.names and by not in rows and by != "token":
+        first = rows.assign(token=0, round=rows.get("round", 0))
+        values = session.own_columns.values_at(by, first)
+        columns.append((by, "text", [str(one) for one in values]))
+    columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
+    value = ("difference", "signed") if pair else ("mean_abs_diff", "number")
+    columns.append(
+        (
+            f"{value[0]} [nat]".replace("_abs_diff", " |diff|"),
+            value[1],
+            rows[value[0]].to_numpy(),
+        )
+    )
+    columns.append(("at least", "bound", rows["low"].to_numpy()))
+    keys = [name for name in ("sample", "round") if name in rows]
+    return _payload(
+        len(ranked),
+        columns,
+        caption="by a lower confidence bound, shrunk where there are few tokens",
+        empty=empty_reason(filtered)
+        or ("The paired samples do not differ." if pair else "Nothing is finite."),
+        places=rows[keys].to_dict("records"),
+    )
+
+
+def _common(session: Session, start: int) -> dict[str, Any]:
+    """List what the selected tokens share, or else those beyond the threshold."""
+    columns, tokens = session.own_columns, session.filtered.tokens
+    threshold = session.state.threshold
+    is_chosen = session.state.cells is not None
+    chosen = (
+        session.selection if is_chosen else tokens[tokens["diff"].abs() > threshold]
+    )
+    some = columns.flat_index(chosen)
+    found = shared_values(columns, columns.flat_index(tokens), some)
+    rows = found[start : start + PAGE]
+    which = "selected" if is_chosen else f"beyond {threshold:.3g} nat"
+    summary = summary_of(found, chosen, columns.batch.num_samples)
+    listed: list[tuple[str, str, Any]] = [
+        ("column", "text", [one.column for one in rows]),
+        ("value", "wide", [one.text for one in rows]),
+        ("tokens", "text", [f"{one.num:,} of {one.num_some:,}" for one in rows]),
+        ("share", "share", [one.share for one in rows]),
+        ("of all tokens", "share", [one.share_of_all for one in rows]),
+    ]
+    return _payload(
+        len(found),
+        listed,
+        caption=f"Tokens {which}: {summary} A row filters by its value.",
+        empty=f"No token is {which}.",
+        conditions=[
+            {one.column: one.value if isinstance(one.value, dict) else [one.value]}
+            for one in rows
+        ],
+    )
+
+
+_LISTS: dict[str, Callable[[Session, int], dict[str, Any]]] = {
+    "findings": _findings,
+    "tokens": _tokens,
+    "rounds": _rounds,
+    "samples": _samples,
+    "common": _common,
+    "selection": _selection,
+}
+
+
+def token_context(columns: BatchColumns, rows: pd.DataFrame) -> list[list[str]]:
+    """Return the text before, of and after each token, within its round.
+
+    Parameters
+    ----------
+    columns : BatchColumns
+    rows : DataFrame
+        With the three keys.
+
+    Returns
+    -------
+    list of [before, piece, after]
+        At most 20 characters at either side.
+    """
+    batch = columns.batch
+    if batch.is_redacted:
+        return [["", NO_TEXT, ""]] * len(rows)
+    at = columns.round_index(rows)
+    token, sizes = rows["token"].to_numpy(), columns.round_sizes[at]
+    first = batch.rounds.start.cpu().numpy()[at]
+    before = np.minimum(token, _NUM_CONTEXT)
+    after = np.minimum(sizes - token - 1, _NUM_CONTEXT)
+    texts = _texts(batch, first + token - before, before + 1 + after)
+    return [
+        [
+            "".join(found[:num])[-_NUM_CONTEXT:],
+            found[num],
+            "".join(found[num + 1 :])[:_NUM_CONTEXT],
+        ]
+        for found, num in zip(texts, before.tolist(), strict=True)
+    ]
+
+
+def _texts(batch: Batch, starts: Any, sizes: Any) -> list[list[str]]:  # noqa: ANN401
+    """Return the pieces of stretches of the stored ids."""
+    ids = batch.response_ids.cpu().numpy()
+    parts = [ids[i : i + n] for i, n in zip(starts, sizes, strict=True)]
+    ends = np.cumsum([0, *map(len, parts)])
+    joined = np.concatenate([ids[:0], *parts])
+    found = pieces(joined, batch.tokenizer, starts=ends[:-1])
+    return [found[i:j] for i, j in pairwise(ends)]

@@ -1,0 +1,211 @@
+// The drawer: its lists, of which Python sends some rows at a time. A click on a row goes
+// to its token, to the evidence of its finding, or filters by its value.
+
+const LISTS = {
+  findings: "Findings",
+  tokens: "Tokens",
+  rounds: "Rounds",
+  samples: "Samples",
+  common: "In common",
+  selection: "Selection",
+};
+const LINE_HEIGHT = 22; // of a row, as in the style
+const PAGE_ROWS = 200; // as in lists.py
+// Of a column: the least width in pixels, and the most.
+const CELL_WIDTHS = { piece: [180, "3fr"], wide: [140, "4fr"], text: [64, "1fr"] };
+const OTHER_WIDTH = [56, "96px"];
+const CELL_GAP = 12;
+const CELL_TEXTS = {
+  number,
+  signed,
+  count: (value) => value.toLocaleString("en-US"),
+  bound: (value) => `≥ ${number(value)}`,
+  share: (value) => `${number(100 * value)} %`,
+};
+
+/** Closed it is its tabs, and `inBar` beside them. */
+function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
+  const caption = element("p", { class: "rdx-list-what" });
+  const head = element("div", { class: "rdx-list-head", "aria-hidden": "true" });
+  const body = element("ol", { class: "rdx-list-rows" });
+  const scroller = element("div", { class: "rdx-list" }, head, body);
+  const note = element("p", { class: "rdx-list-note" });
+  const tabs = Object.entries(LISTS).map(([name, label]) =>
+    element("button", { type: "button", role: "tab", "data-name": name }, label),
+  );
+  const row = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": "Lists" }, ...tabs);
+  const panel = element("div", { role: "tabpanel", class: "rdx-list-panel" }, caption, scroller, note);
+  const bar = element("div", { class: "rdx-drawer-bar" }, row, ...inBar);
+  const node = element("section", { class: "rdx-drawer", "aria-label": "Drawer" }, bar, panel);
+  const isOpen = () => "open" in node.dataset;
+  const reached = {};
+  let [open, pages, known] = ["findings", new Map(), null];
+
+  // Forget all rows: something changed in Python. Only an open list is requested anew.
+  function refresh({ keepsPlace = false } = {}) {
+    if (!keepsPlace) for (const name of Object.keys(reached)) delete reached[name];
+    [pages, known] = [new Map(), null];
+    return isOpen() ? load() : undefined;
+  }
+
+  // The rows from a multiple of a page on; the first ones say how many there are.
+  function pageOf(start) {
+    const [of, name] = [pages, open];
+    if (!of.has(start)) {
+      const reply = request(name, start);
+      of.set(start, reply);
+      reply.catch(() => of.delete(start));
+    }
+    return of.get(start);
+  }
+
+  async function load() {
+    const [of, name] = [pages, open];
+    const slow = setTimeout(() => fill(body, element("li", {}, sentence("computing…"))), 200);
+    const first = await pageOf(0).catch((error) => ({ num_rows: 0, empty: error.message, columns: [], caption: "" }));
+    clearTimeout(slow);
+    if (of !== pages || name !== open) return;
+    known = first;
+    caption.textContent = visible(first.caption);
+    const widths = first.columns.map(({ kind }) => CELL_WIDTHS[kind] ?? OTHER_WIDTH);
+    scroller.style.setProperty("--columns", widths.map(([least, most]) => `minmax(${least}px, ${most})`).join(" "));
+    const least = widths.reduce((sum, [one]) => sum + one + CELL_GAP, 0);
+    scroller.style.setProperty("--least-width", `${least}px`);
+    fill(head, ...first.columns.map(({ head: text, kind }) => listCell(visible(text), kind)));
+    body.style.height = `${LINE_HEIGHT * first.num_rows}px`;
+    await draw();
+  }
+
+  // The rows in sight, and a few more.
+  async function draw() {
+    if (!known) return;
+    const { num_rows: num } = known;
+    if (!num) return void fill(body, element("li", {}, sentence(visible(known.empty))));
+    const from = Math.max(Math.floor(scroller.scrollTop / LINE_HEIGHT) - 4, 0);
+    const to = Math.min(from + Math.ceil(scroller.clientHeight / LINE_HEIGHT) + 8, num);
+    const of = pages;
+    const starts = [...new Set([from, Math.max(to - 1, 0)].map((at) => at - (at % PAGE_ROWS)))];
+    const found = await Promise.all(starts.map(pageOf)).catch(() => null);
+    if (!found || of !== pages) return;
+    const focused = body.contains(document.activeElement) ? Number(document.activeElement.dataset.row) : null;
+    const rows = [];
+    for (let at = from; at < to; at += 1) rows.push(listRow(found[starts.indexOf(at - (at % PAGE_ROWS))], at));
+    fill(body, ...rows);
+    mark();
+    if (focused !== null) body.querySelector(`[data-row="${focused}"]`)?.focus({ preventScroll: true });
+  }
+
+  function mark() {
+    const now = reached[open] ?? -1;
+    for (const button of body.querySelectorAll("button")) {
+      button.setAttribute("aria-current", String(Number(button.dataset.row) === now));
+      button.tabIndex = Number(button.dataset.row) === Math.max(now, 0) ? 0 : -1;
+    }
+    note.textContent = visible(known?.notes?.[Math.max(now, 0)] ?? "");
+    note.hidden = !note.textContent;
+  }
+
+  function choose(name) {
+    const isSame = name === open && known;
+    open = name;
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", String(tab.dataset.name === name));
+      tab.tabIndex = tab.dataset.name === name ? 0 : -1;
+    }
+    panel.setAttribute("aria-label", `List: ${LISTS[name]}`);
+    scroller.className = `rdx-list rdx-list-${name}`;
+    if (isSame) return draw();
+    [pages, known] = [new Map(), null];
+    fill(body);
+    fill(head);
+    caption.textContent = note.textContent = "";
+    scroller.scrollTop = 0;
+    return load();
+  }
+
+  // Open it at a list, or close it.
+  function show(name) {
+    node.toggleAttribute("data-open", Boolean(name));
+    if (name) choose(name);
+  }
+
+  function toggle(isShown, name = open) {
+    show(isShown ? name : null);
+    onToggle(isShown ? name : null);
+  }
+
+  // Go to a row, and keep it in sight.
+  async function jump(at) {
+    const page = await pageOf(at - (at % PAGE_ROWS)).catch(() => null);
+    if (!page || at >= page.num_rows) return;
+    if (!known?.num_rows) known = page;
+    reached[open] = at;
+    const top = at * LINE_HEIGHT;
+    const room = scroller.clientHeight - head.offsetHeight - LINE_HEIGHT;
+    if (top < scroller.scrollTop || top > scroller.scrollTop + room) scroller.scrollTop = Math.max(top - room / 2, 0);
+    await draw();
+    const own = at % PAGE_ROWS;
+    onRow({ place: page.places?.[own], condition: page.conditions?.[own], finding: page.findings?.[own] });
+  }
+
+  // The next row of the list; the first one after the last.
+  const next = async () => {
+    const { num_rows: num } = await pageOf(0).catch(() => ({ num_rows: 0 }));
+    if (num) await jump(((reached[open] ?? -1) + 1) % num);
+  };
+
+  for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.dataset.name === open));
+  row.addEventListener("click", ({ target: { dataset } }) => {
+    if (dataset.name) toggle(!isOpen() || dataset.name !== open, dataset.name);
+  });
+  walkWithArrows(row, () => tabs, (tab) => isOpen() && toggle(true, tab.dataset.name));
+  body.addEventListener("click", ({ target }) => {
+    const button = target.closest("button");
+    if (button) jump(Number(button.dataset.row));
+  });
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step || !known) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const at = Math.min(Math.max(Number(document.activeElement.dataset.row) + step, 0), known.num_rows - 1);
+    jump(at).then(() => body.querySelector(`[data-row="${at}"]`)?.focus({ preventScroll: true }));
+  });
+  scroller.addEventListener("scroll", draw, { passive: true });
+  const follow = new ResizeObserver(draw);
+  follow.observe(scroller);
+  return {
+    node,
+    refresh,
+    next,
+    show,
+    toggle,
+    isOpen,
+    open: () => (isOpen() ? open : null),
+    reach: (name, at) => {
+      reached[name] = at;
+      if (name === open) mark();
+    },
+    close: () => follow.disconnect(),
+  };
+}
+
+function listRow({ columns }, at) {
+  const own = at % PAGE_ROWS;
+  const cells = columns.map(({ kind, values }) => listCell(values[own], kind));
+  const button = element("button", { type: "button", "data-row": at }, ...cells);
+  const node = element("li", {}, button);
+  node.style.top = `${at * LINE_HEIGHT}px`;
+  return node;
+}
+
+function listCell(value, kind) {
+  const name = `rdx-cell rdx-cell-${kind}`;
+  if (kind === "piece" && Array.isArray(value)) {
+    const [before, piece, after] = value.map(visible);
+    return element("span", { class: name, title: before + piece + after }, before, element("b", {}, piece || "‥"), after);
+  }
+  if (typeof value === "string") return element("span", { class: name, title: visible(value) }, visible(value));
+  const side = kind === "signed" ? { 1: " rdx-more-text", "-1": " rdx-less-text" }[Math.sign(value)] ?? "" : "";
+  return element("span", { class: name + side }, CELL_TEXTS[kind]?.(value) ?? String(value));
+}

@@ -1,0 +1,124 @@
+// The filter: a text, and conditions on any column, each shown as a chip.
+
+const MOST_CHECKS = 12; // values of a column that are check boxes
+
+function filterRow(onFilter) {
+  const line = errorLine();
+  let [filter, columns, column] = [{}, [], null];
+  const set = (name, condition) => {
+    const { [name]: _, ...others } = filter;
+    return onFilter(condition === null ? others : { ...others, [name]: condition });
+  };
+  const words = (text) => set("text", text && isRegex.checked ? { regex: text } : text);
+  const text = liveField("text", words, line, { type: "search", class: "rdx-words" });
+  const isRegex = element("input", {
+    type: "checkbox",
+    on: { change: () => words(text.input.value || null) },
+  });
+  const regex = element(
+    "label",
+    { class: "rdx-toggle", title: "Regular expression" },
+    isRegex,
+    element("span", {}, ".*"),
+  );
+  const which = selectField("column", (name) => edit(name));
+  const clear = element(
+    "button",
+    { type: "button", class: "rdx-button", on: { click: () => onFilter({}) } },
+    "Clear filter",
+  );
+  const editor = element("div", { class: "rdx-condition" });
+  const parts = [element("div", { class: "rdx-words-row" }, text.node, regex), which.node, editor, clear, line.node];
+  const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
+  const menu = dropdown({ label: "+ filter", name: "Filter by text or any column", side: "right" }, form);
+  const chips = element("span", { class: "rdx-filter-chips" });
+  const node = element("div", { class: "rdx-filters" }, chips, menu.node);
+  let field = null;
+
+  // The fields of a column's condition.
+  function edit(name) {
+    column = columns.find((one) => one.name === name) ?? columns[0];
+    if (!column) return;
+    field = conditionField(column, (condition) => set(column.name, condition), line);
+    fill(editor, field.node);
+    field.set(filter[column.name] ?? null);
+  }
+
+  function show(newFilter, newColumns) {
+    const isOther = JSON.stringify(newColumns) !== JSON.stringify(columns);
+    const hadText = filter.text !== undefined;
+    [filter, columns] = [newFilter, newColumns];
+    which.set(columns.map((one) => [one.name, visible(one.name)]), column?.name ?? columns[0]?.name);
+    if (isOther) edit(column?.name);
+    else field?.set(filter[column.name] ?? null);
+    text.set(filter.text?.regex ?? filter.text ?? null);
+    // Without a text, the box keeps what was chosen for the one that will be typed.
+    if (hadText || filter.text !== undefined) isRegex.checked = Boolean(filter.text?.regex);
+    clear.hidden = keepsAll(filter);
+    fill(chips, ...Object.entries(filter).map(([name, condition]) => filterChip(name, condition, () => set(name, null))));
+  }
+
+  // Show an error of Python at the field it is about; false if it is about none.
+  function showError({ message }) {
+    const name = message.match(/^`(.+?)`: /)?.[1];
+    const isOfColumn = columns.some((one) => one.name === name);
+    if (name !== "text" && !isOfColumn) return false;
+    if (isOfColumn && name !== column?.name) edit(name);
+    (name === "text" ? text : field).wrong(message.replaceAll("`", ""));
+    menu.node.open = true;
+    return true;
+  }
+
+  return { node, show, showError };
+}
+
+/** The fields for a condition on a column: a range, check boxes, or a list of values. */
+function conditionField({ name, values = [], ends }, onChange, line) {
+  if (ends) return rangeField(name, onChange, line, { step: "any", placeholder: "any" });
+  if (values.length <= MOST_CHECKS && name !== "sample") return choiceField(name, values, onChange);
+  const options = element("datalist", { id: uniqueName("values") }, ...values.map((value) => element("option", { value })));
+  const parsed = (text) => onChange(text === null ? null : text.split(",").map((one) => valueOf(one.trim(), values)));
+  const field = textField(name, parsed, line, { list: options.id, placeholder: name === "sample" ? "38, 52, or ids" : "values" });
+  field.node.append(options);
+  return { ...field, set: (condition) => field.set(condition === null ? null : [condition].flat().join(", ")) };
+}
+
+// A number where the column has numbers.
+function valueOf(text, values) {
+  const isNumber = text !== "" && Number.isFinite(Number(text)) && values.some((one) => typeof one === "number");
+  return isNumber ? Number(text) : text;
+}
+
+function choiceField(label, values, onChange) {
+  const node = element("div", { class: "rdx-checks", role: "group", "aria-label": label });
+  const boxes = values.map((value) => element("input", { type: "checkbox", value }));
+  const texts = values.map((value) => element("span", {}, visible(String(value))));
+  fill(node, ...boxes.map((box, at) => element("label", {}, box, texts[at])));
+  node.addEventListener("change", () => {
+    const chosen = values.filter((_, at) => boxes[at].checked);
+    onChange(chosen.length ? chosen : null);
+  });
+  const set = (condition) => {
+    const chosen = [condition].flat().map(String);
+    boxes.forEach((box) => (box.checked = chosen.includes(box.value)));
+  };
+  return { node, set, wrong: () => {} };
+}
+
+function keepsAll(filter) {
+  return !Object.keys(filter).length;
+}
+
+function conditionText(condition) {
+  if (condition?.regex) return `/${condition.regex}/`;
+  if (Array.isArray(condition) || typeof condition !== "object") return [condition].flat().join(", ");
+  const { from = null, to = null } = condition;
+  if (from === to) return number(from);
+  return from === null ? `≤ ${number(to)}` : to === null ? `≥ ${number(from)}` : `${number(from)} to ${number(to)}`;
+}
+
+function filterChip(name, condition, onRemove) {
+  const text = `${visible(name)}: ${visible(conditionText(condition))}`;
+  const attributes = { type: "button", class: "rdx-chip", title: `Remove the filter ${text}`, on: { click: onRemove } };
+  return element("button", attributes, element("span", {}, text), " ×");
+}

@@ -1,0 +1,100 @@
+// Sizes of the explorer and its panes, moved by the mouse or with arrow keys. They are
+// part of the state in Python.
+const HEIGHTS = [520, 1200];
+const SHARES = { columns: [0.2, 0.7], side: [0.2, 0.7] };
+const DRAWER_HEIGHTS = [90, 520];
+const KEY_STEP = 24; // pixels
+const OPEN_DRAWER_FROM = [1400, 800]; // width and height
+
+/** `nodes` has the explorer, its `main`, `overview`, `sample`, `side` and the drawer;
+ * `onChange` gets what was changed by hand. */
+function paneLayout(nodes, onChange) {
+  let layout = {};
+  const limited = (value, [low, high]) => Math.min(Math.max(value, low), high);
+  const area = () => nodes.root.closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
+  const height = () => Math.round(layout.height ?? limited(0.9 * area(), HEIGHTS));
+  const share = (name) => (layout[name] ? `${(100 * layout[name]).toFixed(2)}%` : null);
+
+  function apply() {
+    setVariable(nodes.root, "--height", `${height()}px`);
+    setVariable(nodes.main, "--columns", share("columns"));
+    setVariable(nodes.sample, "--side", share("side"));
+    setVariable(nodes.root, "--drawer", layout.drawer && `${layout.drawer}px`);
+  }
+
+  function set(name, value) {
+    layout = { ...layout, [name]: value };
+    apply();
+  }
+
+  const splitter = (name, label, isVertical, size, move) => {
+    const attributes = {
+      class: `rdx-splitter rdx-split-${name}`,
+      role: "separator",
+      tabindex: 0,
+      "aria-orientation": isVertical ? "vertical" : "horizontal",
+      "aria-label": label,
+    };
+    const node = element("div", attributes);
+    const tell = () => onChange({ [name]: layout[name] });
+    node.addEventListener("pointerdown", (event) => {
+      const [from, before] = [isVertical ? event.clientX : event.clientY, size()];
+      node.setPointerCapture(event.pointerId);
+      node.onpointermove = (to) => move(before, (isVertical ? to.clientX : to.clientY) - from);
+      node.onlostpointercapture = () => {
+        node.onpointermove = node.onlostpointercapture = null;
+        tell();
+      };
+    });
+    node.addEventListener("keydown", (event) => {
+      const keys = isVertical ? ["ArrowLeft", "ArrowRight"] : ["ArrowUp", "ArrowDown"];
+      const step = [-KEY_STEP, KEY_STEP][keys.indexOf(event.key)];
+      if (!step) return;
+      event.stopPropagation();
+      event.preventDefault();
+      move(size(), step);
+      tell();
+    });
+    return node;
+  };
+  const width = (node) => node.getBoundingClientRect().width;
+  const part = (name, pixels, whole) => set(name, limited(pixels / whole, SHARES[name]));
+  const splitters = {
+    height: splitter("height", "Height of the explorer", false, () => nodes.root.getBoundingClientRect().height, (from, by) =>
+      set("height", Math.round(limited(from + by, HEIGHTS))),
+    ),
+    columns: splitter("columns", "Width of the overview", true, () => width(nodes.overview), (from, by) =>
+      part("columns", from + by, width(nodes.main)),
+    ),
+    side: splitter("side", "Width of the screenshot", true, () => width(nodes.side), (from, by) =>
+      part("side", from - by, width(nodes.sample)),
+    ),
+    drawer: splitter("drawer", "Height of the drawer", false, () => nodes.drawer.getBoundingClientRect().height, (from, by) =>
+      set("drawer", Math.round(limited(from - by, DRAWER_HEIGHTS))),
+    ),
+  };
+  nodes.main.insertBefore(splitters.columns, nodes.main.lastChild);
+  nodes.sample.append(splitters.side);
+  nodes.drawer.before(splitters.drawer);
+  nodes.root.append(splitters.height);
+  addEventListener("resize", apply);
+  return {
+    show: (newLayout) => {
+      layout = newLayout;
+      apply();
+    },
+    // Which list is open: where there is room the findings, unless it was closed.
+    list: (hasFindings) => {
+      if (layout.list) return layout.list === "closed" ? null : layout.list;
+      const { width: wide, height: high } = nodes.root.getBoundingClientRect();
+      return hasFindings && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? "findings" : null;
+    },
+    set: (changes) => (layout = { ...layout, ...changes }),
+    close: () => removeEventListener("resize", apply),
+  };
+}
+
+function setVariable(node, name, value) {
+  if (value) node.style.setProperty(name, value);
+  else node.style.removeProperty(name);
+}

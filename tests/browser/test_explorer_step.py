@@ -1,0 +1,180 @@
+"""A batch of the size of a real step: from opening it to what is wrong, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ROOT
+from tests.browser.explorers import explorer, waits_until
+from tests.browser.planted import FIRST_ROUND, NUM_RANKS, NUM_SAMPLES, RANK
+from tests.browser.test_explorer_layout import (
+    AREA,
+    PANES,
+    box_of,
+    is_inside,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from playwright.sync_api import Locator
+
+    from tests.browser.lab import LabNotebook
+
+CELLS = [
+    f"""import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+import rounddiag as rd
+from tests.browser.planted import planted
+batch = planted(Path({str(ROOT)!r}) / "sample_data" / "tokenizer.json")""",
+    "ex = rd.explore(batch)\nex",
+]
+
+
+@pytest.fixture(scope="module")
+def lab(
+    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    with lab_cells("step.ipynb", *CELLS) as opened:
+        opened.command("application:toggle-left-area")  # as it is by default
+        opened.page.set_viewport_size({"width": 1280, "height": 800})
+        opened.run_all()
+        yield opened
+        assert (opened.console_errors, opened.errors) == ([], [])
+
+
+@pytest.fixture
+def page(lab: LabNotebook) -> Locator:
+    """The explorer, at the top of the area, after its diagnosis."""
+    found = explorer(lab)
+    found.evaluate("node => node.scrollIntoView({ block: 'start' })")
+    expect(found.get_by_label("Verdict")).not_to_contain_text("diagnosing…")
+    waits_until(lambda: lab.value("ex.state['finding']") == 0)
+    return found
+
+
+def rest(lab: LabNotebook) -> None:
+    """Wait until the kernel has answered what the page asks, and what that asks."""
+    for _ in range(4):
+        lab.settle()
+        lab.value("0")
+
+
+def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) -> None:
+    assert lab.value("batch.num_tokens") == 800_000
+    expect(page.locator(".rdx-verdict[data-bad]")).to_have_count(1)
+    place = lab.value("ex.current")
+    assert place["sample"] % NUM_RANKS == RANK
+    assert place["round"] >= FIRST_ROUND
+    expect(page.get_by_label("Token", exact=True)).to_contain_text("coordinates")
+    area = box_of(lab.page.locator(AREA))
+    outside = [
+        name
+        for name in PANES
+        if not is_inside(box_of(page.get_by_label(name, exact=True)), area)
+    ]
+    assert outside == []
+    lab.screenshot("explorer_step")
+
+
+def test_one_click_tells_rank_role_round_and_samples(
+    lab: LabNotebook, page: Locator
+) -> None:
+    page.get_by_role("tab", name="In common", exact=True).click()
+    told = page.locator(".rdx-list-what")
+    faulty = (
+        f"(tokens['sample'] % {NUM_RANKS} == {RANK}) & (tokens['diff'].abs() > 0.6931)"
+    )
+    num = lab.value(f"(lambda tokens: int(({faulty}).sum()))(rd.token_frame(batch))")
+    for text in (
+        f"{num} of {num} tokens: ",
+        "role = coordinates",
+        f"rank = {RANK}",
+        f"all in 8 of {NUM_SAMPLES} samples",
+        f"none before round {FIRST_ROUND}",
+    ):
+        expect(told).to_contain_text(text)
+    lab.screenshot("explorer_step_in_common")
+    page.get_by_role("tab", name="In common", exact=True).click()
+
+
+def test_whatever_is_clicked_text_screenshot_and_token_show_it(
+    lab: LabNotebook, page: Locator
+) -> None:
+    area = box_of(lab.page.locator(AREA))
+    top = box_of(page)["y"]
+
+    def shows(round_: int, token: int) -> None:
+        mark = page.locator(".rdx-chunk > .rdx-now")
+        token_fact = page.get_by_label("Token", exact=True)
+        expect(token_fact).to_contain_text(f"{round_}, token {token}")
+        screen = page.get_by_label("Screenshot", exact=True)
+        expect(screen.locator("figcaption").first).to_contain_text(f"round {round_}")
+        text = box_of(page.get_by_label("Text", exact=True))
+        assert is_inside(box_of(mark), text)
+        assert is_inside(text, area)
+        assert box_of(page)["y"] == top
+
+    for list_, row in (("Tokens", 3), ("Rounds", 2), ("Findings", 0)):
+        page.get_by_role("tab", name=list_, exact=True).click()
+        page.locator(".rdx-list-rows button").nth(row).click()
+        expect(page.locator(".rdx-list-rows [aria-current='true']")).to_have_count(1)
+        rest(lab)
+        place = lab.value("ex.current")
+        assert place["sample"] % NUM_RANKS == RANK
+        assert place["round"] >= FIRST_ROUND
+        shows(place["round"], place["token"])
+        page.get_by_role("tab", name=list_, exact=True).click()
+    page.locator('.rdx-card[data-round="2"]').evaluate("node => node.click()")
+    waits_until(lambda: lab.value("ex.current['round']") == 2)
+    shows(2, lab.value("ex.current['token']"))
+    heatmap = page.get_by_label("Samples", exact=True)
+    heatmap.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+        lab.page.keyboard.press(key)
+    waits_until(lambda: lab.value("ex.current['round']") == 4)
+    shows(4, lab.value("ex.current['token']"))
+
+
+def test_the_plot_of_many_tokens_is_of_one_round(
+    lab: LabNotebook, page: Locator
+) -> None:
+    plot = page.get_by_label("Tokens", exact=True)
+    rounds = "node => node.querySelector('.rdx-plot').layout.meta.rounds"
+    now = lab.value("ex.current['round']")
+    waits_until(lambda: plot.evaluate(rounds) == [now])
+    plot.get_by_role("radio", name="all").check(force=True)
+    waits_until(lambda: plot.evaluate(rounds) == [*range(25)])
+    plot.get_by_role("checkbox", name="log-probs").check()
+    waits_until(lambda: plot.locator(".y2tick").count() > 0)
+    assert lab.value("[ex.state['scope'], ex.state['log_probs']]") == ["sample", True]
+    lab.value("setattr(ex, 'state', {'scope': 'auto', 'log_probs': False})")
+    waits_until(lambda: plot.evaluate(rounds) == [now])
+
+
+def test_splitters_move_panes_and_are_part_of_the_state(
+    lab: LabNotebook, page: Locator
+) -> None:
+    overview = page.locator(".rdx-overview")
+    width = box_of(overview)["width"]
+    page.get_by_role("separator", name="Width of the overview").focus()
+    lab.page.keyboard.press("ArrowRight")
+    waits_until(lambda: abs(box_of(overview)["width"] - width - 24) < 2)
+    waits_until(lambda: lab.value("ex.state['layout']['columns'] is not None"))
+    side = page.locator(".rdx-side")
+    handle = box_of(page.get_by_role("separator", name="Width of the screenshot"))
+    x, y = handle["x"] + 3, handle["y"] + 60
+    width = box_of(side)["width"]
+    lab.page.mouse.move(x, y)
+    lab.page.mouse.down()
+    lab.page.mouse.move(x - 40, y, steps=4)
+    lab.page.mouse.up()
+    waits_until(lambda: abs(box_of(side)["width"] - width - 40) < 3)
+    waits_until(lambda: lab.value("ex.state['layout']['side'] is not None"))
+    lab.value("setattr(ex, 'state', {'layout': {'columns': None, 'side': None}})")
+    waits_until(lambda: abs(box_of(side)["width"] - width) < 24)

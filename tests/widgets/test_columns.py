@@ -1,0 +1,117 @@
+"""Columns of samples, rounds and tokens, and their groups."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+import rounddiag as rd
+from rounddiag.widgets.columns import BatchColumns
+from tests.batches import hand_batch, padded
+from tests.widgets.samples import worded
+
+
+def wide(column: np.ndarray, diff: float = 0.0) -> rd.Batch:
+    """A batch of one token a sample, with a column."""
+    rows = [[-1.0]] * len(column)
+    old = [[-1.0 + diff * (index % 5)] for index in range(len(column))]
+    return padded([[1]] * len(column), old, rows, sample_columns={"fact": column})
+
+
+def groups(batch: rd.Batch, name: str) -> dict[str, int]:
+    """The number of tokens of each group, by its label."""
+    size = rd.token_frame(batch)["diff"].abs().to_numpy()
+    codes, labels = BatchColumns(batch).groups(name, size)
+    assert sorted(labels) == labels
+    num = np.bincount(codes, minlength=len(labels)).tolist()
+    return dict(zip(map(str, labels), num, strict=True))
+
+
+def test_few_values_are_groups_of_their_own() -> None:
+    assert groups(wide(np.array(["b", "a", "b"])), "fact") == {"a": 1, "b": 2}
+    assert groups(wide(np.arange(8)), "fact") == {str(index): 1 for index in range(8)}
+
+
+def test_of_many_texts_seven_of_the_largest_mean_stay() -> None:
+    names = np.array([f"env {index % 10}" for index in range(20)])
+    found = groups(wide(names, diff=0.5), "fact")
+    # env 4 and 9 have 2 nat, 3 and 8 1.5, 2 and 7 1 nat, 1 and 6 half a nat.
+    assert [*found] == [
+        "env 4",
+        "env 9",
+        "env 3",
+        "env 8",
+        "env 2",
+        "env 7",
+        "env 1",
+        "others",
+    ]
+    assert [*found.values()] == [2] * 7 + [6]
+
+
+def test_many_numbers_are_put_into_bins_in_their_order() -> None:
+    found = groups(wide(np.arange(70)), "fact")
+    assert [*found] == [
+        "0 to 9",
+        "10 to 19",
+        "20 to 29",
+        "30 to 39",
+        "40 to 49",
+        "50 to 59",
+        "60 to 69",
+    ]
+    assert set(found.values()) == {10}
+
+
+def test_a_missing_number_is_a_group() -> None:
+    assert groups(wide(np.array([0.5, np.nan, 1.0])), "fact") == {
+        "0.5": 1,
+        "1": 1,
+        "nan": 1,
+    }
+
+
+def test_tokens_are_grouped_by_role_and_place() -> None:
+    batch = worded([["so ", "click", "(", "12", ")"], ["a"]])
+    found = groups(batch, "role")
+    assert {name: num for name, num in found.items() if num} == {
+        "thought": 2,
+        "action": 1,
+        "coordinates": 1,
+        "syntax": 2,
+    }
+    assert groups(batch, "token") == {"0": 2, "1": 1, "2": 1, "3": 1, "4": 1}
+
+
+def test_values_of_rows_are_those_of_the_frame() -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    frame = rd.token_frame(batch, ["role", "status", "action"])
+    columns = BatchColumns(batch)
+    rows = frame.sample(50, random_state=0)
+    assert columns.flat_index(rows).tolist() == rows.index.tolist()
+    # First of these rounds alone, then of all tokens.
+    assert columns.values_at("role", rows) == rows["role"].tolist()
+    columns.codes("role")
+    for name in ("role", "status", "action", "sample", "round", "token"):
+        assert columns.values_at(name, rows) == rows[name].tolist()
+
+
+def test_a_menu_lists_every_column() -> None:
+    batch = hand_batch(sample_ids=("x", "y", "z"))
+    assert BatchColumns(batch).offers() == [
+        {"name": "sample_id", "values": ["x", "y", "z"]},
+        {"name": "num_rounds", "values": [1, 2]},
+        {"name": "num_tokens", "values": [1, 3, 4]},
+        {"name": "sample", "values": [0, 1, 2]},
+        {"name": "round", "values": [0, 1]},
+        {"name": "token", "ends": [0, 2]},
+    ]
+    many = BatchColumns(wide(np.array([0.5, *range(9), np.nan])))
+    assert many.offers()[0] == {"name": "fact", "ends": [0.0, 8.0]}
+
+
+def test_rows_are_found_by_sample_and_round() -> None:
+    rows = pd.DataFrame({"sample": [2, 1, 0], "round": [0, 1, 1], "token": [0, 0, 0]})
+    columns = BatchColumns(hand_batch())
+    assert columns.round_index(rows).tolist() == [4, 3, 1]
+    assert columns.flat_index(rows).tolist() == [7, 6, 2]

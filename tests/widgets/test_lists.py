@@ -1,0 +1,176 @@
+"""The lists of the drawer, and what tokens have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.figures.colored_text import NO_TEXT
+from rounddiag.widgets.columns import BatchColumns
+from rounddiag.widgets.in_common import shared_values, summary_of
+from rounddiag.widgets.lists import drawer_list
+from rounddiag.widgets.session import Session
+from tests.batches import hand_batch
+
+
+def column(found: dict[str, Any], head: str) -> list[Any]:
+    (values,) = (one["values"] for one in found["columns"] if one["head"] == head)
+    return [*values]
+
+
+@pytest.fixture(scope="module")
+def window() -> rd.Batch:
+    return rd.load("sample_data/image_window.parquet")
+
+
+def session(batch: rd.Batch, **state: Any) -> Session:
+    return Session({"batch": batch}, state)
+
+
+def test_findings_come_with_explanation_and_next_step(window: rd.Batch) -> None:
+    looked_at = session(window)
+    found = drawer_list(looked_at, "findings")
+    first = looked_at.diagnosis[0]
+    assert column(found, "cause") == ["image window"]
+    assert column(found, "where") == [first.place]
+    assert found["findings"] == [0]
+    assert first.explanation in found["notes"][0]
+    assert first.next_step in found["notes"][0]
+    tokens = first.tokens()
+    worst = tokens.iloc[int(tokens["diff"].abs().to_numpy().argmax())]
+    place = {key: int(worst[key]) for key in ("sample", "round", "token")}
+    assert found["places"] == [place]
+
+
+def test_without_a_finding_the_list_says_what_the_diagnosis_says() -> None:
+    healthy = session(rd.load("sample_data/healthy.parquet"))
+    found = drawer_list(healthy, "findings")
+    assert found["num_rows"] == 0
+    assert found["empty"] == healthy.diagnosis.text
+
+
+def test_a_finding_leads_to_its_evidence(window: rd.Batch) -> None:
+    looked_at = session(window)
+    assert not looked_at.is_placed
+    looked_at.change({"finding": 0})
+    assert looked_at.is_placed
+    (place,) = drawer_list(looked_at, "findings")["places"]
+    assert vars(looked_at.state.current) == place
+    with pytest.raises(rd.errors.FrameError, match="number of one of 1 findings"):
+        looked_at.change({"finding": 1})
+
+
+def test_tokens_come_with_the_text_around_them(window: rd.Batch) -> None:
+    tokens = rd.token_frame(window, ["text", "role"])
+    order = tokens["diff"].abs().sort_values(ascending=False, kind="stable").index
+    found = drawer_list(session(window, by="status"), "tokens", start=200)
+    assert found["num_rows"] == len(tokens)
+    assert len(found["places"]) == 200
+    for row, index in enumerate(order[200:203]):
+        token = tokens.loc[index]
+        is_own = (tokens["sample"] == token["sample"]) & (
+            tokens["round"] == token["round"]
+        )
+        pieces = tokens["text"][is_own].tolist()
+        at = int(token["token"])
+        before, after = "".join(pieces[:at]), "".join(pieces[at + 1 :])
+        assert column(found, "text")[row] == [before[-20:], token["text"], after[:20]]
+        assert column(found, "role")[row] == token["role"]
+        assert column(found, "diff [nat]")[row] == token["diff"]
+    status = np.asarray(window.sample_columns["status"])
+    samples = column(found, "sample")
+    assert column(found, "status") == status[samples].tolist()
+
+
+def test_rounds_and_samples_go_on_after_the_twentieth(window: rd.Batch) -> None:
+    looked_at = session(window)
+    rounds = drawer_list(looked_at, "rounds")
+    assert rounds["num_rows"] == window.num_rounds
+    assert len(rounds["places"]) == 200
+    low = column(rounds, "at least")
+    assert low == sorted(low, reverse=True)
+    rest = drawer_list(looked_at, "rounds", start=200)
+    assert len(rest["places"]) == window.num_rounds - 200
+    assert max(column(rest, "at least")) <= low[-1]
+    assert drawer_list(looked_at, "samples")["num_rows"] == window.num_samples
+
+
+def test_a_selection_has_both_log_probs(window: rd.Batch) -> None:
+    cells = {"samples": [3, 4], "rounds": [1, 2]}
+    looked_at = session(window, cells=cells)
+    found = drawer_list(looked_at, "selection")
+    tokens = rd.token_frame(window, ["old_log_prob", "rollout_log_prob"])
+    own = tokens[tokens["sample"].isin([3, 4]) & tokens["round"].between(1, 2)]
+    worst = own.iloc[int(own["diff"].abs().to_numpy().argmax())]
+    assert found["num_rows"] == len(own)
+    assert column(found, "old")[0] == worst["old_log_prob"]
+    assert column(found, "rollout")[0] == worst["rollout_log_prob"]
+    assert "selected" in found["caption"]
+
+
+def test_without_cells_the_selection_is_what_the_filter_keeps(window: rd.Batch) -> None:
+    looked_at = session(window, filter={"sample": [3, 4]})
+    tokens = rd.token_frame(window)
+    num = int(tokens["sample"].isin([3, 4]).sum())
+    assert drawer_list(looked_at, "selection")["num_rows"] == num
+    looked_at.change({"filter": {}, "current": {"sample": 5, "round": 0, "token": 0}})
+    size = int(((tokens["sample"] == 5) & (tokens["round"] == 0)).sum())
+    assert drawer_list(looked_at, "selection")["num_rows"] == size
+
+
+def test_what_tokens_share_is_counted() -> None:
+    batch = hand_batch(sample_columns={"rank": np.array([7, 8, 8])})
+    # Of 8 tokens 5 are of rank 8; of the three chosen ones all.
+    found = shared_values(BatchColumns(batch), np.arange(8), np.array([3, 4, 7]))
+    rank = next(one for one in found if one.column == "rank")
+    assert (rank.value, rank.num, rank.num_some) == (8, 3, 3)
+    assert rank.share_of_all == 5 / 8
+    first = next(one for one in found if one.column == "round")
+    assert (first.value, first.num) == (0, 3)
+
+
+def test_what_all_have_is_said_in_one_sentence() -> None:
+    batch = rd.load("sample_data/stale.parquet")
+    tokens = rd.token_frame(batch, ["weight_version"])
+    some = np.flatnonzero((tokens["weight_version"] == 1544) & (tokens["round"] == 0))
+    found = shared_values(BatchColumns(batch), np.arange(len(tokens)), some)
+    text = summary_of(found, tokens.iloc[some], batch.num_samples)
+    samples = tokens["sample"].to_numpy()[some]
+    num = len(some)
+    assert text.startswith(f"{num} of {num} tokens: ")
+    assert "weight_version = 1544" in text
+    assert "round = 0" in text
+    assert text.endswith(f"all in {len(np.unique(samples))} of 64 samples.")
+
+
+def test_in_common_is_of_what_is_beyond_the_threshold_or_selected(
+    window: rd.Batch,
+) -> None:
+    found = drawer_list(session(window), "common")
+    beyond = int((rd.token_frame(window)["diff"].abs() > np.log(2)).sum())
+    assert found["caption"].startswith(f"Tokens beyond 0.693 nat: {beyond} ")
+    assert column(found, "tokens")[0].endswith(f" of {beyond}")
+    share, base = column(found, "share"), column(found, "of all tokens")
+    assert all(one > other for one, other in zip(share, base, strict=True))
+    ((name, value),) = found["conditions"][0].items()
+    assert name == column(found, "column")[0]
+    kept = session(window, filter={name: value}).filtered.tokens
+    assert 0 < len(kept) < window.num_tokens
+    chosen = session(window, cells={"samples": [3], "rounds": [0, 0]})
+    assert drawer_list(chosen, "common")["caption"].startswith("Tokens selected: ")
+
+
+def test_where_nothing_is_beyond_the_list_says_so(window: rd.Batch) -> None:
+    found = drawer_list(session(window, threshold=99.0), "common")
+    assert found["num_rows"] == 0
+    assert found["empty"] == "No token is beyond 99 nat."
+
+
+def test_text_of_a_redacted_batch_is_not_shown(tmp_path: Any) -> None:
+    file = tmp_path / "redacted.parquet"
+    rd.save(hand_batch(), file, redact=True)
+    found = drawer_list(session(rd.load(file)), "tokens")
+    assert column(found, "text")[0] == ["", NO_TEXT, ""]
