@@ -24,6 +24,8 @@ BELOW_STATS = {
 LAYERS_WITH = {
     "torch": BELOW_STATS,
     "pyarrow": {"loaders", "runs", "widgets"},  # widgets: RE2 for regular expressions
+    "duckdb": {"runs"},
+    "ray": {"runs"},
     "plotly": {"figures", "widgets", "export"},
     "ipywidgets": {"widgets"},
     "anywidget": {"widgets"},

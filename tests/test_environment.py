@@ -52,7 +52,8 @@ def test_help_is_printed_and_nothing_is_made(
         0,
         "Opens JupyterLab at the first notebook, or at a notebook that loads FILE:\n"
         "\n"
-        "  ./notebooks/open [FILE] [--remote] [-- JUPYTER ARGUMENTS]\n"
+        "  ./notebooks/open [FILE] [--tokenizer PATH] [--remote]"
+        " [-- JUPYTER ARGUMENTS]\n"
         "\n"
         "The first start creates .venv; later ones install nothing. --remote opens no\n"
         "browser and prints how to connect. PYTHON=... selects the interpreter.\n",

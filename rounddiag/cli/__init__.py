@@ -1,10 +1,12 @@
-"""The `rounddiag` command: `summary`, `check`, `report` and `lab`.
+"""The `rounddiag` command: `summary`, `check`, `report`, `lab`, `ingest`, `recipe`.
 
 ============  ======================================================================
 `summary`     the text that `rounddiag summary` prints
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `diagnosis`   verdict, level and findings, which both print first
-`lab`         `rounddiag lab`: the notebook of a file, and JupyterLab at it
+`lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
+`run`         folders of steps: the text of a run, and of an ingestion
+`recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
 ============  ======================================================================
 """
 
@@ -14,12 +16,15 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rounddiag.errors import RounddiagError
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rounddiag.batch import Batch
 
 _DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
 _ERROR, _CANNOT_CHECK = 1, 2
@@ -54,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (RounddiagError, OSError) as error:
-        print(f"rounddiag: {_in_one_line(error)}", file=sys.stderr)
+        print(f"rounddiag: {printable(_in_one_line(error))}", file=sys.stderr)
         return _CANNOT_CHECK if options.run is _check else _ERROR
     return code
 
@@ -64,9 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     summary = commands.add_parser(
         "summary",
-        help="print the verdict on a saved batch, and the mismatch of each round",
+        help="print the verdict on a saved batch or a run, and the mismatch of each"
+        " round",
     )
-    summary.add_argument("file", type=Path, metavar="FILE")
+    _add_file(summary)
     summary.set_defaults(run=_summary)
     check = commands.add_parser(
         "check",
@@ -75,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         " broken; not_measurable always fails. Exit codes: 0 passed, 1 failed, 2 the"
         " file cannot be read.",
     )
-    check.add_argument("file", type=Path, metavar="FILE")
+    _add_file(check)
     check.add_argument(
         "--fail-on",
         choices=("noisy", "stale", "suspicious", "broken"),
@@ -85,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=_check)
     report = commands.add_parser(
-        "report", help="write a report on a saved batch as one HTML page"
+        "report", help="write a report on a saved batch or a run as one HTML page"
     )
-    report.add_argument("file", type=Path, metavar="FILE")
+    _add_file(report)
     report.add_argument(
         "-o",
         dest="page",
@@ -98,61 +104,135 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
     lab = commands.add_parser(
         "lab",
-        help="open JupyterLab at a notebook that loads FILE",
+        help="open JupyterLab at a notebook that loads FILE, or the run in FOLDER",
         epilog="Arguments after `--` are passed to JupyterLab.",
     )
-    lab.add_argument("file", type=Path, metavar="FILE", nargs="?")
+    _add_file(lab, nargs="?")
     lab.add_argument(
         "--remote",
         action="store_true",
         help="do not open a browser; print how to connect",
     )
     lab.set_defaults(run=_lab)
+    ingest = commands.add_parser(
+        "ingest",
+        help="convert a framework's files to a folder of step files",
+        epilog="It can be repeated, and goes on where it was stopped. Exit codes: 0"
+        " all files converted, 1 some failed; they are listed.",
+    )
+    ingest.add_argument("paths", nargs="+", metavar="PATH")
+    ingest.add_argument(
+        "-o", dest="folder", required=True, metavar="FOLDER", help="where to write"
+    )
+    ingest.add_argument("--engine", choices=("local", "ray"), default="local")
+    ingest.add_argument(
+        "--images",
+        choices=("thumbnails", "none", "full"),
+        default="thumbnails",
+        help="how screenshots are stored; default: thumbnails",
+    )
+    ingest.set_defaults(run=_ingest)
+    recipe = commands.add_parser(
+        "recipe", help="print the lines that save a batch in a trainer"
+    )
+    recipe.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
+    recipe.set_defaults(run=_recipe)
     return parser
 
 
-def _summary(options: argparse.Namespace) -> int:
-    from rounddiag.cli.summary import describe
+def _add_file(
+    command: argparse.ArgumentParser, nargs: Literal["?"] | None = None
+) -> None:
+    command.add_argument("file", metavar="FILE|FOLDER", nargs=nargs)
+    command.add_argument(
+        "--untrusted",
+        action="store_true",
+        help="read FILE in a child process with little memory and time",
+    )
+    command.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a tokenizer.json, its folder or a model name: shows text for ids",
+    )
+
+
+def _load(options: argparse.Namespace) -> Batch:
     from rounddiag.loaders import load
 
-    print(describe(load(options.file)))
+    return load(options.file, tokenizer=options.tokenizer, untrusted=options.untrusted)
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from rounddiag.cli.run import describe_run, open_steps
+    from rounddiag.cli.summary import describe
+
+    run = open_steps(options.file, options.tokenizer)
+    _print(describe(_load(options)) if run is None else describe_run(run))
     return 0
 
 
 def _check(options: argparse.Namespace) -> int:
     from rounddiag.cli.check import run_check
-    from rounddiag.loaders import load
 
-    batch = load(options.file)
+    batch = _load(options)
     text, failed = run_check(
         batch, str(options.file), fail_on=options.fail_on, as_json=options.json
     )
-    print(text)
+    _print(text)
     return int(failed)
 
 
 def _report(options: argparse.Namespace) -> int:
+    from rounddiag.cli.run import open_steps
     from rounddiag.export import report
-    from rounddiag.loaders import load
 
-    page = options.page or Path(f"{options.file.resolve().stem}.html")
+    page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
     suffix = ", replacing an existing file" if page.exists() else ""
-    report(load(options.file), page)
-    print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
+    run = open_steps(options.file, options.tokenizer)
+    report(run or _load(options), page)
+    _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     return 0
 
 
 def _lab(options: argparse.Namespace) -> int:
     from rounddiag.cli.lab import prepare_notebook, start_lab
 
-    notebook = prepare_notebook(options.file, Path.cwd()) if options.file else None
-    if notebook and notebook != options.file.resolve():
-        print(f"notebook: {notebook} (created once, never overwritten)", flush=True)
-    announce = (
-        (lambda text: print(f"\n{text}\n", flush=True)) if options.remote else None
-    )
+    notebook = None
+    if options.file:
+        notebook = prepare_notebook(
+            Path(options.file),
+            Path.cwd(),
+            tokenizer=options.tokenizer,
+            untrusted=options.untrusted,
+        )
+    if notebook and notebook != Path(options.file).resolve():
+        _print(f"notebook: {notebook} (created once, never overwritten)")
+    announce = (lambda text: _print(f"\n{text}\n")) if options.remote else None
     start_lab(notebook, options.jupyter, announce=announce)
     return 0
+
+
+def _recipe(options: argparse.Namespace) -> int:
+    from rounddiag.cli.recipe import describe_recipe
+
+    print(describe_recipe(options.name))
+    return 0
+
+
+def _ingest(options: argparse.Namespace) -> int:
+    from rounddiag.cli.run import describe_ingestion
+    from rounddiag.runs import ingest
+
+    done = ingest(
+        options.paths, options.folder, engine=options.engine, images=options.images
+    )
+    _print(describe_ingestion(done))
+    return int(bool(done.failed))
+
+
+def _print(text: str) -> None:
+    """Print lines that may hold text of a file, which must not command the terminal."""
+    print("\n".join(map(printable, text.split("\n"))), flush=True)
 
 
 def _in_one_line(error: RounddiagError | OSError) -> str:

@@ -1,4 +1,4 @@
-"""`rounddiag lab`: a notebook that loads one file, and JupyterLab opened at it."""
+"""`rounddiag lab`: a notebook that loads a file or a run, and JupyterLab at it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rounddiag.errors import RounddiagError
+from rounddiag.text.tokenizers import decoder
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,82 +23,113 @@ if TYPE_CHECKING:
 
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"
-_TITLE = "# In which round do the two engines disagree?\n\nThe batch is `{name}`."
-_CODE = (
-    "import rounddiag as rd\n\nbatch = rd.load({path!r})\nbatch",
-    "explorer = rd.explore(batch)\nexplorer",
-    "explorer.selection  # the selected tokens, as a DataFrame",
-    "rd.round_summary(batch)",
+_MAX_STEM = 60  # characters of a notebook's name, of at most four bytes each
+# Of a file one cell: the explorer is first on the screen when it has run. The name of
+# the file is in code only: in markdown, it could be a link or a picture.
+_CODE = """import rounddiag as rd
+
+batch = rd.load({path!r}{options})
+explorer = rd.explore(batch)
+explorer"""
+_RUN_TITLE = "# When did the two engines begin to disagree?"
+_RUN_CODE = (
+    "import rounddiag as rd\n\nrun = rd.open_run({path!r}{options})\nrun",
+    "rd.plot_run(run)",
+    "run.diagnose()",
+    "step = run.steps[-1]\nrd.explore(run.batch(step))",
 )
 
 
-def prepare_notebook(file: Path, folder: Path) -> Path:
-    """Find or create the notebook that loads a file.
+def prepare_notebook(
+    file: Path, folder: Path, *, tokenizer: str | None = None, untrusted: bool = False
+) -> Path:
+    """Find or create the notebook that loads a file, or the run in a folder.
 
     Parameters
     ----------
     file : Path
-        A saved batch, or a notebook, which is returned unchanged.
+        A saved batch, a folder of step files, or a notebook, which is returned
+        unchanged.
     folder : Path
         Notebooks are created in its subfolder `rounddiag_notebooks`.
+    tokenizer : str, optional
+        A path or a model name, as `rounddiag.load` takes it.
+    untrusted : bool
+        Let the notebook load the file with `untrusted=True`.
 
     Returns
     -------
     Path
-        The existing notebook of this file, unchanged, or else a new one under an unused
-        name. No file is ever overwritten.
+        The existing notebook of this file and tokenizer, unchanged, or else a new one
+        under an unused name. No file is ever overwritten.
 
     Raises
     ------
     RounddiagError
-        If the file does not exist.
+        If the file does not exist, or the tokenizer cannot be opened.
     """
-    if not file.is_file():
+    if not file.exists():
         raise RounddiagError.build(
             file=file,
-            expected="a saved batch or a notebook",
+            expected="a saved batch, a folder of step files or a notebook",
             found="no such file",
             advice="Check the path.",
         )
     if file.suffix == ".ipynb":
         return file.resolve()
-    notebook = _notebook_path(file, folder.resolve() / _FOLDER)
+    loads = {"loads": printable(file.resolve())}
+    if tokenizer is not None:
+        decoder(tokenizer)
+        is_path = Path(tokenizer).exists()
+        loads["tokenizer"] = str(Path(tokenizer).resolve()) if is_path else tokenizer
+    notebook = _notebook_path(file, folder.resolve() / _FOLDER, loads)
     if not notebook.exists():
-        _write(notebook, file.resolve())
+        _write(notebook, file.resolve(), loads, untrusted=untrusted)
     return notebook
 
 
-def _notebook_path(file: Path, folder: Path) -> Path:
+def _notebook_path(file: Path, folder: Path, loads: dict[str, str]) -> Path:
     """Return the path of the file's notebook, or the first unused path."""
-    names = (f"{file.stem}_{number}" for number in range(2, sys.maxsize))
-    notebook = folder / f"{file.stem}.ipynb"
-    while notebook.exists() and _loaded_file(notebook) != str(file.resolve()):
+    # Jupyter cannot open names that are not UTF-8.
+    stem = "".join(c if c.isprintable() else "_" for c in file.stem[:_MAX_STEM])
+    names = (f"{stem}_{number}" for number in range(2, sys.maxsize))
+    notebook = folder / f"{stem}.ipynb"
+    while notebook.exists() and _loaded(notebook) != loads:
         notebook = folder / f"{next(names)}.ipynb"
     return notebook
 
 
-def _loaded_file(notebook: Path) -> str | None:
-    """Return the file that a notebook was created for; None if we did not create it."""
+def _loaded(notebook: Path) -> object:
+    """Return what a notebook was created for; None if we did not create it."""
     try:
-        metadata = json.loads(notebook.read_bytes())["metadata"]
-        return str(metadata["rounddiag"]["loads"])
+        return json.loads(notebook.read_bytes())["metadata"]["rounddiag"]
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def _write(notebook: Path, file: Path) -> None:
+def _write(
+    notebook: Path, file: Path, loads: dict[str, str], *, untrusted: bool
+) -> None:
     from nbformat import v4, writes
 
-    title = v4.new_markdown_cell(_TITLE.format(name=file.name))
-    code = [v4.new_code_cell(text.format(path=str(file))) for text in _CODE]
+    tokenizer = loads.get("tokenizer")
+    options = "" if tokenizer is None else f", tokenizer={tokenizer!r}"
+    is_run = file.is_dir()
+    options += ", untrusted=True" if untrusted and not is_run else ""
+    texts = [
+        text.format(path=str(file), options=options)
+        for text in (_RUN_CODE if is_run else [_CODE])
+    ]
+    cells = [v4.new_markdown_cell(_RUN_TITLE)] if is_run else []
+    cells += [v4.new_code_cell(text) for text in texts]
     metadata = {
         "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"},
-        "rounddiag": {"loads": str(file)},
+        "rounddiag": loads,
     }
-    content = writes(v4.new_notebook(cells=[title, *code], metadata=metadata))
+    content = writes(v4.new_notebook(cells=cells, metadata=metadata)) + "\n"
     notebook.parent.mkdir(exist_ok=True)
-    with notebook.open("x", encoding="utf-8") as new:
-        new.write(content + "\n")
+    with notebook.open("xb") as new:
+        new.write(content.encode())
 
 
 def start_lab(

@@ -12,7 +12,6 @@ from rounddiag.checks import check
 from rounddiag.cli.diagnosis import describe_diagnosis, describe_failed_checks
 from rounddiag.core import token_frame
 from rounddiag.findings import diagnose
-from rounddiag.findings.verdict import CONFIDENT
 from rounddiag.stats import FEW_SAMPLES, few_rows, round_summary, worst_round
 from rounddiag.stats.perplexity import overall
 from rounddiag.wording import pluralize, printable
@@ -89,17 +88,13 @@ def _table(summary: pd.DataFrame, unit: str) -> str:
 
 def _onset(diagnosis: Diagnosis) -> str:
     """Name the round from which on the batch differs, if a sure finding has one."""
-    for finding in diagnosis:
-        onset = finding.where.get("rounds_from", 0)
-        if onset and finding.confidence >= CONFIDENT:
-            view = finding.view
-            is_late = view.round >= onset
-            before, after = view.abs[~is_late].mean(), view.abs[is_late].mean()
-            return (
-                f"onset: round {onset}, mean |diff| {before:.4g} nat before and "
-                f"{after:.4g} nat from there on ({finding.cause})"
-            )
-    return ""
+    onset = diagnosis.onset
+    if onset is None:
+        return ""
+    return (
+        f"onset: round {onset.round} ({onset.interval}), mean |diff| "
+        f"{onset.before:.4g} nat before and {onset.after:.4g} nat from there on"
+    )
 
 
 def _worst(summary: pd.DataFrame) -> str:
@@ -126,7 +121,8 @@ def _overall(batch: Batch) -> str:
 
 
 def _sources(batch: Batch, num_nonfinite: int) -> str:
-    sources = describe_sources(batch.meta)
+    file = batch.meta.get("source")
+    sources = {**({"file": str(file)} if file else {}), **describe_sources(batch.meta)}
     lines = [f"{name}: {printable(fact)}" for name, fact in sources.items()]
     lines.append(f"tokens left out because diff is not finite: {num_nonfinite:,}")
     return "\n".join(lines)

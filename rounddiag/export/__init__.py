@@ -2,6 +2,7 @@
 
 ============  ======================================================================
 `page`        `report`: the sections of the page, and writing it
+`run_sections`  the sections of the page of a run
 `html`        the HTML document and its security policy; figures as HTML
 ============  ======================================================================
 

@@ -19,6 +19,7 @@ from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pandas as pd
     import plotly.graph_objects as go
 
     from rounddiag.figures._parts.canvas import Theme
@@ -87,7 +88,7 @@ def document(title: str, sections: Sequence[Section]) -> str:
 {_colors()}
 {_read_asset("page.css")}</style>
 </head>
-<body>
+<body class="mathjax_ignore">
 <header>
 <h1>{escape(title)}</h1>
 <p>Where the sampling engine and the training engine disagree about the log-probability
@@ -148,6 +149,19 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
         f' style="min-height:{figure.layout.height}px"></div>'
         f'<script type="application/json">{_escape_json(stored)}</script>'
         f"{_caption(plot)}</figure>"
+    )
+
+
+def table_html(frame: pd.DataFrame, name: str, number: str) -> str:
+    """Return a frame as a table with escaped text that can scroll."""
+    html = frame.to_html(index=False, border=0, na_rep="-", float_format=number.format)
+    return scrollable(html.replace("<th>", '<th scope="col">'), name)
+
+
+def scrollable(html: str, name: str) -> str:
+    """Let wide content scroll, with the keyboard as well."""
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{name}">{html}</div>'
     )
 
 

@@ -14,7 +14,14 @@ from rounddiag.batch.html import describe_sources, table
 from rounddiag.checks import Checks, check
 from rounddiag.core import round_frame, sample_frame
 from rounddiag.errors import RounddiagError
-from rounddiag.export.html import Section, document, embed_figure
+from rounddiag.export.html import (
+    Section,
+    document,
+    embed_figure,
+    scrollable,
+    table_html,
+)
+from rounddiag.export.run_sections import run_sections
 from rounddiag.figures import (
     plot_finding,
     plot_heatmap,
@@ -24,6 +31,7 @@ from rounddiag.figures import (
 )
 from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
+from rounddiag.runs import Run
 from rounddiag.schema import SAMPLES, SUMMARY
 from rounddiag.stats import round_summary, worst_round
 from rounddiag.wording import pluralize, printable
@@ -50,18 +58,22 @@ _SAMPLE_COLUMNS = (
 _MAX_TOKENS = 2_000  # of each sample's text, so that the page stays small
 
 
-def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> None:
-    """Write a report on a batch: one HTML page that needs only a browser.
+def report(
+    batch: Batch | Run, path: str | os.PathLike[str], *, worst: int = 10
+) -> None:
+    """Write a report on a batch or a run: one HTML page that needs only a browser.
 
     The page has, in this order: the verdict, the findings, a figure of the first one,
     failed checks, sources, all rounds, the heatmap, the worst samples token by token,
-    and the screenshots of the worst round. It makes no network requests, follows the
-    reader's light or dark theme, and can be printed. An existing file is replaced
-    atomically.
+    and the screenshots of the onset, or of the worst round where there is none. It
+    makes no network requests, follows the reader's light or dark theme, and can be
+    printed. An existing file is replaced atomically. That of a run has the verdicts
+    over the run, the figure of `plot_run`, a comparison of both sides of the first
+    break, and a table of steps.
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch or Run
     path : path-like
         Where to write. Missing folders are created.
     worst : int
@@ -90,8 +102,11 @@ def report(batch: Batch, path: str | os.PathLike[str], *, worst: int = 10) -> No
     ...     Path(folder, "report.html").read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    require_batch(batch)
-    html = document(_title(batch), _sections(batch, worst))
+    if isinstance(batch, Run):
+        html = document(PurePath(batch.path).name or batch.path, run_sections(batch))
+    else:
+        require_batch(batch)
+        html = document(_title(batch), _sections(batch, worst))
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(file) as partial:
@@ -107,11 +122,12 @@ def _title(batch: Batch) -> str:
 
 def _sections(batch: Batch, num_worst: int) -> list[Section]:
     summary = round_summary(batch)
+    diagnosis = diagnose(batch)
     sections = [
         Section(
             key="diagnosis",
             title="Noise or a bug",
-            body=_diagnosis_html(diagnose(batch)),
+            body=_diagnosis_html(diagnosis),
         ),
         Section(key="checks", title="Checks", body=_checks_html(check(batch))),
         Section(key="sources", title="Sources", body=_sources_html(batch, summary)),
@@ -129,7 +145,12 @@ def _sections(batch: Batch, num_worst: int) -> list[Section]:
     ]
     row = worst_round(summary)
     if row is not None and batch.images is not None:
-        sections.append(_screenshots_section(batch, int(row["round"]), num_worst))
+        onset = diagnosis.onset
+        reason = "the round with the largest mean |diff|"
+        if onset is not None:
+            reason = f"the round from which on |diff| is larger ({onset.interval})"
+        number = int(row["round"]) if onset is None else onset.round
+        sections.append(_screenshots_section(batch, number, reason, num_worst))
     return sections
 
 
@@ -156,7 +177,7 @@ def _diagnosis_html(diagnosis: Diagnosis) -> str:
     )
     return (
         html
-        + _table_html(table_of_findings, "Findings", "{:.2f}")
+        + table_html(table_of_findings, "Findings", "{:.2f}")
         + embed_figure(plot_finding, diagnosis[0])
     )
 
@@ -164,13 +185,13 @@ def _diagnosis_html(diagnosis: Diagnosis) -> str:
 def _checks_html(checks: Checks) -> str:
     """Return the failed checks, and the others in a closed element."""
     failed = Checks(checks.failed)
-    table_of_failed = _scrollable(failed._repr_html_(), "Failed checks")
+    table_of_failed = scrollable(failed._repr_html_(), "Failed checks")
     others = Checks((*checks.passed, *checks.not_testable))
     return (
         f"<p>{pluralize(len(failed), 'check')} failed.</p>"
         f"{table_of_failed if failed else ''}"
         f"<details><summary>{len(checks.passed)} passed, {len(checks.not_testable)} not"
-        f" testable</summary>{_scrollable(others._repr_html_(), 'Other checks')}"
+        f" testable</summary>{scrollable(others._repr_html_(), 'Other checks')}"
         "</details>"
     )
 
@@ -188,7 +209,7 @@ def _sources_html(batch: Batch, summary: pd.DataFrame) -> str:
         "tokens left out because diff is not finite": f"{num_nonfinite:,}",
     }
     rows = [(printable(name), printable(fact)) for name, fact in facts.items()]
-    return _scrollable(table(rows), "Sources")
+    return scrollable(table(rows), "Sources")
 
 
 def _summary_html(summary: pd.DataFrame) -> str:
@@ -203,21 +224,8 @@ def _summary_html(summary: pd.DataFrame) -> str:
 def _frame_html(frame: pd.DataFrame, schema: Table, name: str, note: str = "") -> str:
     """Return a frame as a table, with the labels of its schema and escaped text."""
     labelled = frame.rename(columns=lambda column: schema[column].label)
-    html = _table_html(labelled, name, "{:.4g}")
+    html = table_html(labelled, name, "{:.4g}")
     return html + (f"<p>{escape(note)}</p>" if note else "")
-
-
-def _table_html(frame: pd.DataFrame, name: str, number: str) -> str:
-    """Return a frame as a table with escaped text that can scroll."""
-    html = frame.to_html(index=False, border=0, na_rep="-", float_format=number.format)
-    return _scrollable(html.replace("<th>", '<th scope="col">'), name)
-
-
-def _scrollable(html: str, name: str) -> str:
-    """Let wide content scroll, with the keyboard as well."""
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{name}">{html}</div>'
-    )
 
 
 def _samples_section(batch: Batch, num_worst: int) -> Section:
@@ -256,28 +264,30 @@ def _sample_section(batch: Batch, sample: int) -> Section:
     )
 
 
-def _screenshots_section(batch: Batch, worst: int, max_screenshots: int) -> Section:
-    """Show the screenshots just before the worst round, of its worst samples first."""
+def _screenshots_section(
+    batch: Batch, number: int, reason: str, max_screenshots: int
+) -> Section:
+    """Show the screenshots just before a round, of its worst samples first."""
     rounds = round_frame(batch)
-    cells = rounds[rounds["round"] == worst].sort_values(
+    cells = rounds[rounds["round"] == number].sort_values(
         "mean_abs_diff", ascending=False, kind="stable"
     )
     screenshots = [
         (int(sample), shot)
         for sample in cells["sample"]
         for shot in (batch.images or ())[sample]
-        if shot.round == worst
+        if shot.round == number
     ]
     first = screenshots[: max(max_screenshots, 0)]
     text = (
         f"<p>{len(first):,} of {pluralize(len(screenshots), 'screenshot')} shown to "
-        f"the model just before round {worst}, the round with the largest mean |diff|; "
+        f"the model just before round {number}, {reason}; "
         "samples with the largest mean |diff| in that round first.</p>"
     )
     images = "".join(_screenshot_html(sample, shot) for sample, shot in first)
     return Section(
         key="screenshots",
-        title=f"Screenshots of round {worst}",
+        title=f"Screenshots of round {number}",
         body=f'{text}<div class="screens">{images}</div>',
     )
 

@@ -163,7 +163,7 @@ def round_matrix(
     return rounds, tokens, matrix
 
 
-def with_quantiles(inputs: Inputs) -> list[list[float]]:
+def with_quantiles(inputs: Inputs) -> list[np.ndarray[Any, Any]]:
     """What `round_matrix` makes, and p50, p95 and p99 of every round."""
     rounds, tokens, _ = round_matrix(inputs)
     ends = rounds["num_tokens"].cumsum()

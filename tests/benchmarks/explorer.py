@@ -73,6 +73,12 @@ _PAINTED = (
 )
 _STOCK = ".js-plotly-plot:not(.rdx-plot)"
 _TITLE = _PAGE.format(index=0) + ".querySelector('.rdx-title').textContent"
+# The token plot is of the sample before.
+_DRAWING = (
+    "'drawing' in "
+    + _PAGE.format(index=0)
+    + ".querySelector('.rdx-figure[aria-label=Tokens]').dataset"
+)
 
 
 def main() -> None:
@@ -147,7 +153,8 @@ def cell_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
     heatmap = lab.page.locator(".rdx").first.locator(".rdx-figure").nth(1)
     for number in range(clicks):
         before = lab.page.evaluate(_TITLE)
-        lab.page.evaluate(_WATCH, [f"{_TITLE} !== {before!r}", "pointerup"])
+        there = f"{_TITLE} !== {before!r} && !({_DRAWING})"
+        lab.page.evaluate(_WATCH, [there, "pointerup"])
         click(lab, heatmap.locator(".nsewdrag").first, number, clicks)
         yield answered(lab)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import nbformat
 import pytest
 
 from rounddiag.cli.lab import prepare_notebook
-from rounddiag.errors import RounddiagError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from rounddiag.errors import LoadError, RounddiagError
 
 
 @pytest.fixture
@@ -31,15 +28,13 @@ def test_the_notebook_is_valid_and_loads_the_file(batch: Path, tmp_path: Path) -
     content = nbformat.read(notebook, as_version=4)
     nbformat.validate(content)
     assert content.metadata.kernelspec.name == "python3"
-    assert f"rd.load({str(batch)!r})" in content.cells[1].source
+    assert f"rd.load({str(batch)!r})" in content.cells[0].source
 
 
-def test_every_code_cell_compiles(batch: Path, tmp_path: Path) -> None:
+def test_its_one_cell_compiles(batch: Path, tmp_path: Path) -> None:
     cells = nbformat.read(prepare_notebook(batch, tmp_path), as_version=4).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
-    assert [compile(source, "cell", "exec") is None for source in sources] == [
-        False
-    ] * 4
+    (source,) = [cell.source for cell in cells]
+    assert compile(source, "cell", "exec") is not None
 
 
 def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(
@@ -65,6 +60,27 @@ def test_another_file_of_that_name_gets_another_notebook(
     assert prepare_notebook(other, tmp_path) == second
 
 
+def test_a_tokenizer_is_passed_on_and_has_a_notebook_of_its_own(
+    batch: Path, tmp_path: Path
+) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_bytes(Path("sample_data/tokenizer.json").read_bytes())
+    plain = prepare_notebook(batch, tmp_path)
+
+    notebook = prepare_notebook(batch, tmp_path, tokenizer=str(tokenizer))
+
+    code = nbformat.read(notebook, as_version=4).cells[0].source
+    assert f"rd.load({str(batch)!r}, tokenizer={str(tokenizer)!r})" in code
+    assert notebook.name == f"{batch.stem}_2.ipynb"
+    assert prepare_notebook(batch, tmp_path, tokenizer=str(tokenizer)) == notebook
+    assert prepare_notebook(batch, tmp_path) == plain
+
+
+def test_a_tokenizer_that_is_not_there_is_an_error(batch: Path, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="found no such file"):
+        prepare_notebook(batch, tmp_path, tokenizer=str(tmp_path / "tokenizer.json"))
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"metadata": null}', "\x00"])
 def test_a_file_of_another_origin_is_left_alone(
     batch: Path, tmp_path: Path, content: str
@@ -85,8 +101,8 @@ def test_a_notebook_is_opened_as_it_is(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     message = (
-        f"{tmp_path / 'x.pkl'}: expected a saved batch or a notebook; found no such "
-        "file. Check the path."
+        f"{tmp_path / 'x.pkl'}: expected a saved batch, a folder of step files or a"
+        " notebook; found no such file. Check the path."
     )
     with pytest.raises(RounddiagError, match=f"^{re.escape(message)}$"):
         prepare_notebook(tmp_path / "x.pkl", tmp_path)

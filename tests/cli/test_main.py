@@ -43,6 +43,18 @@ def test_summary_prints_the_rounds(
     assert err == ""
 
 
+@pytest.mark.parametrize("command", ["summary", "check", "report", "lab"])
+def test_a_tokenizer_that_is_not_there_is_one_line(
+    command: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = saved.parent / "tokenizer.json"
+    assert main([command, str(saved), "--tokenizer", str(missing)]) > 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"rounddiag: {missing}: expected a `tokenizer.json`")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["summary", "lab"])
 def test_a_missing_file_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -83,7 +95,7 @@ def test_a_closed_pipe_ends_it_silently(saved: Path) -> None:
 def test_an_interrupt_ends_it_silently(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: Path) -> None:
+    def interrupted(_: Path, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rounddiag.loaders.load", interrupted)

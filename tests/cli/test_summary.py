@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,9 @@ import rounddiag as rd
 from rounddiag.batch import Batch
 from rounddiag.cli.summary import describe
 from tests.findings.small import arrays, made, shaken
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAN, INF = float("nan"), float("inf")
 
@@ -172,9 +175,9 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
     )
     lines = last.splitlines()
     assert lines[0] == (
-        "Data checks: 8 passed, 1 failed (integrity only, independent of the mismatch)."
+        "Data checks: 9 passed, 1 failed (integrity only, independent of the mismatch)."
     )
-    assert lines[1:] == ["Not testable: 13; `rd.check(batch)` lists them."]
+    assert lines[1:] == ["Not testable: 14; `rd.check(batch)` lists them."]
 
 
 def test_the_verdict_and_the_findings_come_first() -> None:
@@ -195,8 +198,8 @@ def test_the_onset_is_named_in_place_of_the_worst_round() -> None:
     text = describe(rd.load("sample_data/image_window.parquet"))
     # Token-weighted means of the rounds: 2.738e-3 over 0 and 1, 0.1463 over 2 to 7.
     assert (
-        "\n\nonset: round 2, mean |diff| 0.002738 nat before and 0.1463 nat from there"
-        " on (image_window)\n"
+        "\n\nonset: round 2 (95 % interval 2 to 2), mean |diff| 0.002738 nat before and"
+        " 0.1463 nat from there on\n"
     ) in text
     assert "worst round" not in text
 
@@ -224,3 +227,11 @@ def test_a_batch_without_tokens_says_that_nothing_can_be_measured() -> None:
         "not_measurable: The mismatch cannot be measured: the batch has no generated"
         " token.\nlevel: none; 0 tokens of 0 samples with a finite diff"
     )
+
+
+def test_the_file_that_was_read_is_named_before_the_sources(tmp_path: Path) -> None:
+    rd.save(two_rounds([0.0, 0.0, 0.0, 0.0]), tmp_path / "step_3.parquet")
+
+    text = describe(rd.load(tmp_path))
+
+    assert f"\n\nfile: {tmp_path / 'step_3.parquet'}\nmask: " in text

@@ -22,11 +22,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-import ray  # type: ignore[import-not-found]
+import ray
 import torch
 
 # A package called `tests` is there already, which one of the others installs.
-from readme import README, blocks  # type: ignore[import-not-found]
+from readme import RECIPES, blocks  # type: ignore[import-not-found]
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rounddiag.loaders import load
@@ -218,10 +218,10 @@ def main() -> None:
     responses = sampled(Engine(model))
     experiences = experiences_of(responses, tokenizer, self)
     with tempfile.TemporaryDirectory() as folder:
-        code = blocks(README, "Save a batch in TRL and others")[1]
+        code = blocks(RECIPES, "openrlhf")[0]
         code = code.replace("/data/diag", folder)
         known = {"experiences": experiences, "global_step": STEP, "torch": torch}
-        exec(compile(code, "README.md", "exec"), {"self": self, **known})  # noqa: S102 our own page
+        exec(compile(code, "recipes.md", "exec"), {"self": self, **known})  # noqa: S102 our own page
         (path,) = Path(folder).iterdir()
         check(path, responses)
         path.replace(made / f"openrlhf-{version('openrlhf')}_step_{STEP}.pt")

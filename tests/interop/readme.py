@@ -1,4 +1,4 @@
-"""The recipes of README.md, verbatim."""
+"""The recipes of README.md and of `rounddiag recipe`, verbatim."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
+RECIPES = README.parent / "rounddiag" / "cli" / "recipes.md"
 
 
 def blocks(page: Path, heading: str) -> list[str]:

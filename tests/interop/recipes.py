@@ -1,10 +1,10 @@
-"""Run the README's recipes for verl inside the real verl.
+"""Run the recipes for verl inside the real verl.
 
 Usage, in an environment that has verl, TransferQueue, pyarrow and Pillow, with the
 checkout on PYTHONPATH: `python recipes.py [PAGE]`. The blocks marked `py` in the page
-(default: README.md) are executed at the places that it names: in verl's own objects,
-with verl's own rollout correction between a step and its end. The files they write are
-opened with `rounddiag.load` and compared with the trainer's batch.
+(default: rounddiag/cli/recipes.md) are executed at the places that it names: in verl's
+own objects, with verl's own rollout correction between a step and its end. The files
+they write are opened with `rounddiag.load` and compared with the trainer's batch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import ray  # type: ignore[import-not-found]
+import ray
 import torch
 import transfer_queue as tq  # type: ignore[import-not-found]
 import verl
 from omegaconf import OmegaConf  # type: ignore[import-not-found]
 from PIL import Image
-from readme import README, blocks  # type: ignore[import-not-found]  # verl has `tests`
+from readme import RECIPES, blocks  # type: ignore[import-not-found]  # verl has `tests`
 from verl import DataProto
 from verl.experimental.agent_loop.tool_agent_loop import AgentData
 from verl.trainer.config.algorithm import RolloutCorrectionConfig
@@ -81,7 +81,7 @@ class Page:
     """The recipes of a page, to be run with names as the trainer has them."""
 
     def __init__(self, page: Path, folder: Path) -> None:
-        found = blocks(page, "Save a batch in verl")
+        found = blocks(page, "verl")
         names = ("setup", "keys", "finish_keys", "step", "finish", "agent", "without")
         self.recipes = dict(zip(names, found, strict=True))
         self.folder = folder
@@ -235,7 +235,7 @@ def check_finished(batch: Batch, recipe: str) -> None:
 
 
 def check_places() -> None:
-    """The lines that the README names are in this verl, in the order it needs."""
+    """The lines that the recipe names are in this verl, in the order it needs."""
     home = Path(verl.__file__).parent
     for file, lines in PLACES.items():
         text, found = (home / file).read_text(), 0
@@ -320,7 +320,7 @@ def main() -> None:
     torch.manual_seed(0)
     check_places()
     with tempfile.TemporaryDirectory() as home:
-        page = Page(Path(sys.argv[1]) if sys.argv[1:] else README, Path(home) / "diag")
+        page = Page(Path(sys.argv[1]) if sys.argv[1:] else RECIPES, Path(home) / "diag")
         rows = [trajectory(page, sample) for sample in range(SAMPLES)]
         run_v0(page, rows)
         run_v1(page, rows)

@@ -1,4 +1,4 @@
-"""Train a small random model with TRL and the README's recipe, on a CPU.
+"""Train a small random model with TRL and the recipe, on a CPU.
 
 Usage, in an environment that has TRL, with the checkout on PYTHONPATH:
 `python trl_files.py FOLDER`. A `rollout_func` takes the place of vLLM, which needs a
@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from rounddiag.loaders import load
-from tests.interop.readme import README, blocks
+from tests.interop.readme import RECIPES, blocks
 
 TOOL = [7, 8]
 PAD, EOS = "<pad>", "<eos>"
@@ -88,14 +88,14 @@ def rollout(prompts: list[str], trainer: Any) -> dict[str, list[list[Any]]]:
 
 
 def train(folder: Path) -> list[dict[str, list[list[Any]]]]:
-    """Train with the README's class; return what the rollouts were."""
+    """Train with the recipe's class; return what the rollouts were."""
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from trl import GRPOConfig  # type: ignore[import-not-found]
 
-    recipe = blocks(README, "Save a batch in TRL and others")[0]
+    recipe = blocks(RECIPES, "trl")[0]
     names: dict[str, Any] = {}
     code = recipe.replace("/data/diag", str(folder)).replace("% 10", "% 1")
-    exec(compile(code, "README.md", "exec"), names)  # noqa: S102 our own page
+    exec(compile(code, "recipes.md", "exec"), names)  # noqa: S102 our own page
     rollouts: list[dict[str, list[list[Any]]]] = []
 
     def kept(prompts: list[str], trainer: Any) -> dict[str, list[list[Any]]]:

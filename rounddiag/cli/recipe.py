@@ -1,0 +1,58 @@
+"""`rounddiag recipe`: the lines that save a batch in a trainer, from `recipes.md`."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+from rounddiag.errors import RounddiagError
+from rounddiag.wording import join_names
+
+_SECTION = re.compile(r"^## (\S+)\n\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_FIRST_SENTENCE = re.compile(r"(?:[^.]|\.(?=\S))*")
+
+
+def read_recipes() -> dict[str, str]:
+    """Return the text of each recipe by its name: where the lines go, and the lines."""
+    page = files("rounddiag.cli").joinpath("recipes.md").read_text(encoding="utf-8")
+    return {name: text.strip() for name, text in _SECTION.findall(page)}
+
+
+def describe_recipe(name: str | None) -> str:
+    """Return a recipe, or a table of all of them.
+
+    Parameters
+    ----------
+    name : str or None
+        As `rounddiag recipe` lists it. None lists them.
+
+    Raises
+    ------
+    RounddiagError
+        If there is no such recipe.
+
+    Examples
+    --------
+    >>> describe_recipe("agent-lightning").splitlines()[-2]
+    'self.recorder.step(self.global_steps, batch)'
+    """
+    recipes = read_recipes()
+    if name is None:
+        width = max(map(len, recipes))
+        return "\n".join(
+            f"{known:<{width}}  {_first_sentence(text)}"
+            for known, text in recipes.items()
+        )
+    if name not in recipes:
+        raise RounddiagError.build(
+            key="recipe",
+            expected=f"one of {join_names(list(recipes), len(recipes), most=99)}",
+            found=repr(name),
+            advice="`rounddiag recipe other` is for any other trainer.",
+        )
+    return recipes[name]
+
+
+def _first_sentence(text: str) -> str:
+    found = _FIRST_SENTENCE.match(text.replace("*", ""))
+    return found[0].partition(":")[0].partition(". ")[0] if found else ""

@@ -1,0 +1,88 @@
+"""Folders of steps on the command line: what a run shows, and its ingestion."""
+
+from __future__ import annotations
+
+from glob import has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rounddiag.errors import LoadError
+from rounddiag.wording import pluralize, printable
+
+if TYPE_CHECKING:
+    from rounddiag.runs import Ingestion, Run
+
+_MOST_FAILED = 5  # files in the text of a run
+
+
+def open_steps(path: str, tokenizer: str | None = None) -> Run | None:
+    """Open a folder, a glob or a URL as a run; None if it has the files of one step."""
+    from rounddiag.runs import open_run
+    from rounddiag.runs.folder import is_url
+
+    if not (Path(path).is_dir() or is_url(path) or has_magic(path)):
+        return None
+
+    try:
+        run = open_run(path, tokenizer=tokenizer)
+    except LoadError:
+        if is_url(path):
+            raise
+        return None  # `load` says what is wrong with it
+    return run if len(run) > 1 or is_url(path) else None
+
+
+def describe_run(run: Run) -> str:
+    """Describe the verdicts over a run, what changed, and the levels of its rounds.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    str
+        Paragraphs: the verdicts and changes, counts, a table with one row per round,
+        and the files that could not be read.
+    """
+    diagnosis = run.diagnose()
+    steps = run.step_summary()
+    counts = (
+        f"{pluralize(len(run), 'step')}, from {run.steps[0]:,} to {run.steps[-1]:,}; "
+        f"{pluralize(int(steps['num_samples'].sum()), 'sample')}, "
+        f"{pluralize(int(steps['num_tokens'].sum()), 'generated token')}\n"
+        "diff = old_log_prob - rollout_log_prob, in nat; medians of the steps' means of"
+        " |diff|"
+    )
+    failed = [
+        f"step {step} cannot be read: {printable(error)}"
+        for step, error in [*run.failed.items()][:_MOST_FAILED]
+    ]
+    paragraphs = [str(diagnosis), counts, _levels(run), "\n".join(failed)]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _levels(run: Run) -> str:
+    """Return one row per round: its level in the first and the last quarter."""
+    summary = run.summary()
+    size = max(1, len(run) // 4)
+    first, last = (
+        summary[summary["step"].isin(steps)].groupby("round")["mean"].median()
+        for steps in (run.steps[:size], run.steps[-size:])
+    )
+    known = summary.dropna(subset="mean")
+    worst = known.loc[known.groupby("round")["mean"].idxmax()].set_index("round")
+    table = worst[["step", "mean"]].rename(
+        columns={"step": "worst step", "mean": "mean there"}
+    )
+    table.insert(0, "first quarter", first)
+    table.insert(1, "last quarter", last)
+    text: str = table.reset_index().to_string(
+        index=False, float_format="{:.4g}".format, na_rep="-"
+    )
+    return text
+
+
+def describe_ingestion(done: Ingestion) -> str:
+    """Return what was converted, and a line per file that failed."""
+    return "\n".join(map(printable, str(done).splitlines()))

@@ -1,0 +1,34 @@
+"""Speed of `rd.diagnose` on batches of training size, with the load of the machine.
+
+python -m tests.benchmarks.diagnose
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import torch
+
+import rounddiag as rd
+from tests.batches import padded, random_log_probs
+from tests.benchmarks.parquet import print_time
+
+SHAPES = ((128, 8192), (512, 32768))
+ROUND, GAP = 96, 32
+
+
+def main() -> None:
+    torch.set_num_threads(2)
+    print(f"load {os.getloadavg()[0]:.1f}")
+    for shape in SHAPES:
+        rollout = random_log_probs(shape, 0)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+        old = torch.clamp(rollout + 0.01 * noise, max=0)
+        mask = (torch.arange(shape[1]) % (ROUND + GAP) < ROUND).repeat(shape[0], 1)
+        batch = padded(mask, old, rollout)
+        print_time("{} x {}".format(*shape), partial(rd.diagnose, batch))
+
+
+if __name__ == "__main__":
+    main()

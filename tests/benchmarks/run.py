@@ -1,0 +1,165 @@
+"""Time a run: ingestion, summaries with and without the index, a step, a sample.
+
+    python -m tests.benchmarks.run [--steps 50] [--samples 256] [--positions 8192]
+
+All on one thread, in a temporary folder that is filled with one step under many names.
+Seconds are those of the processor, which other work on the machine does not lengthen.
+Ratios are to `torch.load` of the same steps in the same run. Memory is the peak of the
+process. `--ray` adds ingestion on 1 and 2 workers of a local Ray, by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import rounddiag as rd
+from rounddiag.runs.index import FOLDER
+from tests.benchmarks.core import make
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def seconds(
+    call: Callable[[], object],
+    repeats: int = 3,
+    clock: Callable[[], float] = time.process_time,
+) -> float:
+    """The least seconds of several calls, of the processor unless told otherwise."""
+    found = []
+    for _ in range(repeats):
+        begin = clock()
+        call()
+        found.append(clock() - begin)
+    return min(found)
+
+
+def write_raw(folder: Path, num_steps: int, samples: int, positions: int) -> None:
+    """Dictionaries of padded tensors, as a trainer saves them."""
+    inputs = make(samples, positions)
+    generator = torch.Generator().manual_seed(0)
+    dump = {
+        "responses": torch.randint(0, 151_936, inputs.mask.shape, generator=generator),
+        "response_mask": inputs.mask,
+        "rollout_log_probs": inputs.rollout,
+        "old_log_probs": inputs.old,
+        "entropys": -inputs.old,
+    }
+    folder.mkdir()
+    for step in range(num_steps):
+        torch.save(dump, folder / f"global_step_{step}.pt")
+
+
+def fill(folder: Path, num_steps: int, samples: int, positions: int) -> None:
+    """Step files, which are copies of one."""
+    inputs = make(samples, positions)
+    groups = tuple(f"group-{sample // 8}" for sample in range(samples))
+    batch = replace(inputs.batch(), group_ids=groups, step=0)
+    rd.save(batch, folder / "step_0.parquet")
+    for step in range(1, num_steps):
+        shutil.copy(folder / "step_0.parquet", folder / f"step_{step}.parquet")
+
+
+def line(name: str, value: float, per: float, unit: str = "step") -> None:
+    """Print seconds, in all and each."""
+    print(f"{name:42} {value:8.3f} s {value / per * 1e3:9.1f} ms a {unit}", flush=True)
+
+
+def time_run(folder: Path, num_steps: int, options: argparse.Namespace) -> None:
+    """Time what a user waits for."""
+    fill(folder, num_steps, options.samples, options.positions)
+    index = folder / FOLDER
+
+    def without_index() -> None:
+        shutil.rmtree(index, ignore_errors=True)
+        rd.open_run(folder).summary()
+
+    line(
+        f"{num_steps} steps: open_run", seconds(lambda: rd.open_run(folder)), num_steps
+    )
+    line("summary without the index", seconds(without_index, 1), num_steps)
+    line("summary with it", seconds(lambda: rd.open_run(folder).summary()), num_steps)
+    run = rd.open_run(folder)
+    line("run.batch(step)", seconds(lambda: run.batch(num_steps - 1)), 1)
+    one = seconds(lambda: run.sample(0, options.samples // 2), 10)
+    line("run.sample(step, sample)", one, 1, "sample")
+    line("run.changes()", seconds(run.changes, 1), num_steps)
+    size = (folder / "step_0.parquet").stat().st_size
+    num = options.samples * options.positions
+    of_index = sum(file.stat().st_size for file in index.iterdir())
+    print(
+        f"a step file {size / 1e6:.1f} MB, {size / num:.1f} bytes a position;"
+        f" index {of_index / num_steps:.0f} bytes a step"
+    )
+
+
+def time_ingestion(home: Path, options: argparse.Namespace) -> None:
+    """Time ingestion beside `torch.load` of the same files."""
+    raw, num = home / "raw", options.raw
+    write_raw(raw, num, options.samples, options.positions)
+    files = sorted(raw.iterdir())
+    loaded = seconds(lambda: [torch.load(file) for file in files], 1)
+    line("torch.load alone", loaded, num)
+    read = seconds(lambda: [rd.load(file) for file in files], 1)
+    line("rounddiag.load, with its checks", read, num)
+
+    def convert() -> None:
+        shutil.rmtree(home / "out", ignore_errors=True)
+        rd.ingest(raw, home / "out", images="none")
+
+    done = seconds(convert, 1)
+    line("ingest", done, num)
+    print(f"ingest is {loaded / done:.2f} of the speed of torch.load")
+    if options.ray:
+        time_ray(raw, home, num)
+
+
+def time_ray(raw: Path, home: Path, num: int) -> None:
+    """Time ingestion by 1 and by 2 workers."""
+    import ray
+
+    found = []
+    for workers in (1, 2):
+        ray.init(num_cpus=workers, log_to_driver=False)
+        rd.ingest([*raw.iterdir()][:2], home / f"warm{workers}", engine="ray")
+        out = home / f"out{workers}"
+        call = partial(rd.ingest, raw, out, engine="ray")
+        found.append(seconds(call, 1, time.perf_counter))
+        line(f"ingest, Ray with {workers} workers", found[-1], num)
+        ray.shutdown()
+    print(f"two workers are {found[0] / found[1]:.2f} times as fast as one")
+
+
+def main() -> None:
+    """Print seconds, ratios, sizes and the peak of memory."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, nargs="+", default=[10, 50])
+    parser.add_argument("--raw", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=256)
+    parser.add_argument("--positions", type=int, default=8192)
+    parser.add_argument("--ray", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        for num_steps in options.steps:
+            time_run(home / f"run{num_steps}", num_steps, options)
+        time_ingestion(home, options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    print(f"peak memory {peak:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Folders of steps on the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from rounddiag.cli import main
+from rounddiag.cli.lab import prepare_notebook
+from rounddiag.runs import Run
+from tests.runs.step_folders import small_dump, write_steps
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of 20 steps, whose mismatch is ten times as large from step 12 on."""
+    factors = {step: 0.1 * (1 + step % 3 / 10) for step in range(1, 21)}
+    factors |= {step: 10 * factors[step] for step in range(12, 21)}
+    return write_steps(tmp_path / "run", factors)
+
+
+def test_the_summary_of_a_run(folder: Path, capsys: Capture) -> None:
+    assert main(["summary", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].endswith("(20 of 20 steps diagnosed)")
+    assert "\n  from step 12: rounds 0 to 1, 0.165 to 1.65 nat\n" in out
+    assert "\n20 steps, from 1 to 20; 60 samples, 160 generated tokens\n" in out
+    table = re.findall(
+        r"^ +(\d) +([\d.]+) +([\d.]+) +(\d+) +([\d.]+)$", out, re.MULTILINE
+    )
+    assert [(row[0], row[3]) for row in table] == [("0", "14"), ("1", "14")]
+    assert float(table[1][2]) == pytest.approx(10 * float(table[1][1]), rel=0.2)
+
+
+def test_a_folder_of_one_step_is_still_a_batch(tmp_path: Path, capsys: Capture) -> None:
+    write_steps(tmp_path, {3: 1})
+    assert main(["summary", str(tmp_path)]) == 0
+    assert "\n3 samples, 5 rounds, 8 generated tokens\n" in capsys.readouterr().out
+
+
+def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["summary", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_report_of_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert main(["report", "run"]) == 0
+    assert capsys.readouterr().out.startswith("wrote run.html (")
+    page = Path("run.html").read_text(encoding="utf-8")
+    assert "<h1>run</h1>" in page
+    assert "<li>from step 12: rounds 0 to 1, 0.165 to 1.65 nat</li>" in page
+    assert "<h2>Before and at step 12</h2>" in page
+    assert page.count('class="plot"') == 2
+
+
+def test_the_notebook_of_a_run_runs(folder: Path, tmp_path: Path) -> None:
+    notebook = prepare_notebook(folder, tmp_path)
+    assert notebook == tmp_path / "rounddiag_notebooks" / "run.ipynb"
+    cells = nbformat.read(notebook, as_version=4).cells
+    assert cells[0].source.startswith("# When did the two engines")
+    names: dict[str, object] = {}
+    for cell in cells[1:-1]:
+        exec(cell.source, names)  # noqa: S102 our own cells
+    assert isinstance(names["run"], Run)
+    assert prepare_notebook(folder, tmp_path) == notebook
+
+
+def test_ingest_lists_what_failed(tmp_path: Path, capsys: Capture) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    torch.save(small_dump(1), raw / "global_step_1.pt")
+    (raw / "global_step_2.pt").write_bytes(b"PK\x03\x04 cut off")
+    command = ["ingest", str(raw), "-o", str(tmp_path / "out"), "--images", "none"]
+    assert main(command) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith("1 step written, 0 unchanged, 1 failed")
+    assert out[1].startswith(f"failed: {raw / 'global_step_2.pt'}: ")
+    (raw / "global_step_2.pt").unlink()
+    assert main(command) == 0
+    assert capsys.readouterr().out.endswith("0 steps written, 1 unchanged, 0 failed\n")
