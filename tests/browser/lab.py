@@ -40,6 +40,8 @@ _ERRORS = f"""() => {_OUTPUTS}
   .map(error => `${{error.ename}}: ${{error.evalue}}`)"""
 _COUNT_FIGURES = f"""() => {_OUTPUTS}
   .filter(output => 'application/vnd.plotly.v1+json' in (output.data ?? {{}})).length"""
+# JupyterLab's own complaint when a kernel ends while it prepares a subshell.
+_LOST_KERNEL = "Canceled future for create_subshell_request"
 # The notebook leaves room for a side bar only.
 _LAID_OUT = """pixels => {
   const { right } = jupyterapp.shell.currentWidget.node.getBoundingClientRect();
@@ -62,9 +64,13 @@ class LabNotebook:
         self.requests: list[str] = []
         self.console_errors: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        self.page.on("pageerror", lambda error: self._keep_error(str(error)))
         self._address = address
         self._artefacts = artefacts
+
+    def _keep_error(self, error: str) -> None:
+        if _LOST_KERNEL not in error:
+            self.console_errors.append(error)
 
     def open(self, notebook: str) -> None:
         """Open a notebook in a workspace of its own; wait for its kernel."""
