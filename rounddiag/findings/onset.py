@@ -48,6 +48,8 @@ class Onset:
     @property
     def interval(self) -> str:
         """The interval in words."""
+        if self.low == self.high:
+            return "95 % interval: this round alone"
         return f"95 % interval {self.low} to {self.high}"
 
 

@@ -176,22 +176,15 @@ class View:
 
     def per_sample(self, values: Array) -> Array:
         """Return the mean of per-token values for each sample, NaN without a token."""
-        return self._mean(values, self.sample, self.batch.num_samples)
-
-    def per_segment(self, values: Array) -> Array:
-        """Return the mean of per-token values for each round of the batch."""
-        return self._mean(values, self.segment, self.batch.num_rounds)
+        num = self.num_per_sample
+        total = np.bincount(self.sample, weights=values, minlength=len(num))
+        with np.errstate(invalid="ignore"):
+            return np.where(num > 0, total / np.maximum(num, 1), np.nan)
 
     @cached_property
     def num_per_sample(self) -> Array:
         """Number of tokens of each sample."""
         return np.bincount(self.sample, minlength=self.batch.num_samples)
-
-    def _mean(self, values: Array, codes: Array, num: int) -> Array:
-        count = np.bincount(codes, minlength=num)
-        total = np.bincount(codes, weights=values, minlength=num)
-        with np.errstate(invalid="ignore"):
-            return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

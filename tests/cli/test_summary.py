@@ -198,8 +198,8 @@ def test_the_onset_is_named_in_place_of_the_worst_round() -> None:
     text = describe(rd.load("sample_data/image_window.parquet"))
     # Token-weighted means of the rounds: 2.738e-3 over 0 and 1, 0.1463 over 2 to 7.
     assert (
-        "\n\nonset: round 2 (95 % interval 2 to 2), mean |diff| 0.002738 nat before and"
-        " 0.1463 nat from there on\n"
+        "\n\nonset: round 2 (95 % interval: this round alone), mean |diff| 0.002738 nat"
+        " before and 0.1463 nat from there on\n"
     ) in text
     assert "worst round" not in text
 

@@ -54,10 +54,10 @@ def test_figure_and_summary_name_the_onset_in_place_of_the_worst_round() -> None
     shaken(parts, rounds_of(parts) >= 2, FAULT)
     batch = made(parts)
     title = rd.plot_rounds(batch).layout.title.text
-    assert "onset: round 2 (95 % interval 2 to 2)" in title
+    assert "onset: round 2 (95 % interval: this round alone)" in title
     assert "worst" not in title
     text = describe(batch)
-    assert "onset: round 2 (95 % interval 2 to 2), mean |diff| " in text
+    assert "onset: round 2 (95 % interval: this round alone), mean |diff| " in text
     assert "worst round" not in text
 
 
