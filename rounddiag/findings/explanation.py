@@ -18,7 +18,8 @@ MAX_FINDINGS = 6
 # Evidence below this score is not a finding.
 MIN_SCORE = 0.3
 MIN_TOKENS = 32
-# Evidence that is not exact names a part of the sum of |diff| that is at least this.
+# Evidence that is not exact names a part of the sum of |diff| that is at least this: of
+# all tokens, or of those left as long as they are above the range.
 MIN_SHARE = 0.03
 
 
@@ -98,7 +99,10 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
 
 def _matters(evidence: Evidence, view: View, total: float) -> bool:
     """Whether the tokens of some evidence hold a part of the mismatch worth a name."""
-    return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * total
+    whole = total
+    if view.abs.mean() > view.usual.usual:
+        whole = float(view.abs.sum())
+    return float(view.abs[evidence.tokens].sum()) > MIN_SHARE * whole
 
 
 def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:

@@ -35,6 +35,9 @@ class Range:
     is_quantized : bool
         Whether the sampler's weights are rounded: within the range, ids that move the
         same way in different samples are then no sign of older weights.
+    is_routed : bool
+        Whether a router chooses experts: single tokens that are far off are then
+        consistent with routes that differ.
     """
 
     meaning: str
@@ -46,6 +49,7 @@ class Range:
     pearson: float
     source: str
     is_quantized: bool = False
+    is_routed: bool = False
 
 
 # Edit or add to it: `rd.findings.REFERENCE["mine"] = rd.findings.Range(...)`.
@@ -79,12 +83,13 @@ REFERENCE: dict[str, Range] = {
         usual=0.06, limit=0.15, kl=0.01, mult_prob_error=1.1, prob_diff=0.015,
         pearson=0.98,
         source="verl PR 7242, verl-omni #637, miles #2722, NeMo-RL test suites",
+        is_routed=True,
     ),
     "moe_replay": Range(
         meaning="mixture of experts with replayed routes",
         usual=0.03, limit=0.06, kl=0.002, mult_prob_error=1.05, prob_diff=0.008,
         pearson=0.99,
-        source="SkyRL PR 2182; prime-rl docs",
+        source="SkyRL PR 2182; prime-rl docs", is_routed=True,
     ),
     "fp8": Range(
         meaning="FP8 on the sampling side",

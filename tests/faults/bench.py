@@ -98,7 +98,10 @@ class Outcome:
                 name == truth
                 or (
                     truth in self.alternatives[i]
-                    and alike(truth, name, "", self.case.columns)
+                    and any(
+                        alike(truth, name, fault, self.case.columns)
+                        for fault in self.fault.split("+")
+                    )
                 )
                 for i, name in enumerate(found)
             )

@@ -32,6 +32,7 @@ ONE_ROUND = {
 GRIDS = {"bfloat16_head"}
 """Faults that leave exact signs and hardly any mismatch."""
 META = {"sampling": {"dtype": "bfloat16", "temperature": 1.0, "top_p": 1.0}}
+ROUTED = {**META, "model": {"model_type": "qwen3_moe"}}
 EIGHT_BIT = {"sampling": {**META["sampling"], "quantization": "fp8"}}
 """Weights in 8 bits are other weights: a file has to say that they are meant to be."""
 
@@ -120,14 +121,15 @@ def healthy_cases(agent: str, split: str, pools: dict[str, Rows]) -> Iterator[Ca
                 part,
                 _columns(rng),
                 1.0,
-                meta=_meta(base, rng),
+                meta=_meta(agent, base, rng),
             )
 
 
-def _meta(base: str, rng: Generator) -> dict[str, Any]:
+def _meta(agent: str, base: str, rng: Generator) -> dict[str, Any]:
     if base == "fp8":
         return EIGHT_BIT
-    return META if rng.random() < 0.5 else {}
+    known = ROUTED if agent.startswith("moe") else META
+    return known if rng.random() < 0.5 else {}
 
 
 def _odd(rows: Rows, number: int, rng: Generator) -> Rows:
@@ -164,7 +166,7 @@ def _array_cases(
                     severity,
                     broken,
                     _columns(rng, cause),
-                    meta=_meta(base, rng),
+                    meta=_meta(agent, base, rng),
                 )
 
 
@@ -211,6 +213,7 @@ def _real_cases(
                 _columns(rng, cause),
                 value,
                 healthy,
+                meta=_meta(folder.name, "bf16", rng),
             )
 
 
@@ -225,7 +228,8 @@ def _pair_cases(folder: Path, split: str, pools: dict[str, Rows]) -> Iterator[Ca
                 rng = np.random.default_rng([*label.encode()])
                 columns = _columns(rng)
                 name = f"{label}.{severity}"
-                yield Case(name, split, pair.causes, severity, rows, columns)
+                meta = _meta(folder.name, "bf16", rng)
+                yield Case(name, split, pair.causes, severity, rows, columns, meta=meta)
 
 
 def _batch_shape_cases(

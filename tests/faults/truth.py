@@ -98,7 +98,7 @@ ALIKE = [
         "stale_cache", "stale_weights", "prompt_mismatch",
         because="an old prefix fades slowly from the prompt on; cached tokens a round"
         " would tell",
-        faults=("stale_prefix", "begins_twice", "without_task"),
+        faults=("stale_prefix", "stale_in_flight", "begins_twice", "without_task"),
     ),
     _alike(
         "image_window", "context_masked",
@@ -162,6 +162,10 @@ ALIKE = [
         because="a short tail at little more than the noise; the experts of both"
         " engines would tell",
         faults=("router_noise",),
+    ),
+    _alike(
+        "moe_routing", "outlier_tokens",
+        because="single tokens are far off; the experts of both engines would tell",
     ),
     _alike(
         "decode_path", "mixed_weights", "bad_worker",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.excess import Cells
 from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.onset import Onset, onset, steps_at_rounds
@@ -129,13 +130,21 @@ def _meaning(
 # A lost context multiplies |diff| of tokens as likely by exp of this at least, where it
 # leaves the usual range: positions and models that differ grow more slowly.
 MIN_STEP = 0.95
+# A smaller step is one of a context if |diff| does not grow with the position before
+# it; the growth in standard errors, clustered by sample.
+MIN_FLAT_STEP, MAX_GROWTH = 0.5, 1.5
 
 
 def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
     """Whether the rounds before the onset are as usual, and the step is a sharp one."""
+    if change.before > view.usual.usual:
+        return False
     is_late = view.has_images and change.round > 1
-    is_sharp = pattern.gap > MIN_STEP or change.after <= view.usual.usual or is_late
-    return is_sharp and change.before <= view.usual.usual
+    if pattern.gap > MIN_STEP or change.after <= view.usual.usual or is_late:
+        return True
+    early = Cells.from_view(view.keep(view.round < change.round))
+    growth = early.slope(early.view.position[early.first].astype(float))
+    return pattern.gap > MIN_FLAT_STEP and growth.t < MAX_GROWTH
 
 
 def _seen(view: View, pattern: Pattern) -> Evidence:
@@ -168,8 +177,11 @@ def _score(pattern: Pattern) -> float:
     return float(min(0.6 + abs(pattern.gap) / 5, 0.95))
 
 
-# All tokens of a batch with images are off, and old is below rollout on balance.
+# All tokens of a batch with images are off, and old is below rollout on balance, by
+# more than a normal diff of this size: tokens drawn from the sampler give it a mean of
+# half its variance, so a balance of 0.63 of its root mean square.
 MIN_BALANCE = 0.45
+NORMAL, FACTOR = 0.63, 1.5
 MIN_Z = 5.0
 LARGE = 3.0
 _WITHOUT = (
@@ -205,7 +217,8 @@ def dropped_image(view: View) -> Evidence | None:
     d = np.clip(view.d[chosen], -LARGE, LARGE)
     balance = -float(d.sum() / max(np.abs(d).sum(), 1e-300))
     mean, error = clustered_mean(d, view.sample[chosen])
-    if balance < MIN_BALANCE or -mean < MIN_Z * error:
+    least = max(MIN_BALANCE, FACTOR * NORMAL * float(np.sqrt((d**2).mean())))
+    if balance < least or -mean < MIN_Z * error:
         return None
     return Evidence(
         score=float(min(0.68 + balance / 2, 0.93)),

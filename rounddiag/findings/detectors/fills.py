@@ -27,7 +27,7 @@ MOST = 0.9
 NEAR_ZERO = 0.02  # nats
 MIN_RATIO = 5.0
 MIN_Z = 4.0
-MIN_BELOW = 20
+MIN_BELOW, MIN_ZEROS = 20, 4
 PLACED = 0.7
 
 
@@ -46,16 +46,24 @@ def filled_tokens(view: View, values: Array) -> Array | None:
     far = view.abs > FAR
     if not far.any():
         return None
-    known, counts = np.unique(values[far], return_counts=True)
-    value, num = known[counts.argmax()], int(counts.max())
-    if value == 0 or (values[far] == 0).sum() >= num:
-        return _zeros(view, values, far)
-    tokens: Array = values == value
+    tokens = _recurring(view, values, far)
+    return _zeros(view, values, far) if tokens is None else tokens
+
+
+def _recurring(view: View, values: Array, far: Array) -> Array | None:
+    """Return the tokens of the value, other than 0, that recurs most among far ones."""
+    known, counts = np.unique(values[far & (values != 0)], return_counts=True)
+    if len(known) == 0:
+        return None
+    tokens: Array = values == known[counts.argmax()]
+    num = int(counts.max())
     if num < MIN_COUNT or num < MIN_FAR_SHARE * tokens.sum():
         return None
-    # Samples of one prompt begin alike: there both columns recur together.
+    # Samples of one prompt begin alike: both columns, or one, recur at equal tokens.
     others = view.o if values is view.r else view.r
-    if len(np.unique(others[tokens & far])) < max(MIN_COUNT, num / 2):
+    places = np.unique(np.stack([view.position, view.id])[:, tokens & far], axis=1)
+    least = max(MIN_COUNT, num / 2)
+    if min(len(np.unique(others[tokens & far])), places.shape[1]) < least:
         return None
     return tokens
 
@@ -70,7 +78,10 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     tokens = zero & (view.abs > FAR / 10)
     num = int((tokens & far).sum())
     below = (values < 0) & (values > -NEAR_ZERO)
-    if num == 0 or below.sum() < MIN_BELOW:
+    if below.sum() < MIN_BELOW:
+        # Hardly a sure token to compare with: zeros that are nearly all far are fills.
+        return zero if num > max(MOST * zero.sum(), MIN_ZEROS) else None
+    if num == 0:
         return None
     if num < MIN_COUNT and far[below].any():
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # An outlier differs by more than this, in nats, and by so many times the 90th
 # percentile of tokens as likely. Of 84 healthy batches none has more than one.
 MIN_DIFF = 0.2
-FACTOR = 20.0
+FACTOR = 30.0
 MIN_OUTLIERS = 3
 # One is enough where it differs by more than this, in nats.
 HUGE = 4.0
@@ -38,6 +38,15 @@ _FAMILIES = (
     *("change", "limit"),
 )
 _BINS = 16
+
+
+_ROUTES = Alternative(
+    cause="moe_routing", would_tell="The routed experts of both engines."
+)
+_KERNELS = Alternative(
+    cause="outlier_tokens",
+    would_tell="Replay the routed experts: outliers that stay are not the routes'.",
+)
 
 
 @register("outlier_tokens", stage="fit")
@@ -60,7 +69,11 @@ def outlier_tokens(view: View) -> Evidence | None:
         return None
     if _has_place(view, tokens):
         return None
+    cause, other = "outlier_tokens", _ROUTES
+    if view.usual.is_routed:
+        cause, other = "moe_routing", _KERNELS
     return Evidence(
+        cause=cause,
         score=float(np.clip(0.6 + share / 3, 0, 0.95)),
         tokens=tokens,
         measures=(
@@ -74,9 +87,7 @@ def outlier_tokens(view: View) -> Evidence | None:
             "sum; they follow no sample, round or position."
         ),
         alternatives=(
-            Alternative(
-                cause="moe_routing", would_tell="The routed experts of both engines."
-            ),
+            other,
             Alternative(
                 cause="low_precision", would_tell="lm_head in float32 on both sides."
             ),

@@ -16,22 +16,27 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Correlation of the signed diff with (o + r) / 2, plus the entropy where it is
-# recorded. Other weights, other contexts and noise reach 0.15; without entropy a
-# missing picture reaches 0.3.
-MIN_CORRELATION = 0.45
+# Correlation of the signed diff with (o + r) / 2. Other weights, other contexts and
+# noise reach 0.15, a missing picture 0.3. With the entropy, where it is recorded, other
+# weights that are far off reach 0.5, and a temperature is above 0.75.
+MIN_CORRELATION, WITH_ENTROPY = 0.45, 0.6
 # Samples whose own slope has the sign of all.
 MIN_AGREEMENT = 0.8
 # Short samples have noisy slopes: where all tokens together leave no doubt.
 HIGH, LEAST_AGREEMENT = 0.6, 0.6
 MIN_TOKENS = 30
 # The slope of the diff on the log-prob, in standard errors clustered by sample.
-MIN_Z = 5.0
+MIN_Z = 6.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 # A split by ids seen before that explains more than this is a penalty.
 MAX_SEEN = 0.12
 MIN_PER_SAMPLE = 8
 LARGE = 5.0
+# Tokens above this log-prob have few rivals, so a temperature moves them along one
+# curve. What it leaves there of the sum of |diff| / |log-prob|: other temperatures
+# reach 0.24 without entropy, another activation 0.27, truncation 0.30.
+LIKELY = -1.2
+MAX_LEFT = 0.25
 
 
 @register("temperature", stage="fit")
@@ -45,11 +50,11 @@ def temperature(view: View) -> Evidence | None:
     line = _line(view, chosen)
     if line is None:
         return None
-    correlation, agreement = line
+    correlation, agreement, z = line
     value, low, high, fitted = (
         _with_entropy(view, chosen)
         if view.entropy is not None
-        else _without_entropy(view, chosen)
+        else _without_entropy(view, chosen, z)
     )
     if low <= 1 <= high:
         return None  # the interval holds two equal temperatures
@@ -83,8 +88,11 @@ def temperature(view: View) -> Evidence | None:
     )
 
 
-def _line(view: View, chosen: Array) -> tuple[float, float] | None:
-    """Return how well the diff follows the log-prob, over all and within samples."""
+def _line(view: View, chosen: Array) -> tuple[float, float, float] | None:
+    """Return how well the diff follows the log-prob, over all and within samples.
+
+    The third number is the slope in standard errors.
+    """
     split = best_split(view)
     is_penalty = split is not None and split.partial > MAX_SEEN
     if view.fitted is not None or is_penalty or chosen.sum() < MIN_TOKENS:
@@ -99,8 +107,16 @@ def _line(view: View, chosen: Array) -> tuple[float, float] | None:
     correlation = float(np.corrcoef(x, d)[0, 1])
     agreement = _agreement(x, d, sample, np.sign(correlation))
     least = MIN_AGREEMENT if abs(correlation) < HIGH else LEAST_AGREEMENT
-    is_weak = abs(correlation) < MIN_CORRELATION or abs(_z(x, d, sample)) < MIN_Z
-    return None if is_weak or agreement < least else (correlation, agreement)
+    z = _z(x, d, sample)
+    weakest = MIN_CORRELATION if view.entropy is None else WITH_ENTROPY
+    is_weak = abs(correlation) < weakest or abs(z) < MIN_Z
+    if not is_weak and agreement >= least:
+        return correlation, agreement, z
+    if view.entropy is not None:
+        return None
+    agreement = _agreement_with_curve(view, chosen)
+    # The error of a line says nothing of a curve.
+    return None if agreement < MIN_AGREEMENT else (correlation, agreement, np.inf)
 
 
 def _z(x: Array, d: Array, sample: Array) -> float:
@@ -121,6 +137,32 @@ def _agreement(x: Array, d: Array, sample: Array, sign: float) -> float:
     if not there.any():
         return 1.0
     return float((num * (slope * sign > 0))[there].sum() / num[there].sum())
+
+
+def _agreement_with_curve(view: View, chosen: Array) -> float:
+    """Return the share of samples, by tokens, whose likely tokens lie on one curve.
+
+    A sampler that is far colder draws few unlikely tokens: no line shows, a curve does.
+    """
+    likely = chosen & (np.minimum(view.o, view.r) > LIKELY)
+    if likely.sum() < MIN_TOKENS:
+        return 0.0
+    some = np.flatnonzero(likely)
+    some = some[:: max(1, -(-len(some) // _MAX_TOKENS))]
+    o, d = view.o[some], np.clip(view.d[some], -LARGE, LARGE)
+    weight = 1 / (0.02 + np.abs(o))
+    whole = weight * np.abs(d)
+    rests = (
+        weight * np.abs(d - _curve(o, t, np.full(len(o), rest)))
+        for rest in _RESTS[:3]
+        for t in _GRID[1:-1]
+    )
+    rest = min(rests, key=np.sum)
+    if rest.sum() > MAX_LEFT * whole.sum():
+        return 0.0
+    by_sample = [np.bincount(view.sample[some], weights=one) for one in (rest, whole)]
+    num = np.bincount(view.sample[some])
+    return float((num * (by_sample[0] < by_sample[1] / 2)).sum() / num.sum())
 
 
 _RESTS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -154,7 +196,11 @@ def _with_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array
 
 def _best(o: Array, d: Array, size: Array) -> float:
     """Return the temperature of least squares, between the points of the grid too."""
-    losses = np.array([_loss(o, d, size, t) for t in _GRID])
+    return _lowest(np.array([_loss(o, d, size, t) for t in _GRID]))
+
+
+def _lowest(losses: Array) -> float:
+    """Return the temperature at the vertex of a parabola through the least losses."""
     at = int(np.clip(losses.argmin(), 1, len(_GRID) - 2))
     a, b, c = losses[at - 1 : at + 2]
     shift = 0.5 * (a - c) / max(a - 2 * b + c, 1e-12)
@@ -171,20 +217,27 @@ def _weight(fitted: Array) -> Array:
     return weight
 
 
-def _without_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
+def _without_entropy(
+    view: View, chosen: Array, z: float
+) -> tuple[float, float, float, Array]:
+    """Fit T to the mean diff at each log-prob, for rests of several sizes.
+
+    The interval holds the fits of all sizes that fit nearly as well, each with the
+    error of the slope.
+    """
     o, d = view.o[chosen], view.d[chosen]
     steps = np.quantile(o, np.linspace(0.01, 0.99, 40))
     seen = mean_by_bin(o, np.clip(d, -LARGE, LARGE), steps)
     fits = []
     for rest in _RESTS:
         size = np.full(len(steps), rest)
-        losses = [float(((seen - _curve(steps, t, size)) ** 2).sum()) for t in _GRID]
-        at = int(np.argmin(losses))
-        fits.append((losses[at], float(_GRID[at])))
+        losses = np.array([((seen - _curve(steps, t, size)) ** 2).sum() for t in _GRID])
+        fits.append((float(losses.min()), _lowest(losses)))
     best = min(fits)
     near = [t for loss, t in fits if loss <= _NEARLY * best[0]]
+    errors = [1.96 * abs(t - 1) / abs(z) for t in (min(near), max(near))]
     fitted = mean_by_bin(o, d, o)
-    return best[1], min(near) / _STEP, max(near) * _STEP, fitted
+    return best[1], min(near) - errors[0], max(near) + errors[1], fitted
 
 
 def _curve(o: Array, t: float, size: Array) -> Array:

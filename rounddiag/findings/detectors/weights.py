@@ -76,7 +76,8 @@ def stale_weights(view: View) -> Evidence | None:
     cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
     if not is_known and correlation < LEAST_CORRELATION:
         is_far = view.has_images and level.low > view.usual.limit
-        cause = "dropped_image" if is_far else "low_precision"
+        noise = "moe_routing" if view.usual.is_routed else "low_precision"
+        cause = "dropped_image" if is_far else noise
     meaning = (
         "the same ids move the same way in different samples "
         f"(correlation {correlation:.2f}): consistent with other weights"
