@@ -24,6 +24,9 @@ _ALTERNATE = 2
 _MIN_ROWS = 4
 _FLAT = 0.35
 _JUMP = 0.5
+# By so much the excess rises after round 0 where context is lost, and inside of rounds
+# it falls; with the position it rises by less, or inside of rounds too.
+_SHARP = 0.9
 _MAX_BLOCK_ROWS = 1024
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
@@ -193,6 +196,9 @@ def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
     if not end.any() or not start.any():
         return False
     rise = cells.mean_excess(~first) - cells.mean_excess(first)
+    starts, ends = ~first & ~middle, ~first & middle
+    if rise > _SHARP and starts.any() and ends.any():
+        return cells.mean_excess(ends) < cells.mean_excess(starts)
     return bool(cells.mean_excess(start) - cells.mean_excess(end) > _JUMP * rise)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tqdm.auto import tqdm
 
 import rounddiag as rd
+from rounddiag.findings.verdict import NOISE
 from tests.faults import tables
 from tests.faults.cases import Case, cases
 from tests.faults.truth import NOISE_LIKE, alike
@@ -86,8 +87,9 @@ class Outcome:
     @property
     def is_alarm(self) -> bool:
         """Whether a bug is claimed."""
-        first = self.confidences[0] if self.confidences else 0.0
-        return self.verdict in ("suspicious", "broken") or first >= 0.5
+        bugs = zip(self.causes[:1], self.confidences, strict=False)
+        is_claimed = any(name not in NOISE and sure >= 0.5 for name, sure in bugs)
+        return self.verdict in ("suspicious", "broken") or is_claimed
 
     @property
     def has_both(self) -> bool:

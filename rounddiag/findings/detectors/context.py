@@ -137,10 +137,11 @@ MIN_FLAT_STEP, MAX_GROWTH = 0.5, 1.5
 
 def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
     """Whether the rounds before the onset are as usual, and the step is a sharp one."""
-    if change.before > view.usual.usual:
+    is_sharp = pattern.gap > MIN_STEP
+    if change.before > (view.usual.limit if is_sharp else view.usual.usual):
         return False
     is_late = view.has_images and change.round > 1
-    if pattern.gap > MIN_STEP or change.after <= view.usual.usual or is_late:
+    if is_sharp or change.after <= view.usual.usual or is_late:
         return True
     early = Cells.from_view(view.keep(view.round < change.round))
     growth = early.slope(early.view.position[early.first].astype(float))

@@ -91,7 +91,7 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     mine = np.isin(view.sample, np.unique(view.sample[tokens]))
     placed = tokens & _in_tail(view, tokens)
     others = far & mine & ~tokens
-    if placed.sum() < PLACED * tokens.sum() and others.sum() > num / 2:
+    if placed.sum() < PLACED * tokens.sum() and others.sum() > num / 8:
         return None
     return _same_place(view, tokens, zero)
 

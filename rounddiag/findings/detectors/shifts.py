@@ -28,6 +28,10 @@ MIN_GAIN = 4.0
 # Where a lag is established, shorter stretches with the same one need less.
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
+# All stretches together: the part of |diff| that the lag leaves, and their tokens. By
+# chance a lag leaves a fifth or more of a large mismatch.
+MAX_LEFT = 0.2
+MIN_ALL = 8
 # Tokens at the start of a stretch that a shift may spare by chance.
 SLACK = 3
 
@@ -53,7 +57,11 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     new = more[0] & (starts < 0)[segment]
     tokens, lags = tokens | new, np.where(new, lag, lags)
     starts = np.where(starts < 0, more[2], starts)
-    return [_evidence(view, tokens, lags, starts)]
+    here = float(view.abs[tokens].mean())
+    left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
+    if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
+        return []
+    return [_evidence(view, tokens, lags, starts, (here, left))]
 
 
 def _begins(view: View) -> Array:
@@ -188,12 +196,13 @@ _NEXT_STEP = {
 }
 
 
-def _evidence(view: View, tokens: Array, lags: Array, starts: Array) -> Evidence:
+def _evidence(
+    view: View, tokens: Array, lags: Array, starts: Array, means: tuple[float, float]
+) -> Evidence:
     shape = _Shape.from_starts(view, starts)
     lag, num_lag = np.unique(lags[tokens], return_counts=True)
     most, num = int(lag[num_lag.argmax()]), int(tokens.sum())
-    here = float(view.abs[tokens].mean())
-    left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
+    here, left = means
     names = ("shifted_log_probs", "retokenised")
     cause, other = reversed(names) if shape.is_retokenised else names
     open_ = shape.is_ambiguous or shape.is_retokenised

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 # An outlier differs by more than this, in nats, and by so many times the 90th
-# percentile of tokens as likely. Of 84 healthy batches none has more than one.
+# percentile of tokens as likely.
 MIN_DIFF = 0.2
 FACTOR = 30.0
 MIN_OUTLIERS = 3
 # One is enough where it differs by more than this, in nats.
 HUGE = 4.0
 # Part of the sum of |diff| that outliers have together.
-MIN_SHARE = 0.17
+MIN_SHARE = 0.12
+# A router's flips of healthy mixtures of experts are off by 120 times the 90th
+# percentile, and hold half of the sum: outliers are farther off, or hold more.
+MIN_RATIO, LARGE_SHARE = 150.0, 0.6
 # More tokens than this are no longer single ones.
 MAX_PART = 0.05
 # Outliers whose neighbour is one too: a stretch is another cause.
@@ -54,15 +57,18 @@ def outlier_tokens(view: View) -> Evidence | None:
     """Find single tokens that are far off while all others are as usual."""
     if len(view) < MIN_TOKENS or view.fitted is not None:
         return None
-    tokens = (view.abs > MIN_DIFF) & (view.abs > FACTOR * high_by_bin(view))
+    ratio = view.abs / high_by_bin(view)
+    tokens = (view.abs > MIN_DIFF) & (ratio > FACTOR)
     num = int(tokens.sum())
     share = float(view.abs[tokens].sum() / max(view.abs.sum(), 1e-300))
     huge = bool((view.abs[tokens] > HUGE).any())
     few = num < MIN_OUTLIERS and not huge
     if few or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
-    if view.abs[~tokens].mean() > view.usual.limit:
-        return None  # all tokens are off; some more than others
+    is_mild = np.median(ratio[tokens]) < MIN_RATIO and share < LARGE_SHARE
+    # Or all tokens are off; some more than others.
+    if is_mild or view.abs[~tokens].mean() > view.usual.limit:
+        return None
     neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
     in_one = float(np.bincount(view.sample[tokens]).max() / num)
     if neighbours > MAX_NEIGHBOURS or (in_one > MAX_IN_ONE and num > 2 * MIN_OUTLIERS):

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Correlation of the signed diff with (o + r) / 2. Other weights, other contexts and
-# noise reach 0.15, a missing picture 0.3. With the entropy, where it is recorded, other
-# weights that are far off reach 0.5, and a temperature is above 0.75.
-MIN_CORRELATION, WITH_ENTROPY = 0.45, 0.6
+# Correlation of the signed diff with (o + r) / 2, plus the entropy where it is
+# recorded. Noise and other contexts reach 0.3, weights that are far off 0.6.
+MIN_CORRELATION, WITH_ENTROPY = 0.62, 0.7
 # Samples whose own slope has the sign of all.
 MIN_AGREEMENT = 0.8
 # Short samples have noisy slopes: where all tokens together leave no doubt.
