@@ -8,6 +8,7 @@ from hypothesis import settings
 
 # A busy machine is slow now and then; a test must not fail for it.
 settings.register_profile("patient", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("patient")
 
 collect_ignore = ["interop"]  # runs in an environment of its own: tests/run --interop

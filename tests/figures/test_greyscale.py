@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
+pytestmark = pytest.mark.browser
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])

@@ -14,6 +14,7 @@ from tests.batches import hand_batch
 from tests.browser.conftest import NO_BROWSER, find_browser
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER)
 def test_a_picture_is_a_png_of_that_width() -> None:
     found = png(plot_rounds(hand_batch()), width=500)
