@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag.batch import Batch
+    from rounddiag.runs import Run
 
 _DESCRIPTION = "Show where the sampling and the training engine of an RL run disagree."
 _ERROR, _CANNOT_CHECK = 1, 2
@@ -147,7 +148,8 @@ def _add_file(
     command.add_argument(
         "--untrusted",
         action="store_true",
-        help="read FILE in a child process with little memory and time",
+        help="read FILE in a child process with little memory and time; a FOLDER must"
+        " hold one step",
     )
     command.add_argument(
         "--tokenizer",
@@ -162,11 +164,18 @@ def _load(options: argparse.Namespace) -> Batch:
     return load(options.file, tokenizer=options.tokenizer, untrusted=options.untrusted)
 
 
+def _open_run(options: argparse.Namespace) -> Run | None:
+    """Open a folder of steps; not one from a stranger, for a run has no guard."""
+    from rounddiag.cli.run import open_steps
+
+    return None if options.untrusted else open_steps(options.file, options.tokenizer)
+
+
 def _summary(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import describe_run, open_steps
+    from rounddiag.cli.run import describe_run
     from rounddiag.cli.summary import describe
 
-    run = open_steps(options.file, options.tokenizer)
+    run = _open_run(options)
     _print(describe(_load(options)) if run is None else describe_run(run))
     return 0
 
@@ -183,12 +192,11 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import open_steps
     from rounddiag.export import report
 
     page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
     suffix = ", replacing an existing file" if page.exists() else ""
-    run = open_steps(options.file, options.tokenizer)
+    run = _open_run(options)
     report(run or _load(options), page)
     _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     return 0

@@ -55,18 +55,20 @@ def prepare_notebook(
     tokenizer : str, optional
         A path or a model name, as `rounddiag.load` takes it.
     untrusted : bool
-        Let the notebook load the file with `untrusted=True`.
+        Let the notebook load the file, or the one step in the folder, with
+        `untrusted=True`.
 
     Returns
     -------
     Path
-        The existing notebook of this file and tokenizer, unchanged, or else a new one
-        under an unused name. No file is ever overwritten.
+        The existing notebook of this file and these options, unchanged, or else a new
+        one under an unused name. No file is ever overwritten.
 
     Raises
     ------
     RounddiagError
-        If the file does not exist, or the tokenizer cannot be opened.
+        If the file does not exist, the tokenizer cannot be opened, or an untrusted file
+        is a notebook.
     """
     if not file.exists():
         raise RounddiagError.build(
@@ -76,19 +78,30 @@ def prepare_notebook(
             advice="Check the path.",
         )
     if file.suffix == ".ipynb":
+        if untrusted:
+            raise RounddiagError.build(
+                file=file,
+                expected="a saved batch, for which `--untrusted` is",
+                found="a notebook, whose cells run code",
+                advice="Read its cells before you run them, or open it without the"
+                " option.",
+            )
         return file.resolve()
-    loads = {"loads": printable(file.resolve())}
+    # `untrusted` belongs to it: a notebook that loads without it is another one.
+    loads: dict[str, Any] = {"loads": printable(file.resolve())}
+    if untrusted:
+        loads["untrusted"] = True
     if tokenizer is not None:
         decoder(tokenizer)
         is_path = Path(tokenizer).exists()
         loads["tokenizer"] = str(Path(tokenizer).resolve()) if is_path else tokenizer
     notebook = _notebook_path(file, folder.resolve() / _FOLDER, loads)
     if not notebook.exists():
-        _write(notebook, file.resolve(), loads, untrusted=untrusted)
+        _write(notebook, file.resolve(), loads)
     return notebook
 
 
-def _notebook_path(file: Path, folder: Path, loads: dict[str, str]) -> Path:
+def _notebook_path(file: Path, folder: Path, loads: dict[str, Any]) -> Path:
     """Return the path of the file's notebook, or the first unused path."""
     # Jupyter cannot open names that are not UTF-8.
     stem = "".join(c if c.isprintable() else "_" for c in file.stem[:_MAX_STEM])
@@ -107,15 +120,13 @@ def _loaded(notebook: Path) -> object:
         return None
 
 
-def _write(
-    notebook: Path, file: Path, loads: dict[str, str], *, untrusted: bool
-) -> None:
+def _write(notebook: Path, file: Path, loads: dict[str, Any]) -> None:
     from nbformat import v4, writes
 
-    tokenizer = loads.get("tokenizer")
-    options = "" if tokenizer is None else f", tokenizer={tokenizer!r}"
-    is_run = file.is_dir()
-    options += ", untrusted=True" if untrusted and not is_run else ""
+    chosen = {name: loads[name] for name in ("tokenizer", "untrusted") if name in loads}
+    options = "".join(f", {name}={value!r}" for name, value in chosen.items())
+    # A run has no guard: a folder from a stranger is loaded as the files of one step.
+    is_run = file.is_dir() and "untrusted" not in loads
     texts = [
         text.format(path=str(file), options=options)
         for text in (_RUN_CODE if is_run else [_CODE])

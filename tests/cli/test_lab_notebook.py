@@ -76,6 +76,36 @@ def test_a_tokenizer_is_passed_on_and_has_a_notebook_of_its_own(
     assert prepare_notebook(batch, tmp_path) == plain
 
 
+def test_a_stranger_s_file_never_gets_a_notebook_that_trusts_it(
+    batch: Path, tmp_path: Path
+) -> None:
+    trusting = prepare_notebook(batch, tmp_path)
+
+    notebook = prepare_notebook(batch, tmp_path, untrusted=True)
+
+    (cell,) = nbformat.read(notebook, as_version=4).cells
+    assert f"rd.load({str(batch)!r}, untrusted=True)" in cell.source
+    assert notebook.name == f"{batch.stem}_2.ipynb"
+    assert prepare_notebook(batch, tmp_path, untrusted=True) == notebook
+    assert prepare_notebook(batch, tmp_path) == trusting
+
+
+def test_a_stranger_s_folder_is_loaded_as_one_step(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    notebook = prepare_notebook(tmp_path / "theirs", tmp_path, untrusted=True)
+    (cell,) = nbformat.read(notebook, as_version=4).cells
+    assert f"rd.load({str(tmp_path / 'theirs')!r}, untrusted=True)" in cell.source
+    run = prepare_notebook(tmp_path / "theirs", tmp_path)
+    assert "rd.open_run(" in nbformat.read(run, as_version=4).cells[1].source
+
+
+def test_a_stranger_s_notebook_is_refused(tmp_path: Path) -> None:
+    notebook = tmp_path / "theirs.ipynb"
+    notebook.write_text("{}")
+    with pytest.raises(RounddiagError, match="found a notebook, whose cells run code"):
+        prepare_notebook(notebook, tmp_path, untrusted=True)
+
+
 def test_a_tokenizer_that_is_not_there_is_an_error(batch: Path, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="found no such file"):
         prepare_notebook(batch, tmp_path, tokenizer=str(tmp_path / "tokenizer.json"))

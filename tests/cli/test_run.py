@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
+from rounddiag.loaders import untrusted
 from rounddiag.runs import Run
+from tests.fuzz.forked import run_forked
 from tests.runs.step_folders import small_dump, write_steps
 
 Capture = pytest.CaptureFixture[str]
@@ -72,6 +75,44 @@ def test_the_notebook_of_a_run_runs(folder: Path, tmp_path: Path) -> None:
         exec(cell.source, names)  # noqa: S102 our own cells
     assert isinstance(names["run"], Run)
     assert prepare_notebook(folder, tmp_path) == notebook
+
+
+@pytest.mark.parametrize("command", ["summary", "check", "report"])
+def test_a_run_from_a_stranger_is_not_opened(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """A run reads its files in this process; one step is read in a child."""
+    monkeypatch.chdir(folder.parent)
+    for name in ("rounddiag.runs.open_run", "rounddiag.runs.step_tables.load_step"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("opened without guard"))
+    assert main([command, "run", "--untrusted"]) == (2 if command == "check" else 1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"rounddiag: {folder}: expected the files of one step; found")
+    assert "20 batches: step_1.parquet, step_2.parquet, " in err
+    assert not Path("run.html").exists()
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/run", "memory://run"])
+def test_a_url_from_a_stranger_is_not_opened(address: str, capsys: Capture) -> None:
+    assert main(["summary", address, "--untrusted"]) == 1
+    assert "expected a path of this machine; found a URL" in capsys.readouterr().err
+
+
+def test_one_step_from_a_stranger_is_read_in_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    children = []
+
+    def run_child(*arguments: Any) -> tuple[int, str]:
+        children.append(arguments)
+        return run_forked(*arguments)
+
+    monkeypatch.setattr(untrusted, "run_child", run_child)
+    write_steps(tmp_path, {3: 1})
+    assert main(["summary", str(tmp_path), "--untrusted"]) == 0
+    assert "\n3 samples, 5 rounds, 8 generated tokens\n" in capsys.readouterr().out
+    assert len(children) == 1
 
 
 def test_ingest_lists_what_failed(tmp_path: Path, capsys: Capture) -> None:
