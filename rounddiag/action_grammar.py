@@ -203,6 +203,6 @@ def _arguments(call: object) -> object:
 
 def _parsed(source: str) -> object:
     try:
-        return json.loads(source) if len(source) <= _MAX_JSON else None
+        return json.loads(source) if 0 < len(source) <= _MAX_JSON else None
     except (ValueError, RecursionError):
         return None

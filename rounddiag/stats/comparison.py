@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +12,17 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
-from rounddiag.stats.difference_interval import difference_interval
+from rounddiag.stats.difference_interval import (
+    difference_interval,
+    mean_differences,
+)
 from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
-from rounddiag.stats.intervals import Resampling, is_few
+from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
 from rounddiag.stats.summary import runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
@@ -79,17 +82,6 @@ class Side:
         """One more than the last round's index."""
         return int(self.rounds["round"].max()) + 1 if len(self.rounds) else 0
 
-    def sums(self, unit: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
-        """Add up `total` and `num` by round and unit; those of -1 are none."""
-        unit = unit[self.rounds["sample"].to_numpy()]
-        kept = self.rounds[unit >= 0]
-        place = kept["round"].to_numpy() * np.int64(shape[1]) + unit[unit >= 0]
-        total, count = (
-            np.bincount(place, kept[name], shape[0] * shape[1]).reshape(shape)
-            for name in ("total", "num")
-        )
-        return total, count
-
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
@@ -111,25 +103,92 @@ class Match:
     weights: Array
     num_pairs: int
 
-    def sums(self, sides: tuple[Side, Side]) -> tuple[Array, Array]:
-        """Return totals and counts, each of shape (2, num_rounds, num_units).
+    def cells(self, sides: tuple[Side, Side]) -> Cells:
+        """Add up the rounds of each unit; most units may lack most rounds.
 
         A pair that lacks a round in one batch has none of it in the other.
         """
-        shape = max(side.num_rounds for side in sides), len(self.cluster)
-        of_sides = [
-            side.sums(unit, shape) for side, unit in zip(sides, self.units, strict=True)
+        num_rounds = max(side.num_rounds for side in sides)
+        units = [
+            unit[side.rounds["sample"].to_numpy()]
+            for side, unit in zip(sides, self.units, strict=True)
         ]
-        totals, counts = (np.stack(both) for both in zip(*of_sides, strict=True))
+        rows = pd.concat([side.rounds for side in sides])
+        unit, batch = np.concatenate(units), np.repeat([0, 1], [*map(len, units)])
+        kept = unit >= 0
+        rows, unit, batch = rows[kept], unit[kept], batch[kept]
+        cells = Cells.of(rows, unit, batch, num_rounds)
         if self.num_pairs:
-            has_both = (counts > 0).all(axis=0)
-            totals, counts = totals * has_both, counts * has_both
-        return totals, counts
+            cells = cells.where((cells.counts > 0).all(axis=0))
+        return cells
 
-    def by_cluster(self, values: Array) -> Array:
-        """Add up values of shape (2, num_units) by cluster."""
-        num = self.weights.shape[1]
-        return np.stack([np.bincount(self.cluster, part, num) for part in values])
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Sums over the tokens of both batches, by round and unit or cluster.
+
+    Attributes
+    ----------
+    round, unit : ndarray of int, shape (num_cells,)
+        In this order, each pair once.
+    totals, counts : ndarray of float, shape (2, num_cells)
+        Of both batches.
+    num_rounds : int
+    """
+
+    round: Array
+    unit: Array
+    totals: Array
+    counts: Array
+    num_rounds: int
+
+    @classmethod
+    def of(
+        cls, rows: pd.DataFrame, unit: Array, batch: Array, num_rounds: int
+    ) -> Cells:
+        """Add up `total` and `num` of rows with a `round`."""
+        num_units = int(unit.max(initial=0)) + 1
+        place = rows["round"].to_numpy() * np.int64(num_units) + unit
+        places, cell = np.unique(place, return_inverse=True)
+        totals, counts = (
+            np.bincount(
+                batch * len(places) + cell, rows[name], 2 * len(places)
+            ).reshape(2, -1)
+            for name in ("total", "num")
+        )
+        index, unit = np.divmod(places, num_units)
+        return cls(
+            round=index, unit=unit, totals=totals, counts=counts, num_rounds=num_rounds
+        )
+
+    def where(self, kept: Array) -> Cells:
+        """Return some of them."""
+        return replace(
+            self,
+            round=self.round[kept],
+            unit=self.unit[kept],
+            totals=self.totals[:, kept],
+            counts=self.counts[:, kept],
+        )
+
+    def by(self, cluster: Array) -> Cells:
+        """Add them up by the cluster of each unit."""
+        rows = pd.DataFrame(
+            {
+                "round": np.tile(self.round, 2),
+                "total": self.totals.ravel(),
+                "num": self.counts.ravel(),
+            }
+        )
+        batch = np.repeat([0, 1], len(self.round))
+        return Cells.of(rows, cluster[np.tile(self.unit, 2)], batch, self.num_rounds)
+
+    @property
+    def num_used(self) -> Array:
+        """How many of them each batch has in each round, shape (2, num_rounds)."""
+        return np.stack(
+            [np.bincount(self.round, part > 0, self.num_rounds) for part in self.counts]
+        ).astype(np.int64)
 
 
 def match_samples(before: Side, after: Side) -> Match:
@@ -277,30 +336,40 @@ def differences(
     (_, first), *others = name_batches(batches).items()
     measure = measure_of(metric)
     baseline = Side.of(first, measure)
-    rows = [
-        {"name": name, **row}
+    frames = [
+        _compare(baseline, Side.of(data, measure)).assign(name=name)
         for name, data in others
-        for row in _rows(baseline, Side.of(data, measure))
     ]
-    return pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS)
+    return pd.concat(frames, ignore_index=True)[[*_COLUMNS]].astype(_COLUMNS)
 
 
-def _rows(before: Side, after: Side) -> Iterator[dict[str, Any]]:
+def _compare(before: Side, after: Side) -> pd.DataFrame:
     """Give a row for each round that has tokens in either batch."""
     match = match_samples(before, after)
-    totals, counts = match.sums((before, after))
-    for index in range(totals.shape[1]):
-        used = np.count_nonzero(counts[:, index], axis=1)
-        total, count = (match.by_cluster(x[:, index]) for x in (totals, counts))
-        found = (np.nan,) * 3
-        if used.all():
-            found = difference_interval(
-                total, count, match.weights, is_symmetric=not match.num_pairs
-            )
-        yield {
-            "round": index,
+    units = match.cells((before, after))
+    cells = units.by(match.cluster)
+    found = mean_differences(cells.totals, cells.counts, cells.round, cells.num_rounds)
+    num_used = cells.num_used.min(axis=0)
+    ends = np.full((cells.num_rounds, 2), np.nan)
+    stops = np.searchsorted(cells.round, np.arange(cells.num_rounds), side="right")
+    # Most rounds of a long run may be of too few samples for an interval.
+    for index in np.flatnonzero(num_used >= MIN_CLUSTERS):
+        own = slice(stops[index - 1] if index else 0, stops[index])
+        _, *ends[index] = difference_interval(
+            cells.totals[:, own],
+            cells.counts[:, own],
+            match.weights[:, cells.unit[own]],
+            is_symmetric=not match.num_pairs,
+        )
+    return pd.DataFrame(
+        {
+            "round": np.arange(cells.num_rounds),
             "num_pairs": match.num_pairs,
-            **dict(zip(("num_baseline_samples", "num_samples"), used, strict=True)),
-            **dict(zip(("difference", "ci_low", "ci_high"), found, strict=True)),
-            "is_few": any(is_few(of_batch) for of_batch in count),
+            "num_baseline_samples": units.num_used[0],
+            "num_samples": units.num_used[1],
+            "difference": np.where(num_used > 0, found, np.nan),
+            "ci_low": ends[:, 0],
+            "ci_high": ends[:, 1],
+            "is_few": num_used < MIN_DRAWN,
         }
+    )

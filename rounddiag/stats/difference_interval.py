@@ -88,6 +88,35 @@ def difference_interval(
     return difference, float(low), float(high)
 
 
+def mean_differences(
+    totals: Array, counts: Array, part: Array, num_parts: int
+) -> Array:
+    """Return the difference of the means of each part.
+
+    Parameters
+    ----------
+    totals, counts : ndarray of float, shape (2, num_cells)
+        As in `difference_interval`; a cell is a cluster of a part.
+    part : ndarray of int, shape (num_cells,)
+    num_parts : int
+
+    Returns
+    -------
+    ndarray of float, shape (num_parts,)
+        Not finite where a part has no tokens in one of the batches.
+
+    Examples
+    --------
+    >>> totals, counts = np.array([[1.0, 2.0], [2.0, 4.0]]), np.ones((2, 2))
+    >>> mean_differences(totals, counts, np.array([0, 2]), 3)
+    array([ 1., nan,  2.])
+    """
+    columns = _basis(totals, counts).T
+    sums = np.stack([np.bincount(part, one, num_parts) for one in columns], axis=-1)
+    found: Array = _linear(sums)[0]
+    return found
+
+
 def _distances(basis: Array, weights: Array, difference: float) -> Array:
     """Return how far each draw is off, in its standard errors, where it tells."""
     drawn, slopes = _linear(weights @ basis)

@@ -191,7 +191,8 @@ def describe_actions(
     >>> action["label"], action["point"]
     ('click (500, 250)', (0.5, 0.25))
     """
-    actions = [parse_action(text) for text in texts]
+    parsed = {text: parse_action(text) for text in dict.fromkeys(texts)}
+    actions = [parsed[text] for text in texts]
     return [
         {
             "kind": action.kind,

@@ -181,22 +181,21 @@ class TokenSequence:
         ]
         sides = [side for start, stop, _ in spans for side in _both_ends(start, stop)]
         texts = self.pieces(sides)
-        num_images = np.cumsum(np.r_[0, self.is_image])
+        edges = np.array([span[:2] for span in spans], dtype=np.int64).reshape(-1, 2)
+        before_edges = np.cumsum(np.r_[0, self.is_image])[edges + self.num_prompt]
+        num_images = np.diff(before_edges).ravel().tolist()
         return [
             {
                 "start": start,
                 "stop": stop,
                 "before": before,
                 "num_tokens": stop - start,
-                "num_image_tokens": int(
-                    num_images[stop + self.num_prompt]
-                    - num_images[start + self.num_prompt]
-                ),
+                "num_image_tokens": num_image_tokens,
                 "head": head,
                 "tail": tail,
             }
-            for (start, stop, before), head, tail in zip(
-                spans, texts[::2], texts[1::2], strict=True
+            for (start, stop, before), num_image_tokens, head, tail in zip(
+                spans, num_images, texts[::2], texts[1::2], strict=True
             )
         ]
 

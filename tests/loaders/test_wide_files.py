@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rounddiag import plot_rounds, round_summary
+from rounddiag import Batch, plot_compare, plot_rounds, round_summary
 from rounddiag.loaders import load
 from rounddiag.loaders.tabular import in_memory
+from rounddiag.stats import differences
+from rounddiag.vision import Action, parse_action
+from rounddiag.widgets.images import describe_actions
+from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.view import serialize
 from tests.loaders.wide_files import WRITERS, of_other_keys, of_rounds, write_lines
 
 if TYPE_CHECKING:
@@ -36,9 +43,73 @@ def test_keys_of_single_rows_are_counted_where_they_are_most_of_the_table(
     assert batch.meta["left_out"] == ["84 columns with few values"]
 
 
-def test_many_rounds_are_summarised_and_drawn() -> None:
-    batch = of_rounds(100_000)
+@pytest.fixture(scope="module")
+def long() -> Batch:
+    """One sample of 100,000 rounds."""
+    return of_rounds(100_000)
+
+
+def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
+    batch = long
     assert len(round_summary(batch)) == 100_000
     figure = plot_rounds(batch)
     assert max(len(trace.x) for trace in figure.data) <= 2001
     assert "drawn: one round in 50" in figure.layout.title.text
+
+
+def test_many_rounds_are_compared(long: Batch) -> None:
+    same = replace(long, old_log_probs=long.rollout_log_probs)
+    found = differences([same, long])
+    assert len(found) == 100_000
+    # A hundredth of the log-probs, which are -0.01, -0.03, ..., -0.99 again and again.
+    assert found["difference"][:3].tolist() == pytest.approx(
+        [1e-4, 3e-4, 5e-4], rel=1e-4
+    )
+    assert found["difference"].mean() == pytest.approx(0.005, rel=1e-4)
+    figure = plot_compare([same, long])
+    assert "drawn: one round in 50" in figure.layout.title.text
+
+
+def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
+    long: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def interval(*sums: Any, **_: bool) -> tuple[float, float, float]:
+        calls.append(sums)
+        return 0.0, 0.0, 0.0
+
+    monkeypatch.setattr("rounddiag.stats.comparison.difference_interval", interval)
+    assert differences([long, long])["ci_low"].isna().all()
+    assert calls == []
+    own = load("sample_data/healthy.parquet")
+    found = differences([own, own])
+    # Samples of 5 of the 16 groups at least reach 7 of its 8 rounds.
+    assert found["ci_low"].notna().sum() == len(calls) == 7
+    num_groups = [weights.shape[1] for _, _, weights in calls]
+    assert (num_groups[0], min(num_groups)) == (16, 5)
+
+
+def test_many_rounds_are_explored(long: Batch) -> None:
+    handle = RequestHandler(Session({"batch": long}, {}), lambda: None)
+    overview: Any = handle("overview", {"theme": "light"})
+    assert overview["head"]["num_rounds"] == 100_000
+    reply: Any = handle("trajectory", {"sample": 0, "batch": 0})
+    plain: Any = serialize(reply)[0]
+    assert len(plain["rounds"]) == 100_000
+    assert len(plain["gaps"]) == 100_000
+
+
+def test_an_action_that_many_rounds_repeat_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = []
+
+    def read(text: str) -> Action:
+        texts.append(text)
+        return parse_action(text)
+
+    monkeypatch.setattr("rounddiag.widgets.images.parse_action", read)
+    found = describe_actions(["click(3, 4)", "wait()"] * 1000, [None] * 2000)
+    assert [action["kind"] for action in found[:3]] == ["click", "wait", "click"]
+    assert texts == ["click(3, 4)", "wait()"]
