@@ -18,6 +18,7 @@
 `assembly`         files, rows and rounds put together; screenshots given a place
 `parquet`          rounddiag's own file
 `messages`         names and kinds of values in messages
+`records`          mappings, one per row, as columns
 `natural_order`    9 before 10, also in names
 `rescoring`        scores made elsewhere: `export_rescore`, `attach`
 =================  ==================================================================

@@ -183,6 +183,8 @@ def _read(
     if form is None or (is_generic and not responses):
         raise missing_columns_error(source, root, columns)
     mapping = columns or responses
+    if is_generic:
+        table = table_of(table, source)
     if mapping:
         check_kinds(table_of(table, source), mapping, source)
     try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rounddiag.vision import EncodedScreenshot, Screenshot
 
 
-REQUEST, _ERROR = "request.json", "error.txt"  # names of files in the folder
+_REQUEST, _ERROR = "request.json", "error.txt"  # names of files in the folder
 _BATCH, _TOKENS = "batch.parquet", "tokens.json"
 _REFUSED, _NO_MEMORY = 3, 4  # exit codes of the child
 _START = 300  # seconds that starting the child may take on a busy machine
@@ -119,7 +119,7 @@ def load_untrusted(path: object, limits: Limits, options: Mapping[str, Any]) -> 
             "limits": asdict(limits),
             "options": options,
         }
-        (folder / REQUEST).write_text(json.dumps(request, default=_plain))
+        (folder / _REQUEST).write_text(json.dumps(request, default=_plain))
         code, output = run_child(folder, limits)
         if code == _REFUSED:
             raise LoadError(_start_of(folder / _ERROR))
@@ -248,14 +248,29 @@ def main() -> None:
     import rounddiag.loaders.tabular.arrow
     import rounddiag.text.token_table  # noqa: F401
 
-    folder = Path.cwd()
-    request = json.loads((folder / REQUEST).read_text())
+    sys.exit(read_request(Path.cwd()))
+
+
+def read_request(folder: Path) -> int:
+    """Do what the child is for: read a file under limits, and write its batch.
+
+    Parameters
+    ----------
+    folder : Path
+        Has the request; its answer is written there.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    request = json.loads((folder / _REQUEST).read_text())
     os.chdir(request["folder"])
-    set_limits(Limits(**request["limits"]))
-    sys.exit(answer(folder, request))
+    _set_limits(Limits(**request["limits"]))
+    return _answer(folder, request)
 
 
-def set_limits(limits: Limits) -> None:
+def _set_limits(limits: Limits) -> None:
     """Limit memory, file sizes and time of this process, beyond what it has used."""
     import resource
 
@@ -271,14 +286,8 @@ def set_limits(limits: Limits) -> None:
     signal.setitimer(signal.ITIMER_REAL, limits.time)  # its signal ends the process
 
 
-def answer(folder: Path, request: Mapping[str, Any]) -> int:
-    """Read a file and write its batch, or what is wrong, into a folder.
-
-    Returns
-    -------
-    int
-        The exit code of the child.
-    """
+def _answer(folder: Path, request: Mapping[str, Any]) -> int:
+    """Write the batch of a file, or what is wrong; return the exit code."""
     try:
         _write_batch(folder, request)
     except (RounddiagError, MemoryError, OSError) as error:

@@ -119,7 +119,7 @@ class Match:
         rows, unit, batch = rows[kept], unit[kept], batch[kept]
         cells = Cells.of(rows, unit, batch, num_rounds)
         if self.num_pairs:
-            cells = cells.where((cells.counts > 0).all(axis=0))
+            cells = cells.where(cells.counts.min(axis=0) > 0)
         return cells
 
 

@@ -1,40 +1,72 @@
-"""Stands in for the child process of `load(untrusted=True)`: a fork of this one.
+"""Stands in for the process that `load(untrusted=True)` starts: a fork of this one.
 
-Starting Python and importing torch takes seconds; a fork takes milliseconds.
+The fork runs what the process runs, `untrusted.read_request`. Starting Python and
+importing torch takes seconds; a fork takes milliseconds.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import sys
+import traceback
 import warnings
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rounddiag.loaders import untrusted
+import torch
+
+from rounddiag.loaders.untrusted import read_request
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-_CRASHED = 70
+ESCAPED = 70  # exit code of an exception that `read_request` should have caught
 
 
-def run_forked(folder: Path, limits: untrusted.Limits) -> tuple[int, str]:
+@dataclass(frozen=True, kw_only=True)
+class Forked:
+    """How a fork ended: its exit code, its standard error, the most memory it held."""
+
+    code: int
+    output: str
+    num_bytes: int
+
+
+def run_forked(folder: Path, *_: object) -> tuple[int, str]:
     """Do what `untrusted.run_child` does, in a fork."""
+    forked = fork(folder)
+    return forked.code, forked.output
+
+
+def fork(folder: Path, around: AbstractContextManager[Any] | None = None) -> Forked:
+    """Answer the request in a folder, inside a context."""
     sys.stdout.flush()
     log = folder / "stderr"
     with warnings.catch_warnings():  # Python 3.12 warns where there are threads
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        code = _CRASHED
-        try:
-            stream = os.open(log, os.O_WRONLY | os.O_CREAT)
-            os.dup2(stream, 2)
-            request = json.loads((folder / untrusted.REQUEST).read_text())
-            untrusted.set_limits(limits)
-            code = untrusted.answer(folder, request)
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
+        _answer(folder, log, around or nullcontext())
+    _, status, used = os.wait4(child, 0)
+    return Forked(
+        code=os.waitstatus_to_exitcode(status),
+        output=log.read_text(errors="replace"),
+        num_bytes=1024 * used.ru_maxrss,
+    )
+
+
+def _answer(folder: Path, log: Path, around: AbstractContextManager[Any]) -> None:
+    code = ESCAPED
+    try:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        torch.set_num_threads(1)  # the threads of the parent are not in the fork
+        with around:
+            code = read_request(folder)
+    except BaseException:  # noqa: BLE001 nothing may go on as if it were the parent
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    finally:
+        os._exit(code)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 OURS = "sample_data/healthy.parquet"
 VERL = "sample_data/image_window_verl.pkl"
-Answer = untrusted.answer
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rounddiag import Batch, plot_compare, plot_rounds, round_summary
-from rounddiag.loaders import load
+from rounddiag.loaders import load, records
+from rounddiag.loaders.fields.columns import with_round_records
 from rounddiag.loaders.tabular import in_memory
 from rounddiag.stats import differences
 from rounddiag.vision import Action, parse_action
@@ -35,12 +36,50 @@ def test_every_column_of_a_wide_file_is_read(name: str, tmp_path: Path) -> None:
 def test_keys_of_single_rows_are_counted_where_they_are_most_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_memory, "_SMALL", 0)
+    monkeypatch.setattr(records, "_SMALL", 0)
     path = tmp_path / "a.jsonl"
     write_lines(of_other_keys(400), path)  # 2,000 values: 64 * 2,000 / 400 columns
     batch = load(path)
     assert len(batch.sample_columns) == 320 - 4
     assert batch.meta["left_out"] == ["84 columns with few values"]
+
+
+def test_each_row_of_a_table_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    def record(value: object) -> object:
+        read.append(value)
+        return value
+
+    monkeypatch.setattr(in_memory, "_numbers_of_list", record)
+    write_lines(of_other_keys(3), tmp_path / "a.jsonl")
+    assert load(tmp_path / "a.jsonl").num_samples == 3
+    assert len(read) == 3 * 5
+
+
+def test_entries_of_other_keys_are_counted_where_they_are_most_of_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries of dictionaries, and records of rounds, become columns as keys do."""
+    monkeypatch.setattr(records, "_SMALL", 0)
+    monkeypatch.setattr(records, "_SPARSE", 2)
+    rows = [
+        {**row, "extra_fields": {"all": 7, f"one_{i}": i}}
+        for i, row in enumerate(of_other_keys(4))
+    ]
+    batch = load(rows, columns={"response_ids": "response_ids"})
+    assert batch.sample_columns["all"].tolist() == [7] * 4
+    assert [n for n in batch.sample_columns if n.startswith("one_")] == [
+        *("one_0", "one_1", "one_2")
+    ]
+    assert "1 column with few values" in batch.meta["left_out"]
+    calls = [[{"all": 7, f"one_{i}": i}] for i in range(4)]
+    found = with_round_records(batch, calls)
+    names = ["sample", "round", "all", "one_0", "one_1", "one_2"]
+    assert [*found.round_columns] == names
+    assert "1 column with few values" in found.meta["left_out"]
 
 
 @pytest.fixture(scope="module")

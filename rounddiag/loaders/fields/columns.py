@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from rounddiag.errors import BatchError
 from rounddiag.loaders.lazy.arrays import scalar_value
 from rounddiag.loaders.pickle.placeholders import Node
+from rounddiag.loaders.records import collect_columns
+from rounddiag.loaders.source import left_out_entry, left_out_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,10 +64,14 @@ def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     if isinstance(values, np.ndarray) and values.dtype != object:
         is_known = values.dtype.kind in _KINDS and values.dtype.itemsize > 0
         return values if values.ndim == 1 and is_known else None
-    items = [v.item() if isinstance(v, np.generic) else v for v in values]
-    if not all(map(_is_plain, items)):
+    items = list(values)
+    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
+        items = [v.item() if isinstance(v, np.generic) else v for v in items]
+    kinds = set(map(type, items))
+    if not all(issubclass(kind, _PLAIN) for kind in kinds) or not _can_be_written(
+        items
+    ):
         return None
-    kinds = {type(v) for v in items}
     if kinds in ({bool}, {float}) or (kinds == {int} and _fit_int64(items)):
         return np.array(items)
     column = np.empty(len(items), dtype=object)
@@ -72,11 +79,12 @@ def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     return column
 
 
-def _is_plain(value: object) -> bool:
-    """Whether it is a number or a text that can be written out."""
-    if isinstance(value, int):
-        return value.bit_length() <= _MAX_BITS
-    return value is None or isinstance(value, str | float)
+_PLAIN = (int, float, str, NoneType)
+
+
+def _can_be_written(values: Sequence[object]) -> bool:
+    """Whether all integers can be written out."""
+    return all(v.bit_length() <= _MAX_BITS for v in values if isinstance(v, int))
 
 
 def _fit_int64(values: list[int]) -> bool:
@@ -103,11 +111,15 @@ def expand_entries(columns: Mapping[str, Any]) -> dict[str, Any]:
         rows = found.get(parent)
         if rows is None or not any(isinstance(row, Mapping) for row in rows):
             continue
-        entries = [row if isinstance(row, Mapping) else {} for row in found.pop(parent)]
-        names = dict.fromkeys(name for row in entries for name in row)
-        for name in names:
-            if isinstance(name, str) and name not in found:
-                found[name] = [scalar_value(row.get(name)) for row in entries]
+        entries = [
+            {name: row[name] for name in row if isinstance(name, str)}
+            if isinstance(row, Mapping)
+            else {}
+            for row in found.pop(parent)
+        ]
+        own, left_out = collect_columns(entries, scalar_value)
+        own |= {words: [[]] * len(entries) for words in left_out}  # no plain column
+        found |= {name: column for name, column in own.items() if name not in found}
     return found
 
 
@@ -153,13 +165,19 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
     parts = [versions[start : start + size] for start, size in spans]
     ends = np.array([(int(row.min()), int(row.max())) for row in parts]).reshape(-1, 2)
     sample = rounds.sample.numpy()
-    found = {}
-    for name, column, pick in (
-        ("min_weight_version", ends[:, 0], np.nanmin),
-        ("max_weight_version", ends[:, 1], np.nanmax),
-    ):
-        mine = [column[sample == index] for index in range(len(batch))]
-        found[name] = np.array([pick(row) if len(row) else np.nan for row in mine])
+    lowest, highest = (np.full(len(batch), end) for end in (np.inf, -np.inf))
+    np.minimum.at(lowest, sample, ends[:, 0])
+    np.maximum.at(highest, sample, ends[:, 1])
+    is_known = np.isfinite(lowest)  # a sample without rounds has no version
+    found = {
+        name: column.astype(ends.dtype)
+        if is_known.all()
+        else np.where(is_known, column, np.nan)
+        for name, column in (
+            ("min_weight_version", lowest),
+            ("max_weight_version", highest),
+        )
+    }
     columns = {
         "sample": sample,
         "round": rounds.round.numpy(),
@@ -198,7 +216,9 @@ def with_round_records(batch: Batch, records: Sequence[Any]) -> Batch:
     meta = dict(batch.meta)
     if num_without_tokens:
         meta["num_records_without_tokens"] = num_without_tokens
-    return replace(batch, round_columns=_columns(rows), meta=meta)
+    columns, left_out = _columns(rows)
+    meta |= left_out_entry([*left_out_of(batch), *left_out])
+    return replace(batch, round_columns=columns, meta=meta)
 
 
 def _dictionaries(batch: Batch, calls: object) -> list[dict[str, Any]]:
@@ -219,9 +239,9 @@ def _value(value: object) -> object:
     return None if isinstance(plain, Node) else plain
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Array]:
-    names = dict.fromkeys(name for _, _, record in rows for name in record)
-    values = {name: [record.get(name) for _, _, record in rows] for name in names}
+def _columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
+    """Return records as columns, and in words what is left out."""
+    values, left_out = collect_columns(record for _, _, record in rows)
     plain = plain_columns(values, len(rows))
     keys = {
         "sample": np.array([sample for sample, _, _ in rows], dtype=np.int32),
@@ -232,7 +252,7 @@ def _columns(rows: Sequence[Row]) -> dict[str, Array]:
         for name, items in values.items()
         if name not in keys
     }
-    return {**keys, **others} if rows else {}
+    return ({**keys, **others} if rows else {}), left_out
 
 
 def _record_error(num_samples: int, found: str) -> BatchError:

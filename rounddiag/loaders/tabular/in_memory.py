@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +13,12 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.messages import kind_of
+from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -54,60 +54,8 @@ def table_of_lines(lines: JsonLines) -> Table:
 
     Lists become tensors line by line. A key that a record lacks is null there.
     """
-    columns, left_out = columns_of(lines, _numbers_of_list)
+    columns, left_out = collect_columns(lines, _numbers_of_list)
     return replace(table_of_values(columns), left_out=left_out)
-
-
-_SPARSE = 64  # cells of a table per value; more are left out
-_SMALL = 1 << 18  # cells that any table may have
-
-
-def columns_of(
-    rows: Iterable[Mapping[Any, Any]], cell: Callable[[Any], Any] = lambda value: value
-) -> tuple[dict[str, list[Any]], list[str]]:
-    """Return mappings, one per row, as columns; a missing key becomes None.
-
-    Where the rows have different keys, a table is mostly empty and grows with the
-    square of the rows. Then the columns with the fewest values are left out.
-
-    Returns
-    -------
-    columns : dict of str to list
-    left_out : list of str
-        How many columns were left out, in words; empty if none was.
-
-    Examples
-    --------
-    >>> columns_of([{"ids": [5, 6]}, {"ids": [7], "turns": 2}])
-    ({'ids': [[5, 6], [7]], 'turns': [None, 2]}, [])
-    """
-    places: dict[str, list[int]] = defaultdict(list)
-    values: dict[str, list[Any]] = defaultdict(list)
-    num_rows = 0
-    for index, row in enumerate(rows):
-        num_rows = index + 1
-        # One that is named twice, as 1 and "1", has its last value.
-        for key, value in {str(key): value for key, value in row.items()}.items():
-            places[key].append(index)
-            values[key].append(cell(value))
-    most = max(_SMALL, _SPARSE * sum(map(len, places.values()))) // max(num_rows, 1)
-    kept = {*sorted(places, key=lambda key: len(places[key]), reverse=True)[:most]}
-    columns = {
-        key: _column_of(places[key], values.pop(key), num_rows)
-        for key in places
-        if key in kept
-    }
-    num_left = len(places) - len(kept)
-    return columns, [f"{num_left:,} columns with few values"] * (num_left > 0)
-
-
-def _column_of(places: list[int], values: list[Any], num_rows: int) -> list[Any]:
-    if len(values) == num_rows:
-        return values
-    column = [None] * num_rows
-    for place, value in zip(places, values, strict=True):
-        column[place] = value
-    return column
 
 
 def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
@@ -135,7 +83,10 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
         return min(value.ndim, 2)
     if not _is_list(value):
         return 0
-    rows = [item for item in value if _is_list(item)]
+    kinds = {kind for kind in set(map(type, value)) if issubclass(kind, _LISTS)}
+    if not kinds:
+        return 1
+    rows = [item for item in value if type(item) in kinds and _is_list(item)]
     return 2 if rows and not any(map(_has_objects, rows)) else 1
 
 
@@ -145,6 +96,9 @@ def _has_objects(row: Sequence[Any]) -> bool:
         return False
     is_pillow = type(row[0]).__module__.startswith("PIL.")
     return is_pillow or isinstance(row[0], bytes | Mapping)
+
+
+_LISTS = (list, tuple, torch.Tensor, np.ndarray)
 
 
 def _is_list(value: object) -> bool:
@@ -203,7 +157,7 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     """
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, list | tuple) and _are_rows(data):
-        columns, left_out = columns_of(data)
+        columns, left_out = collect_columns(data)
         return replace(table_of_values(columns), left_out=left_out), source
     if isinstance(data, Mapping):
         return table_of_values(data), source
@@ -261,7 +215,7 @@ def columns_of_records(root: object) -> object:
         return root
     if not all(isinstance(row, dict) for row in root):
         return root
-    columns, left_out = columns_of(root)
+    columns, left_out = collect_columns(root)
     # A value for all, which no batch has a place for, is named as left out.
     return {**columns, **dict.fromkeys(left_out)}
 
