@@ -1,29 +1,38 @@
-"""Opens one file under guard: nothing runs, nothing hangs, nothing eats the memory."""
+"""Opens one file as a stranger's, under guard: it does nothing but read.
+
+`load(untrusted=True)` reads it in a child process; a fork stands in for that, in which
+Python's audit events are heard.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from PIL import Image
+
+import rounddiag
+import rounddiag.loaders.parquet
 from rounddiag import load, round_frame, token_frame
 from rounddiag.errors import LoadError
+from rounddiag.loaders import untrusted
+from tests.fuzz.forked import ESCAPED, Forked, fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from rounddiag import Batch
 
     Columns = dict[str, str] | None
 
-T = TypeVar("T")
 SECONDS = 10
-ROOM = 200_000_000  # bytes that opening may take beside 4 times the file
+MEMORY = 0.4  # GB that reading may take
 _SHOTS = 3  # screenshots decoded of each batch
 # What code that a file smuggled in would do; `pickle.find_class` is its way in.
 _FORBIDDEN = (
@@ -50,11 +59,19 @@ _FORBIDDEN = (
 class Outcome:
     """What became of a file.
 
-    `fault` is empty for a batch and for a LoadError that was foreseen.
+    Attributes
+    ----------
+    kind : {"batch", "refused", "limit", "crash", "fault"}
+        Refused by the loader; ended by a limit; ended inside a library.
+    said : str
+        The error, or what is wrong with the loader.
+    seconds : float
+    extra_bytes : int
+        What the child took in addition.
     """
 
-    is_batch: bool
-    fault: str
+    kind: str
+    said: str
     seconds: float
     extra_bytes: int
 
@@ -66,68 +83,105 @@ class Hang(BaseException):
 class Guard:
     """Watches one folder's files being opened; make one a process.
 
-    Python's audit events tell of files opened elsewhere and of everything that code
-    would do. Hooks cannot be taken away again, so this belongs in a process of its own.
+    Hooks cannot be taken away again, so this belongs in a process of its own.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.seen: list[str] = []
-        self._folder, self._is_on = str(folder), False
-        self._readable = (self._folder, sys.prefix, sys.base_prefix, "/usr/", "/lib")
+        self._folder, self._own, self._log = str(folder), str(folder), -1
+        package = str(Path(rounddiag.__file__).parent)
+        system = ("/usr/", "/lib", "/proc/self/")
+        self._readable = (package, sys.prefix, sys.base_prefix, *system)
+        self._seen: list[str] = []
+        self._child = Forked(code=0, output="", num_bytes=0)
+        Image.init()  # what every fork would have to do
         sys.addaudithook(self._hear)
         signal.signal(signal.SIGALRM, _hang)
+        vars(untrusted)["run_child"] = self._run_child
 
     def _hear(self, event: str, args: tuple[object, ...]) -> None:
-        if not self._is_on:
-            return
-        if event == "open" and not self._may_open(args):
-            self.seen.append(f"open {args[0]!r} {args[1]!r}")
-        elif event.startswith(_FORBIDDEN):
-            self.seen.append(f"{event} {args!r:.200}")
+        is_bad = event.startswith(_FORBIDDEN) and not self._is_own(args)
+        if self._log >= 0 and (
+            is_bad or (event == "open" and not self._may_open(args))
+        ):
+            log, self._log = self._log, -1
+            os.write(log, f"{event} {args!r:.200}\n".encode(errors="replace"))
+            self._log = log
+
+    def _is_bad(self, event: str, args: tuple[object, ...]) -> bool:
+        if event == "open":
+            return not self._may_open(args)
+        return event.startswith(_FORBIDDEN) and not self._is_own(args)
+
+    def _is_own(self, args: tuple[object, ...]) -> bool:
+        """Whether it concerns the folder where the child answers, alone."""
+        paths = [str(arg) for arg in args if isinstance(arg, str | Path)]
+        return bool(paths) and all(path.startswith(self._own) for path in paths)
 
     def _may_open(self, args: tuple[object, ...]) -> bool:
         path, mode, *_ = args
-        if not isinstance(path, (str, Path)):
-            return True  # a file that is open already
+        if not isinstance(path, str | Path) or self._is_own((path,)):
+            return True  # a file that is open already, or its answer
         reads = mode is None or not set(str(mode)) & set("wax+")
-        return reads and str(path).startswith(self._readable)
+        return reads and str(path).startswith((self._folder, *self._readable))
 
-    def open(self, path: Path, size: int, columns: Columns = None) -> Outcome:
+    def _run_child(self, folder: Path, _: untrusted.Limits) -> tuple[int, str]:
+        log = folder / "heard"
+        log.touch()
+        self._child = fork(folder, self._heard(folder, log))
+        self._seen = log.read_text(errors="replace").splitlines()
+        return self._child.code, self._child.output
+
+    @contextmanager
+    def _heard(self, folder: Path, log: Path) -> Iterator[None]:
+        """Write down what is heard, also if the process ends suddenly."""
+        self._own = str(folder)
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND)
+        try:
+            yield
+        finally:
+            self._log = -1
+
+    def open(self, path: Path, columns: Columns = None) -> Outcome:
         """Load a file, build its frames and decode some screenshots."""
-        self.seen.clear()
-        before, start = _memory_reset(), perf_counter()
-        batch, fault = self._watched(partial(load, columns=columns), path)
-        extra = _most_memory() - before
-        if batch is not None:
-            _, fault = self._watched(_use, batch)
-        if not fault and extra > 4 * size + ROOM:
-            fault = f"memory: {extra} bytes for a file of {size}"
-        if self.seen:
-            fault = f"audit: {self.seen[:3]}"
+        self._seen.clear()
+        before, start = _memory_in_use(), perf_counter()
+        kind, said = self._open(path, columns)
         return Outcome(
-            is_batch=batch is not None,
-            fault=fault[:600],
+            kind="fault" if self._seen else kind,
+            said=f"audit: {self._seen[:3]}" if self._seen else said[:600],
             seconds=perf_counter() - start,
-            extra_bytes=max(extra, 0),
+            extra_bytes=max(self._child.num_bytes - before, 0),
         )
 
-    def _watched(self, do: Callable[[Any], T], what: object) -> tuple[T | None, str]:
-        """Return what a step gives, and the fault it ends in, if it does."""
-        signal.alarm(SECONDS)
-        self._is_on = True
+    def _open(self, path: Path, columns: Columns) -> tuple[str, str]:
+        signal.alarm(3 * SECONDS)
         try:
-            return do(what), ""
+            batch = load(
+                path,
+                columns=columns,
+                untrusted=True,
+                memory_limit=MEMORY,
+                time_limit=SECONDS,
+            )
+            _use(batch)
         except LoadError as error:
-            return None, str(error) if "unexpected error" in str(error) else ""
+            return self._kind(str(error)), str(error)
         except (Exception, Hang) as error:  # noqa: BLE001 any of them is a fault
-            return None, f"{type(error).__name__}: {error}"
+            return "fault", f"{type(error).__name__}: {error}"
         finally:
             signal.alarm(0)
-            self._is_on = False
+        return "batch", ""
+
+    def _kind(self, said: str) -> str:
+        if self._child.code == ESCAPED or "unexpected error" in said:
+            return "fault"
+        if "found one that needs more" in said or "found one that takes longer" in said:
+            return "limit"
+        return "crash" if "ended the process" in said else "refused"
 
 
 def _hang(*_: object) -> None:
-    msg = f"still at it after {SECONDS} s"
+    msg = f"still at it after {3 * SECONDS} s"
     raise Hang(msg)
 
 
@@ -140,13 +194,6 @@ def _use(batch: Batch) -> None:
             shot.image()
 
 
-def _memory_reset() -> int:
-    """Let the kernel measure the peak anew; return what is in use now, in bytes."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _most_memory()
-
-
-def _most_memory() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
+def _memory_in_use() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -13,7 +13,9 @@ from tests.fuzz.guard import SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PATIENCE = SECONDS + 50  # seconds until a worker counts as hung; starting takes some
+_PATIENCE = (
+    3 * SECONDS + 50
+)  # seconds until a worker counts as hung; starting takes some
 
 
 def outcomes(
@@ -60,8 +62,8 @@ def _ended(number: int, how: str, code: int) -> dict[str, Any]:
         "case": number,
         "seed": "?",
         "damage": "?",
-        "is_batch": False,
-        "fault": f"the worker {how} (code {code})",
+        "kind": "fault",
+        "said": f"the worker {how} (code {code})",
         "seconds": 0.0,
         "extra_bytes": 0,
     }

@@ -31,8 +31,7 @@ def main(first: int, run: int) -> None:
         for name, content in seed.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
-        size = sum(map(len, seed.files.values()))
-        outcome = guard.open(place / seed.opened, size, seed.columns)
+        outcome = guard.open(place / seed.opened, seed.columns)
         facts = {"case": number, "seed": seed.name, "damage": damage}
         print(json.dumps({**facts, **asdict(outcome)}), flush=True)
         shutil.rmtree(place)
@@ -44,7 +43,7 @@ def warm_up(guard: Guard, folder: Path, data: bytes) -> None:
     """Import what opening imports, before anything is measured."""
     path = folder / "warm"
     path.write_bytes(data)
-    guard.open(path, len(data))
+    guard.open(path)
 
 
 if __name__ == "__main__":
