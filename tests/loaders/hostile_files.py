@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import pickle
 import struct
+import sys
 import zipfile
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +49,55 @@ def parquet_of_zeros(path: Path, size: float) -> None:
     columns = {"response_ids": ids, "response_mask": ids}
     table = pa.table(columns | dict.fromkeys(names, column))
     pq.write_table(table.replace_schema_metadata(OWN), path, compression="zstd")
+
+
+def schemas_that_disagree(path: Path, size: float) -> None:
+    """Write lists of two, which the schema of Arrow beside them says are of many."""
+    table = pa.table(ROWS)
+    many = pa.list_(pa.int64(), int(1_000_000_000 * size))
+    claimed = pa.schema([(name, many) for name in table.column_names])
+    text = base64.b64encode(claimed.serialize().to_pybytes())
+    table = table.replace_schema_metadata({"ARROW:schema": text})
+    pq.write_table(table, path, store_schema=False)
+
+
+def varint(number: int) -> bytes:
+    """Write a number as Thrift's compact protocol does."""
+    parts = []
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def rows_of_the_footer(path: Path, size: float) -> None:
+    """Write one row, which the footer says are many."""
+    count, many = 4321, int(2**40 * size)
+    ids = pa.array(np.zeros((count, 1), np.int64).tolist())
+    pq.write_table(pa.table(dict.fromkeys(ROWS, ids)), path, store_schema=False)
+    data = path.read_bytes()
+    length = struct.unpack("<I", data[-8:-4])[0]
+    footer = data[-8 - length : -8].replace(varint(2 * count), varint(2 * many))
+    data = data[: -8 - length] + footer
+    path.write_bytes(data + struct.pack("<I", len(footer)) + b"PAR1")
+
+
+def long_page_header(path: Path, num_elements: int) -> None:
+    """Begin each page with a field that is a list of so many empty structures."""
+    size = 100_000
+    pq.write_table(
+        pa.table({name: pa.array([[0] * size]) for name in ROWS}),
+        path,
+        compression="none",
+        use_dictionary=False,
+    )
+    data = bytearray(path.read_bytes())
+    metadata = pq.read_metadata(path).row_group(0)
+    for number in range(metadata.num_columns):
+        start = metadata.column(number).data_page_offset
+        head = b"\x19\xfc" + varint(num_elements)
+        data[start : start + size] = head.ljust(size, b"\x00")
+    path.write_bytes(data)
 
 
 def with_dtype(path: Path, dtype: bytes) -> None:
@@ -105,12 +158,49 @@ def overlapping(path: Path, size: float) -> None:
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(room))
 
 
+def one_value_for_all_rows(path: Path, size: float) -> None:
+    """Write a TensorDict with one value for as many rows as the file has bytes."""
+
+    def make(*_: object) -> None:
+        """Stand in for the function of tensordict of this name."""
+
+    class TensorDict:
+        def __init__(self, state: dict[str, object]) -> None:
+            self.state = state
+
+        def __reduce__(self) -> tuple[object, ...]:
+            return make, ("TensorDict", self.state)
+
+    class NonTensorData:
+        def __init__(self, state: dict[str, object]) -> None:
+            self.__dict__.update(state)
+
+    modules = {
+        "tensordict": ModuleType("tensordict"),
+        "tensordict._reductions": ModuleType("_reductions"),
+        "tensordict.tensorclass": ModuleType("tensorclass"),
+    }
+    make.__module__, make.__qualname__ = "tensordict._reductions", "_make_td"
+    setattr(modules[make.__module__], "_make_td", make)  # noqa: B010
+    NonTensorData.__module__ = "tensordict.tensorclass"
+    NonTensorData.__qualname__ = "NonTensorData"
+    setattr(modules[NonTensorData.__module__], "NonTensorData", NonTensorData)  # noqa: B010
+    count = int(2**24 * size)
+    shape = TensorDict({"_batch_size": torch.Size([count])})
+    value = NonTensorData({"tensordict": shape, "non_tensordict": {"data": "a"}})
+    fields = {name.replace("_ids", "s"): torch.tensor(v) for name, v in ROWS.items()}
+    room = torch.zeros(2, count // 2, dtype=torch.int8)
+    entries = {**fields, "entropys": room, "uid": value}
+    with patch.dict(sys.modules, modules):
+        torch.save(TensorDict({"_tensordict": entries}), path)
+
+
 def zip_of_one_entry(path: Path, size: float) -> None:
     data = io.BytesIO()
     np.save(data, np.zeros(MILLION))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("0.npy", data.getvalue())
-        for number in range(1, int(1000 * size)):
+        for number in range(1, int(10_000 * size)):
             info = archive.infolist()[0]
             again = zipfile.ZipInfo(f"{number}.npy")
             again.header_offset, again.CRC = info.header_offset, info.CRC
@@ -130,6 +220,27 @@ def run_end_encoded(path: Path, size: float) -> None:
     count = int(400 * MILLION * size)
     values = pa.RunEndEncodedArray.from_arrays(pa.array([count]), pa.array([1.0]))
     table = pa.table(dict.fromkeys(ROWS, values))
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
+        to.write_table(table)
+
+
+def dictionaries_in_lists(path: Path, size: float) -> None:
+    """Write lists of numbers that all stand for the same long text."""
+    count = int(20_000 * size)
+    numbers = pa.array(np.zeros(count, np.int32))
+    texts = pa.DictionaryArray.from_arrays(numbers, ["x" * MILLION])
+    offsets = pa.array(np.arange(count + 1), pa.int32())
+    arrow(path, pa.ListArray.from_arrays(offsets, texts), count)
+
+
+def list_views(path: Path, size: float) -> None:
+    """Write views that all show the same list."""
+    count = int(20_000 * size)
+    starts = pa.array(np.zeros(count, np.int32))
+    sizes = pa.array(np.full(count, MILLION, np.int32))
+    values = pa.array(np.zeros(MILLION, np.float32))
+    views = pa.ListViewArray.from_arrays(starts, sizes, values)
+    table = pa.table(dict.fromkeys(ROWS, views))
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
         to.write_table(table)
 
@@ -189,6 +300,12 @@ def backtracking() -> dict[str, Any]:
     return tokenizer({"type": "Replace", "pattern": pattern, "content": ""})
 
 
+def doubling() -> dict[str, Any]:
+    """Return a decoder whose text is 2 to the power of 60 long: the process ends."""
+    twice = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    return tokenizer({"type": "Sequence", "decoders": [twice] * 60})
+
+
 def duplicate_keys(path: Path, size: float) -> None:
     keys = ", ".join(f'"{i}": 0' for i in range(int(100_000 * size)))
     path.write_text(f'{{{keys}, "0": 1}}\n')
@@ -196,7 +313,16 @@ def duplicate_keys(path: Path, size: float) -> None:
 
 KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
     "Parquet, zeros": ("a.parquet", parquet_of_zeros),
-    "Parquet, dtype <U16000000": ("a.parquet", lambda p, _: with_dtype(p, b"<U160000")),
+    "Parquet, two schemas": ("a.parquet", schemas_that_disagree),
+    "Parquet, rows of the footer": ("a.parquet", rows_of_the_footer),
+    "Parquet, page header of 2^62": (
+        "a.parquet",
+        lambda p, _: long_page_header(p, 2**62),
+    ),
+    "Parquet, dtype <U16000000": (
+        "a.parquet",
+        lambda p, _: with_dtype(p, b"<U16000000"),
+    ),
     "Parquet, cells of JSON": ("a.parquet", json_cells),
     "pickle, sets of one list": (
         "a.pkl",
@@ -221,9 +347,12 @@ KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
     "torch, stride 0": ("a.pt", repeated_elements),
     "torch, rows that are one row": ("a.pt", one_row_many_times),
     "safetensors, overlapping": ("a.safetensors", overlapping),
-    "npz, one entry 1,000 times": ("a.npz", zip_of_one_entry),
+    "NonTensorData, 2^24 rows": ("a.pt", one_value_for_all_rows),
+    "npz, one entry 10,000 times": ("a.npz", zip_of_one_entry),
     "Arrow, run-end encoding": ("a.arrow", run_end_encoded),
     "Arrow, string views": ("a.arrow", string_views),
+    "Arrow, list views": ("a.arrow", list_views),
+    "Arrow, dictionaries in lists": ("a.arrow", dictionaries_in_lists),
     "JSON lines, other keys": (
         "a.jsonl",
         lambda p, s: write_lines(of_other_keys(int(20_000 * s)), p),
@@ -235,6 +364,7 @@ KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
         "a.parquet",
         lambda p, _: with_tokenizer(p, backtracking()),
     ),
+    "tokenizer, doubling": ("a.parquet", lambda p, _: with_tokenizer(p, doubling())),
     "100,000 rounds": (
         "a.parquet",
         lambda p, s: save(of_rounds(int(100_000 * s)), p),
