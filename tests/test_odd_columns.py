@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -11,16 +18,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import rounddiag as rd
+from rounddiag import figures, stats
 from rounddiag.cli.summary import describe
+from rounddiag.errors import RounddiagError
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.view import serialize
+from tests.figures.plots import PLOTS, decode, plot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rounddiag import Batch
 
+View: TypeAlias = Callable[[], object]
 NUM = 3  # samples
 LONE = "\ud800$\\href{x}{y}$\x1b[31m"  # text that UTF-8 cannot hold, and that acts
 SCALARS = st.one_of(
@@ -43,7 +54,7 @@ NESTED = st.recursive(
 )
 DTYPES = (
     *("?", "i1", "u2", "u4", "u8", ">i4", ">u8", "f2", "f4", ">f8", "g", "c8"),
-    *("M8[s]", "m8[ms]", "U3", "S0", "S2", "V2"),
+    *("M8[s]", "m8[ms]", "M8[D]", "m8[Y]", "U3", "S0", "S2", "V2"),
 )
 NAMES = st.one_of(
     st.text(st.characters(), max_size=6),
@@ -53,15 +64,25 @@ INTEGERS = ("i1", "i4", "i8", "u1", "u2", "u4", "u8", ">i2", ">u4")
 
 
 @st.composite
-def arrays(draw: st.DrawFn) -> Any:
-    """Arrays of every dtype, of one, two or three dimensions."""
-    shape = draw(st.sampled_from([(NUM,), (NUM, 2), (NUM, 2, 2)]))
+def arrays(draw: st.DrawFn, shapes: tuple[tuple[int, ...], ...]) -> Any:
+    """Arrays of every dtype."""
+    shape = draw(st.sampled_from(shapes))
     values = draw(st.lists(st.integers(0, 5), min_size=12, max_size=12))
     size = int(np.prod(shape))
     return np.array(values[:size]).reshape(shape).astype(draw(st.sampled_from(DTYPES)))
 
 
-COLUMNS = st.one_of(arrays(), st.lists(NESTED, min_size=NUM, max_size=NUM))
+COLUMNS = st.one_of(
+    arrays(((NUM, 2), (NUM, 2, 2), (1,))),
+    st.lists(NESTED, min_size=NUM, max_size=NUM),
+    SCALARS,
+)
+PLAIN = st.one_of(
+    arrays(((NUM,),)),
+    st.lists(st.sampled_from([LONE, "a", None]), min_size=NUM, max_size=NUM),
+    st.lists(st.one_of(st.integers(), st.floats()), min_size=NUM, max_size=NUM),
+    st.lists(SCALARS, min_size=NUM, max_size=NUM),
+)
 
 
 @st.composite
@@ -82,27 +103,102 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         tensors["group_ids"] = ["a", LONE, LONE]
         tensors["sample_ids"] = [LONE, 10**30, None]
+    if draw(st.booleans()):
+        tensors["step"] = draw(st.sampled_from([7, -1, 2.5, LONE, 10**4999, None]))
     return tensors
 
 
-def look_at(batch: Batch, folder: Path) -> None:
-    """Make every frame, figure, page and file of a batch."""
-    samples = rd.sample_frame(batch)
-    assert len(samples) == NUM
-    for frame in (rd.token_frame(batch), rd.round_frame(batch), samples):
-        frame.to_html()
-    rd.round_summary(batch)
-    rd.metrics(batch)
-    for shown in (batch, rd.check(batch), rd.diagnose(batch)):
-        repr(shown).encode()
-        shown._repr_html_().encode()
-    describe(batch).encode()
-    rd.token_text(batch, sample=0)._repr_html_().encode()
-    for plot in (rd.plot_rounds, rd.plot_heatmap, rd.plot_tail, rd.plot_conditional):
-        plot(batch).to_json()
-    rd.plot_trajectory(batch, sample=0).to_json()
-    session = Session({"batch": batch}, {})
-    handle = RequestHandler(session, lambda: None)
+def frames(batch: Batch) -> dict[str, View]:
+    columns = [*batch.sample_columns, *batch.round_columns]
+    return {
+        "token_frame": lambda: rd.token_frame(batch).to_html(),
+        "token_frame, columns": lambda: rd.token_frame(
+            batch, ["position", "token_id", "text", *columns]
+        ).to_html(),
+        "round_frame": lambda: rd.round_frame(batch).to_html(),
+        "sample_frame": lambda: rd.sample_frame(batch).to_html(),
+        "metrics": lambda: rd.metrics(batch),
+        "describe": lambda: describe(batch).encode(),
+        "batch": lambda: batch._repr_html_().encode(),
+        "repr": lambda: repr(batch).encode(),
+        "check": lambda: rd.check(batch)._repr_html_().encode(),
+        "token_text": lambda: str(rd.token_text(batch, sample=0).html).encode(),
+    }
+
+
+def statistics(batch: Batch) -> dict[str, View]:
+    """Every function of `rounddiag.stats`; of tokens, or of pairs of batches."""
+    tokens, rounds = rd.token_frame(batch), rd.round_frame(batch)
+    pairs = stats.partners(batch.sample_ids, batch.sample_ids)
+    of_tokens = ("worst_cells", "worst_samples", "worst_tokens")
+    others: dict[str, View] = {
+        "differences": lambda: stats.differences([batch, batch]),
+        "few_rows": lambda: stats.few_rows(stats.round_summary(batch)),
+        "paired_cells": lambda: stats.paired_cells(rounds, rounds, pairs),
+        "partners": pairs.to_html,
+        "worst_differences": lambda: stats.worst_differences(tokens, tokens, pairs),
+        "worst_round": lambda: stats.worst_round(stats.round_summary(batch)),
+    }
+    return others | {
+        name: partial(getattr(stats, name), tokens if name in of_tokens else batch)
+        for name in stats.__all__
+        if name not in {*others, "FEW_SAMPLES"}
+    }
+
+
+def split(batch: Batch) -> list[tuple[str, View]]:
+    """Every statistic and figure, by columns of the file."""
+    functions = {
+        f"{name}, by": function
+        for package in (stats, figures)
+        for name in package.__all__
+        if callable(function := getattr(package, name))
+        and "by" in inspect.signature(function).parameters
+        and name not in {"positions", "plot_positions"}  # by place, not by column
+    }
+    return [
+        (name, partial(function, batch, by=column))
+        for name, function in functions.items()
+        for column in [*batch.sample_columns, *batch.round_columns][:3]
+    ]
+
+
+def pictures(batch: Batch, folder: Path) -> dict[str, View]:
+    """Every figure, as the page gets it."""
+    made: dict[str, View] = {
+        name: lambda name=name: plot(name, batch).to_json()  # type: ignore[misc]
+        for name in PLOTS
+    }
+    return {
+        **made,
+        "diagnose": lambda: rd.diagnose(batch)._repr_html_().encode(),
+        "plot_finding": lambda: [
+            rd.plot_finding(one).to_json() for one in rd.diagnose(batch).findings
+        ],
+        "plot_run": partial(_run, batch, folder / "run"),
+    }
+
+
+def _run(batch: Batch, folder: Path) -> None:
+    for step in range(2):
+        rd.save(replace(batch, step=step), folder / f"step_{step}.parquet")
+    run = rd.open_run(folder)
+    rd.plot_run(run).to_json()
+    run._repr_html_().encode()
+    run.diagnose()._repr_html_().encode()
+    assert run.failed == {}
+    assert run.batch(1).num_tokens == batch.num_tokens
+
+
+def pages(batch: Batch, folder: Path) -> dict[str, View]:
+    return {
+        "explorer": partial(_explore, batch),
+        "report": lambda: rd.report(batch, folder / "page.html"),
+    }
+
+
+def _explore(batch: Batch) -> None:
+    handle = RequestHandler(Session({"batch": batch}, {}), lambda: None)
     overview: Any = handle("overview", {"theme": "light"})
     serialize(overview)
     serialize(handle("trajectory", {"sample": 0, "batch": 0}))
@@ -112,25 +208,92 @@ def look_at(batch: Batch, folder: Path) -> None:
     own = {*batch.sample_columns, *batch.round_columns}
     for by in [by for by in overview["options"]["by"] if by in own][:2]:
         serialize(handle("set", {"changes": {"by": by}, "theme": "dark"}))
-        rd.plot_rounds(batch, by=by).to_json()
-    rd.report(batch, folder / "page.html")
+
+
+def files(batch: Batch, folder: Path) -> dict[str, View]:
+    return {
+        "save": partial(_save, batch, folder / "again.parquet"),
+        "save, redacted": partial(_redact, batch, folder / "redacted.parquet"),
+    }
+
+
+def _save(batch: Batch, path: Path) -> None:
+    rd.save(batch, path)
+    again = rd.load(path)
+    for frame in (rd.token_frame, rd.round_frame, rd.sample_frame):
+        pd.testing.assert_frame_equal(frame(again), frame(batch))
+
+
+def _redact(batch: Batch, path: Path) -> None:
+    rd.save(batch, path, redact=True)
+    assert rd.load(path).num_tokens == batch.num_tokens
+
+
+SHOWN: Counter[str] = Counter()
+LEFT_OUT: Counter[str] = Counter()
+# What the required fields alone are enough for.
+ALWAYS = {
+    *("token_frame", "round_frame", "sample_frame", "metrics", "describe", "batch"),
+    *("repr", "check", "token_text", "round_summary", "differences", "diagnose"),
+    *("plot_rounds", "plot_heatmap", "plot_trajectory", "plot_run", "plot_finding"),
+    *("explorer", "report", "save", "save, redacted"),
+}
+
+
+MORE = os.environ.get("ROUNDDIAG_EXAMPLES")  # as many, at random
 
 
 @settings(
-    max_examples=4,
+    max_examples=int(MORE or "12"),
+    derandomize=MORE is None,
     phases=[Phase.explicit, Phase.generate],  # a smaller case takes minutes
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(tensors=fields(), columns=st.dictionaries(NAMES, COLUMNS, max_size=6))
+@given(
+    tensors=fields(),
+    columns=st.dictionaries(NAMES, COLUMNS, min_size=1, max_size=4),
+    plain=st.dictionaries(NAMES, PLAIN, min_size=2, max_size=4),
+)
 def test_every_view_of_what_load_accepts(
-    tensors: dict[str, Any], columns: dict[str, Any], tmp_path: Path
+    tensors: dict[str, Any],
+    columns: dict[str, Any],
+    plain: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
-    batch = rd.load({**columns, **tensors})
-    look_at(batch, tmp_path)
-    rd.save(batch, tmp_path / "again.parquet")
-    again = rd.load(tmp_path / "again.parquet")
-    pd.testing.assert_frame_equal(rd.token_frame(again), rd.token_frame(batch))
-    pd.testing.assert_frame_equal(rd.sample_frame(again), rd.sample_frame(batch))
-    rd.save(batch, tmp_path / "redacted.parquet", redact=True)
-    assert rd.load(tmp_path / "redacted.parquet").num_tokens == batch.num_tokens
+    """A view shows the batch, or says as a RounddiagError what it lacks."""
+    tokenizer = decode if len(columns) % 2 else None
+    batch = rd.load({**columns, **plain, **tensors}, tokenizer=tokenizer)
+    assert len(rd.sample_frame(batch)) == NUM
+    views = frames(batch) | statistics(batch) | files(batch, tmp_path)
+    views |= pictures(batch, tmp_path) | pages(batch, tmp_path)
+    for name, view in [*views.items(), *split(batch)]:
+        refused = refusal(view)
+        assert not (refused and name in ALWAYS), f"{name}: {refused}"
+        (LEFT_OUT if refused else SHOWN)[name] += 1
+    shutil.rmtree(tmp_path / "run")
+
+
+def refusal(view: View) -> str:
+    """Return the words of a view that leaves something out; "" if it shows it."""
+    try:
+        view()
+    except RounddiagError as error:
+        assert str(error).encode()  # noqa: PT017 other errors are not caught
+        return str(error)
+    return ""
+
+
+def test_all_views_were_tried(record_property: Callable[[str, object], None]) -> None:
+    """Run after the test above; `-rP` prints the counts."""
+    num = SHOWN["token_frame"]
+    for name in sorted({*SHOWN, *LEFT_OUT}):
+        print(f"{name:28}{SHOWN[name]:5} shown{LEFT_OUT[name]:5} left out")
+        record_property(name, f"{SHOWN[name]} shown, {LEFT_OUT[name]} left out")
+        assert ", by" in name or SHOWN[name] + LEFT_OUT[name] == num
+    assert {*stats.__all__, *PLOTS, "plot_run", "plot_finding"} - {"FEW_SAMPLES"} <= {
+        *SHOWN,
+        *LEFT_OUT,
+    }
+    never = {name for name in LEFT_OUT if not SHOWN[name]}
+    assert never == set()

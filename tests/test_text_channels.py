@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import nbformat
+import numpy as np
 import pytest
+import torch
 
 from rounddiag import check, diagnose, token_text
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
 from rounddiag.errors import LoadError
-from rounddiag.loaders import load
+from rounddiag.loaders import load, save
 from tests.batches import hand_batch
+from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,3 +69,89 @@ def test_a_notebook_of_a_name_that_is_no_utf8(tmp_path: Path) -> None:
 def test_lone_surrogates_are_shown_escaped() -> None:
     batch = replace(hand_batch(), meta={"\ud800": "\ud800"})
     assert "\\ud800" in batch._repr_html_().encode().decode()
+
+
+def hostile_batch() -> Batch:
+    num = 3
+    return hand_batch(
+        meta={"source": ACTS, ACTS: ACTS},
+        tokenizer=lambda ids: ACTS * len(ids),
+        sample_ids=tuple(f"{ACTS}{i}" for i in range(num)),
+        group_ids=(ACTS,) * num,
+        sample_columns={ACTS: np.array([ACTS] * num)},
+    )
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of names and files that act: a batch, a run, what is damaged."""
+    name = ACTS.replace("/", "")
+    folder = tmp_path_factory.mktemp("theirs") / name
+    save(hostile_batch(), folder / f"{name}.parquet")
+    for step in range(2):
+        batch = replace(hostile_batch(), step=step)
+        save(batch, folder / "run" / name / f"step_{step}.parquet")
+    (folder / "run" / name / "step_2.parquet").write_bytes(b"PAR1 cut off")
+    bad = b"\x80\x02c\x1b[31mos\nsystem\n."
+    (folder / f"{name}.pkl").write_bytes(bad)
+    (folder / "raw").mkdir()
+    torch.save(dict.fromkeys(["responses", ACTS], ACTS), folder / "raw" / f"{name}.pt")
+    torch.save(small_dump(1), folder / "raw" / f"{name}_2.pt")
+    return folder
+
+
+COMMANDS = {
+    "summary": ["summary", "{file}.parquet"],
+    "summary of a run": ["summary", "run/{file}"],
+    "summary of a damaged file": ["summary", "{file}.pkl"],
+    "summary of no file": ["summary", "{file}"],
+    "summary of a folder": ["summary", "."],
+    "summary of two": ["summary", "{file}.parquet", "{file}.pkl"],
+    "check": ["check", "{file}.parquet"],
+    "check, JSON": ["check", "--json", "{file}.parquet"],
+    "check of a damaged file": ["check", "{file}.pkl"],
+    "check, level": ["check", "{file}.pkl", "--fail-on", "{file}"],
+    "report": ["report", "{file}.parquet", "-o", "{file}.html"],
+    "report again": ["report", "{file}.parquet", "-o", "{file}.html"],
+    "report of a run": ["report", "run/{file}", "-o", "{file}_run.html"],
+    "lab": ["lab", "{file}.parquet"],
+    "lab, run": ["lab", "run/{file}"],
+    "lab, no file": ["lab", "{file}"],
+    "tokenizer": ["summary", "{file}.parquet", "--tokenizer", "./{file}"],
+    "ingest": ["ingest", "raw", "-o", "out/{file}"],
+    "recipe": ["recipe", "{file}"],
+    "command": ["{file}"],
+}
+
+
+REFUSED = {
+    *("summary of a damaged file", "summary of no file", "summary of a folder"),
+    *("check of a damaged file", "lab, no file", "tokenizer", "recipe"),
+    *("summary of a run", "report of a run"),  # whose last step is damaged
+}
+
+
+@pytest.mark.filterwarnings("default")  # they reach the terminal as well
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_sends_commands_to_the_terminal(
+    command: str,
+    theirs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The bytes of standard output and standard error, of each command."""
+    monkeypatch.chdir(theirs)
+    monkeypatch.setattr("rounddiag.cli.lab.start_lab", lambda *_, **__: None)
+    words = [word.format(file=theirs.name) for word in COMMANDS[command]]
+    with suppress(SystemExit), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show_on_terminal
+        main(words)
+    out, err = capfdbinary.readouterr()
+    assert (b"expected" in err) == (command in REFUSED)
+    lines = (out + err).decode("utf-8").splitlines()
+    assert [line for line in lines if not line.isprintable()] == []
+
+
+def show_on_terminal(message: object, *_: object) -> None:
+    print(message, file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.wording import encodable
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ def _row(texts: tuple[str, ...]) -> str:
 
 
 def _escape(text: str) -> str:
-    return _CODE.sub(r"<code>\1</code>", escape(encodable(text)))
+    return _CODE.sub(r"<code>\1</code>", escape(printable(text)))
 
 
 def describe_sources(meta: Mapping[str, Any]) -> dict[str, str]:

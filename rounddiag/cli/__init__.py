@@ -16,7 +16,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from rounddiag.errors import RounddiagError
 from rounddiag.wording import printable
@@ -65,8 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Writes what was wrong in printable text: a glob may name hostile files."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rounddiag", description=_DESCRIPTION)
+    parser = _Parser(prog="rounddiag", description=_DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     summary = commands.add_parser(
         "summary",

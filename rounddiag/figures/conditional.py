@@ -142,7 +142,9 @@ def plot_conditional(
     rounds, note = thin_rounds(standardised(inputs.data, metric=metric))
     lines = split_by_round(known, by, inputs.theme)
     axis = choose_axis(known, metric)
-    captions = note_unknown_rounds(inputs.data) + format_key(by or "round", lines)
+    captions = note_unknown_rounds(inputs.data) + format_key(
+        "round" if by is None else by, lines
+    )
     captions += [_ENVELOPE] if inputs.layers["envelope"] else []
     captions += _explanation(bins, known, axis) + note_picked(inputs.data) + note
     height = TOP + _PLOT_HEIGHT + _BOTTOM
@@ -216,7 +218,7 @@ def _add_group(
 ) -> None:
     """Draw the means of a group, and its tokens in stacked bars below."""
     means, places = line.rows, _places(line.rows)
-    group = f"{shorten(by or 'round')} {line.name}"
+    group = f"{shorten('round' if by is None else by)} {line.name}"
     ends = zip(means["prob_low"], means["prob_high"], strict=True)
     series = MeanSeries(
         means=means,

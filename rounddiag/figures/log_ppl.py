@@ -137,7 +137,7 @@ def _place_points(
     samples: pd.DataFrame, by: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the points of samples with their panels, and the names of panels."""
-    part = samples[by or "is_later"].to_numpy()
+    part = samples["is_later" if by is None else by].to_numpy()
     panel, values = (part, ()) if by is None else number_values(by, part)
     x, y = samples["rollout_log_ppl"], samples["old_log_ppl"]
     points = samples.assign(x=x, y=y, difference=y - x, panel=panel)

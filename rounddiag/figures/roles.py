@@ -123,7 +123,7 @@ def plot_roles(
     row = _ROW_HEIGHT + _EXTRA_HEIGHT * (len(lines) - 1)
     bottom = _BOTTOM + _LINE * label.count("<br>")
     captions = note_unknown_rounds(inputs.data)
-    captions += format_key(by, lines) if by else []
+    captions += [] if by is None else format_key(by, lines)
     captions += _explanation(means, axis) + note_picked(inputs.data)
     height = TOP + row * len(names) + bottom
     figure = new_figure(_TITLE, captions, inputs.theme, height=height, bottom=bottom)
@@ -142,7 +142,9 @@ def _get_means(
 ) -> pd.DataFrame:
     if isinstance(inputs.data, Batch):
         return role_means(inputs.data, tagger=tagger, metric=inputs.metric, by=by)
-    names = [column.name for column in ROLE_MEANS.columns] + ([by] if by else [])
+    names = [column.name for column in ROLE_MEANS.columns] + (
+        [] if by is None else [by]
+    )
     ROLE_MEANS.require(inputs.data.columns, *names)
     return inputs.data
 

@@ -135,7 +135,7 @@ class RoundOptions:
             If a frame lacks a column, or is a summary of something else.
         """
         if _is_summary(data):
-            by = [self.by] if self.by else []
+            by = [] if self.by is None else [self.by]
             SUMMARY.require(data.columns, *by, *_COLUMNS)
             summary = data
         else:
@@ -145,7 +145,7 @@ class RoundOptions:
 
     def _check(self, summary: pd.DataFrame) -> None:
         """Detect a summary that was made with other options."""
-        keys = ["round", *([self.by] if self.by else [])]
+        keys = ["round", *([] if self.by is None else [self.by])]
         column = mean_column(self.metric)
         is_plain = self.weighting == "token" and column in summary
         repeated = summary.duplicated(keys).any()
@@ -290,7 +290,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     has_survivors = drawn["survivors"] and scene.num_rounds > 1
     left = thin_rounds(survivors(inputs.data))[0] if has_survivors else None
     lines = note_unknown_rounds(inputs.data)
-    lines += format_key(by, scene.lines) if by else []
+    lines += [] if by is None else format_key(by, scene.lines)
     lines += explain_rounds(summary, scene, has_survivors=has_survivors)
     lines += note
     height = HEIGHT if drawn["counts"] else HEIGHT_WITHOUT_COUNTS

@@ -124,7 +124,7 @@ def plot_tail(
         return empty_figure(_TITLE, _why_empty(shares), inputs.theme)
     lines = split_by_round(known, by, inputs.theme)
     captions = note_unknown_rounds(inputs.data)
-    captions += format_key(by, lines) if by and drawn["names"] else []
+    captions += format_key(by, lines) if by is not None and drawn["names"] else []
     captions += _explanation(shares, lines, has_ratios=drawn["ratios"])
     captions += note_picked(inputs.data)
     height = TOP + _PLOT_HEIGHT + _BOTTOM
@@ -132,7 +132,7 @@ def plot_tail(
     _set_axes(figure, lines, inputs.pair)
     if drawn["ratios"]:
         _add_ratios(figure, inputs.theme)
-    _add_lines(figure, lines, by or "round")
+    _add_lines(figure, lines, "round" if by is None else by)
     if by is None and drawn["names"]:
         figure.layout.margin.r = _RIGHT
         _add_names(figure, lines, inputs.theme)

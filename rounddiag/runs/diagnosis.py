@@ -99,13 +99,15 @@ class RunDiagnosis:
         return len(self.frame)
 
     def __str__(self) -> str:
-        return "\n".join([self.text, *(f"  {printable(one)}" for one in self.lines)])
+        return "\n".join(map(printable, [self.text, *(f"  {x}" for x in self.lines)]))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        items = "".join(f"<li>{escape(line)}</li>" for line in self.lines)
-        return f"<p>{escape(self.text)}</p><ul>{items}</ul>"
+        head, *lines = (escape(printable(one)) for one in (self.text, *self.lines))
+        items = "".join(f"<li>{line}</li>" for line in lines)
+        # JupyterLab would typeset `$...$` in names of the file.
+        return f'<div class="mathjax_ignore"><p>{head}</p><ul>{items}</ul></div>'
 
 
 def _name_steps(steps: Sequence[int]) -> str:

@@ -110,7 +110,9 @@ class RunFolder:
         self.files, path = _filesystem(self.address, is_local=self.is_local)
         magic = [has_magic(part) for part in PurePosixPath(path).parts]
         parts = PurePosixPath(path).parts
-        first = magic.index(True) if True in magic else len(parts)
+        # The name of a folder that exists may have the signs of a glob.
+        is_glob = True in magic and not (self.is_local and Path(path).exists())
+        first = magic.index(True) if is_glob else len(parts)
         self.root = str(PurePosixPath(*parts[:first]))
         self._pattern = "/".join(parts[first:])
 

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from rounddiag.wording import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -110,7 +112,9 @@ class Index:
                 self._files.move(partial, target)
         except (OSError, pa.ArrowException) as error:
             warnings.warn(
-                f"{self.path}: the index cannot be written ({error!s:.80});"
-                " the next session computes the summaries again",
+                printable(
+                    f"{self.path}: the index cannot be written ({error!s:.80});"
+                    " the next session computes the summaries again"
+                ),
                 stacklevel=2,
             )

@@ -6,10 +6,10 @@ import time
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
-from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from rounddiag.batch.html import table
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.parquet import load_sample
@@ -28,7 +28,7 @@ from rounddiag.runs.sql import run_query
 from rounddiag.runs.step_tables import load_step, measure_step, step_frame
 from rounddiag.schema import metric_name
 from rounddiag.text.tokenizers import decoder
-from rounddiag.wording import join_names, pluralize
+from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
     import os
@@ -221,7 +221,7 @@ class Run:
         metric = metric_name(metric)
         usual = (metric, by) == ("abs_diff", None)
         name = "rounds" if usual else f"rounds_{metric}"
-        name += f"_by_{quote(by, safe='')}" if by else ""
+        name += f"_by_{quote(by, safe='')}" if by is not None else ""
         compute = partial(measure_step, self._folder, metric=metric, by=by)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
         self._fill(names, compute, "summaries")
@@ -452,11 +452,7 @@ class Run:
 
     def __repr__(self) -> str:
         facts = ", ".join(f"{name}: {value}" for name, value in self._facts().items())
-        return f"Run({facts})"
+        return printable(f"Run({facts})")
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in self._facts().items()
-        )
-        return f"<table>{rows}</table>"
+        return table(self._facts().items())

@@ -122,11 +122,15 @@ def _correlations(samples: pd.DataFrame) -> pd.DataFrame:
     return found.astype({"column": "str", "num_samples": "int64", **types})
 
 
+_TINY = np.finfo(np.float64).smallest_subnormal
+
+
 def _row(samples: pd.DataFrame, name: str) -> tuple[object, ...] | None:
     x = samples[name].to_numpy(dtype=np.float64)
     y = samples[_MISMATCH].to_numpy(dtype=np.float64)
     used = np.isfinite(x) & np.isfinite(y)
-    x, y = x[used], y[used]
+    # A column of a file may be so large, or so small, that its square is no float.
+    x, y = (one[used] / np.abs(one[used]).max(initial=_TINY) for one in (x, y))
     if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     names = samples.get("group_id", pd.Series(range(len(samples)))).to_numpy()

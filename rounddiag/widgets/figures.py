@@ -211,7 +211,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         )
     by = filtered.by
     return plot_rounds(
-        filtered.summary_by_group(state.metric) if by else filtered.data,
+        filtered.data if by is None else filtered.summary_by_group(state.metric),
         metric=state.metric,
         by=by,
         layers=layers,
@@ -314,7 +314,7 @@ def filter_note(state: State) -> str:
     """Say which parts of the filter the figures ignore, and why; empty for none."""
     names = [name for name in state.filter if name in _OF_PARTS_OF_SAMPLES]
     ignored = [f"the filter by {name}" for name in names]
-    ignored += ["`by`"] if state.by else []
+    ignored += ["`by`"] if state.by is not None else []
     if state.axis != "round" and ignored:
         verb = "does" if len(ignored) == 1 else "do"
         return (

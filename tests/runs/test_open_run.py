@@ -26,7 +26,7 @@ def test_steps_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert run.steps == (9, 10, 100)
     assert len(run) == 3
     assert "steps: 3, from 9 to 100" in repr(run)
-    assert "<td>3, from 9 to 100</td>" in run._repr_html_()
+    assert ">3, from 9 to 100</td>" in run._repr_html_()
 
 
 def test_a_step_is_read_from_the_name_then_the_file_then_counted(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _KINDS = "biufmMSU"  # of arrays that a column can be
+_WIDEST = 8  # bytes of a float: no file has long doubles
 _MAX_BITS = 4096  # of an integer: Python writes no more than 4,300 digits
 
 
@@ -63,6 +64,9 @@ def plain_columns(
 def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     if isinstance(values, np.ndarray) and values.dtype != object:
         is_known = values.dtype.kind in _KINDS and values.dtype.itemsize > 0
+        if values.dtype.kind == "f" and values.dtype.itemsize > _WIDEST:
+            with np.errstate(over="ignore"):
+                values = values.astype(np.float64)
         return values if values.ndim == 1 and is_known else None
     items = list(values)
     if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
