@@ -131,7 +131,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("default")  # they reach the terminal as well
+@pytest.mark.filterwarnings("always")  # they reach the terminal as well
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_sends_commands_to_the_terminal(
     command: str,
@@ -143,9 +143,9 @@ def test_no_command_sends_commands_to_the_terminal(
     monkeypatch.chdir(theirs)
     monkeypatch.setattr("rounddiag.cli.lab.start_lab", lambda *_, **__: None)
     words = [word.format(file=theirs.name) for word in COMMANDS[command]]
-    with suppress(SystemExit), warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = show_on_terminal
+    # As Python does outside of a test.
+    monkeypatch.setattr(warnings, "showwarning", show_on_terminal)
+    with suppress(SystemExit):
         main(words)
     out, err = capfdbinary.readouterr()
     assert (b"expected" in err) == (command in REFUSED)

@@ -8,6 +8,7 @@ reads only that. Whatever the file does to a library ends the child and is a Loa
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -104,11 +105,12 @@ def load_untrusted(path: object, limits: Limits, options: Mapping[str, Any]) -> 
             found=f"a {type(path).__name__}",
             advice="Leave `untrusted` out: data in memory is read already.",
         )
-    if sys.platform not in {"linux", "darwin"}:
+    has_limits = importlib.util.find_spec("resource") is not None
+    if sys.platform not in {"linux", "darwin"} or not has_limits:
         raise LoadError.build(
             key="untrusted",
             expected="Linux or macOS, where the limits of a process can be set",
-            found=sys.platform,
+            found=sys.platform if has_limits else f"{sys.platform} without `resource`",
             advice="Open the file on such a machine, or in a virtual machine.",
         )
     with tempfile.TemporaryDirectory(prefix="rounddiag-") as name:
@@ -147,19 +149,18 @@ def run_child(folder: Path, limits: Limits) -> tuple[int, str]:
     """
     # Neither the file's folder nor the working directory is searched for modules.
     search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
-    process = subprocess.Popen(  # noqa: S603 our own code
+    with subprocess.Popen(  # noqa: S603 our own code
         [sys.executable, "-c", f"from {__name__} import main; main()"],
         cwd=folder,
         env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(search)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-    )
-    try:
-        output = _output_of(process, limits)
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:
+        try:
+            output = _output_of(process, limits)
+        finally:
+            process.kill()
     return process.returncode, output.decode(errors="replace")[-_MAX_MESSAGE:]
 
 

@@ -28,7 +28,7 @@ FORMULA = r"$\\href{{https://attacker.invalid}}{{x}}$"
 SCRIPT = "<script>globalThis.ran = 1</script><img src=x onerror='globalThis.ran = 1'>"
 ACTS = (
     f"costs $5 and then $6 {{FORMULA}} {{SCRIPT}} `![](https://attacker.invalid/a)`"
-    " [a](https://attacker.invalid) \\x1b[31m\\u202e\\ud800"
+    " [a](https://attacker.invalid) \\x1b[31m\\u202e"
 )
 batch = rd.load({root!r} + "/sample_data/image_window.parquet")
 num = batch.num_samples
@@ -57,6 +57,7 @@ OUTPUTS = {
     "explorer": "rd.explore(batch)",
     "error": "rd.load(ACTS.replace('/', ''))",
 }
+PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"  # other notebooks stay open
 TYPESET = "mjx-container, .MathJax, .katex"
 # Links that JupyterLab makes of addresses in plain text show where they lead.
 HIDDEN_LINKS = """area => [...area.querySelectorAll('a[href]')]
@@ -80,7 +81,9 @@ def lab(
 
 
 def output(lab: LabNotebook, name: str) -> Any:
-    cell = lab.page.locator(".jp-Notebook .jp-CodeCell").nth(1 + [*OUTPUTS].index(name))
+    cell = (
+        lab.page.locator(PANEL).locator(".jp-CodeCell").nth(1 + [*OUTPUTS].index(name))
+    )
     cell.scroll_into_view_if_needed()
     return cell.locator(".jp-OutputArea-output").last
 
@@ -110,7 +113,8 @@ def test_no_word_is_lost_between_two_amounts(lab: LabNotebook, name: str) -> Non
 
 
 def test_the_run_s_name_is_shown_whole(lab: LabNotebook) -> None:
-    assert "$x^2$ `![](a)` \\x1b[31m" in output(lab, "run").text_content()
+    """Backticks in a table are its code, with the same text."""
+    assert "$x^2$ ![](a) \\x1b[31m" in output(lab, "run").text_content()
 
 
 def test_nothing_ran_and_nothing_was_fetched(lab: LabNotebook) -> None:

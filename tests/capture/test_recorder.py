@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -271,6 +272,45 @@ def test_a_folder_that_nobody_may_write_to(proto: DataProto, tmp_path: Path) -> 
         recorder.step(0, proto)
     tmp_path.chmod(0o700)
     assert recorder.errors == 1
+
+
+def test_where_no_thread_starts_once_later_steps_are_saved(
+    proto: DataProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`step`, `with` and `close` raise nothing into the trainer."""
+
+    def refuse(_: threading.Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    with Recorder(tmp_path) as recorder, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        recorder.step(0, proto)
+        recorder.close()
+    with recorder:
+        recorder.step(10, proto)
+    assert names(tmp_path) == ["step_10.parquet"]
+    assert recorder.errors == 1
+
+
+def test_an_error_whose_text_cannot_be_made_does_not_reach_the_trainer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            msg = "no text"
+            raise ValueError(msg)
+
+    def read(_: object) -> None:
+        raise MuteError
+
+    monkeypatch.setattr("rounddiag.capture.recorder.read_trainer_batch", read)
+    recorder = Recorder(tmp_path)
+    recorder.step(0, {})
+    assert recorder.errors == 1
+    message = f"MuteError, whose message cannot be read {SUPPRESSED}"
+    assert [text for text in caplog.messages if text.endswith(message)]
+    recorder.close()
 
 
 @pytest.mark.parametrize(

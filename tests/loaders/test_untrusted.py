@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -18,6 +20,7 @@ from rounddiag.cli import main
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load, save, untrusted
+from rounddiag.loaders.untrusted import Limits
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
@@ -111,6 +114,90 @@ def test_other_systems_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(LoadError, match=r"expected Linux or macOS.* found win32"):
         load(OURS, untrusted=True)
+
+
+def test_a_python_without_limits_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> None:
+        assert name == "resource"
+
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    with pytest.raises(LoadError, match=r"found \w+ without `resource`\. Open"):
+        load(OURS, untrusted=True)
+
+
+def run_instead(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the child run other code."""
+    start = subprocess.Popen
+
+    def started(_: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        return start([sys.executable, "-c", code], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+
+
+def test_on_macos_a_child_that_holds_too_much_memory_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """macOS has no limit of address space: the parent watches the child's memory."""
+    watched = []
+
+    def held(pid: int) -> int:
+        watched.append(pid)
+        return 10**9 if len(watched) == 3 else 10**6
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(untrusted, "_PAUSE", 0.01)
+    monkeypatch.setattr(untrusted, "_resident_bytes", held)
+    run_instead("import time; time.sleep(600)", monkeypatch)
+    code, output = untrusted.run_child(tmp_path, Limits(memory=0.5, time=60))
+    assert (code, output) == (-signal.SIGKILL, "")
+    assert len(watched) == 3
+    error = untrusted._unread(code, output, "a.pkl", Limits(memory=0.5, time=60))
+    assert "can be read in 0.5 GB of memory; found one that needs more" in str(error)
+
+
+def test_on_macos_a_child_that_ends_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(untrusted, "_resident_bytes", lambda _: 0)
+    run_instead("import sys; sys.stderr.write('no'); sys.exit(3)", monkeypatch)
+    assert untrusted.run_child(tmp_path, Limits(memory=1, time=9)) == (3, "no")
+
+
+def test_the_memory_of_a_process_is_found() -> None:
+    """`ps` is what macOS has; it ends with nothing for a process that is gone."""
+    assert 10**7 < untrusted._resident_bytes(os.getpid()) < 10**11
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert untrusted._resident_bytes(process.pid) == 0
+
+
+@pytest.mark.usefixtures("forked")
+def test_without_a_limit_of_address_space_the_other_limits_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On macOS `/proc` is missing, and setting the limit fails."""
+    set_limit = resource.setrlimit
+
+    def refuse(kind: int, limits: tuple[int, int]) -> None:
+        if kind == resource.RLIMIT_AS:
+            msg = "current limit exceeds maximum limit"
+            raise ValueError(msg)
+        set_limit(kind, limits)
+
+    def read(*_: object, **__: object) -> Any:
+        held = bytearray(10**9)  # more than the limit, which is not set
+        assert len(held) == 10**9
+        assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 5 * 10**8
+        assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+        assert resource.getrlimit(resource.RLIMIT_CPU)[0] <= 3
+        hang()
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    monkeypatch.setattr("rounddiag.loaders.open.read_batch", read)
+    with pytest.raises(LoadError, match=r"in 2 s; found one that takes longer\."):
+        load(OURS, untrusted=True, memory_limit=0.5, time_limit=2)
 
 
 def end_by(signal_number: int) -> None:

@@ -11,6 +11,7 @@ from plotly.colors import sample_colorscale
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +167,7 @@ def shorten(value: object, longest: int = 24) -> str:
     >>> shorten("<b>"), shorten("a name that goes on and on")
     ('&lt;b&gt;', 'a name that go…on and on')
     """
-    text = " ".join(str(value).split())
+    text = printable(" ".join(str(value).split()))
     if len(text) > longest:
         # What tells names apart is often at their end.
         start = longest * 7 // 12
