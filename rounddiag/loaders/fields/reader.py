@@ -62,6 +62,8 @@ class FieldReader:
         Named in messages.
     tokens : str, optional
         The field of token ids. By default verl's `responses`, or `response_ids`.
+    advice : str
+        What to do about a field that does not fit.
 
     Attributes
     ----------
@@ -73,9 +75,14 @@ class FieldReader:
     """
 
     def __init__(
-        self, fields: Mapping[str, Any], source: object, tokens: str | None = None
+        self,
+        fields: Mapping[str, Any],
+        source: object,
+        tokens: str | None = None,
+        *,
+        advice: str = _SAME,
     ) -> None:
-        self.fields, self.source = fields, source
+        self.fields, self.source, self._advice = fields, source, advice
         # `in` on a mapping that is not ours may read the whole field.
         self.names = tuple(fields)
         if tokens is None and "responses" not in self.names:
@@ -102,7 +109,7 @@ class FieldReader:
             key=name,
             expected=_EXPECTED.get(name, "this field"),
             found=f"only {format_names(self.names)}",
-            advice={**_ADVICE, **in_memory}.get(name, _SAME),
+            advice={**_ADVICE, **in_memory}.get(name),
         )
 
     def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
@@ -117,11 +124,15 @@ class FieldReader:
             ) from error
 
     def misfit(
-        self, *, key: str, expected: str, found: str, advice: str = _SAME
+        self, *, key: str, expected: str, found: str, advice: str | None = None
     ) -> LoadError:
         """Build the LoadError of a field that is missing or does not fit."""
         return LoadError.build(
-            file=self.source, key=key, expected=expected, found=found, advice=advice
+            file=self.source,
+            key=key,
+            expected=expected,
+            found=found,
+            advice=advice or self._advice,
         )
 
     # One value per token

@@ -11,6 +11,7 @@ import torch
 
 from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.lazy.tensors import as_span
+from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
 
@@ -166,16 +167,30 @@ def as_ragged(value: object) -> Ragged:
         case np.ndarray() if value.dtype != object:
             return as_ragged(torch.from_numpy(value))
         case list() | tuple() | np.ndarray():
-            return _joined([torch.as_tensor(row) for row in value])
+            return _joined(_rows(value))
     msg = "no rows"
     raise ValueError(msg)
+
+
+def _rows(values: Any) -> list[Tensor]:  # noqa: ANN401 a sequence of rows
+    return [_row(row, index) for index, row in enumerate(values)]
+
+
+def _row(value: Any, index: int) -> Tensor:  # noqa: ANN401 what should be a row
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        other = " of other values" if isinstance(value, list | tuple) else ""
+        msg = f"{kind_of(value)}{other} in row {index}"
+        raise ValueError(msg) from error
 
 
 def row_list(value: object) -> list[Tensor]:
     """Return the rows of a field; a row may have several dimensions."""
     if isinstance(value, torch.Tensor) and not value.is_nested and value.dim() > 1:
         return list(value)
-    return as_ragged(value).rows()
+    is_list = isinstance(value, list | tuple)
+    return _rows(value) if is_list else as_ragged(value).rows()
 
 
 def close_gaps(

@@ -21,7 +21,12 @@ from rounddiag.loaders.lazy.tensors import (
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.tabular.in_memory import rows_of_numbers, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import Table, batch_from_table, stored_table
+from rounddiag.loaders.tabular.table import (
+    Table,
+    batch_from_table,
+    read_rows,
+    stored_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +81,20 @@ def _field(value: object, source: Source) -> Value | None:
         numbers = rows_of_numbers(rows, source)
         return numbers or [find_tensor(row, source) or row for row in rows]
     return find_tensor(value, source) or _array(array)
+
+
+def read_stored_rows(value: object, source: Source) -> Any:  # noqa: ANN401 rows
+    """Copy the rows of a field out of the file; what is no row stays as it is."""
+    if isinstance(value, list):
+        rows = rows_of_numbers(value, source)
+        return rows or [_row(row, source) for row in value]
+    field = _field(value, source)
+    return value if field is None else read_rows(field)
+
+
+def _row(value: object, source: Source) -> object:
+    tensor = find_tensor(value, source)
+    return tensor.read() if isinstance(tensor, StoredTensor) else value
 
 
 def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:

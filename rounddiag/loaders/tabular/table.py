@@ -25,7 +25,7 @@ from rounddiag.loaders.lazy.arrays import (
     scalar_value,
     stored_array,
 )
-from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor
+from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor, find_tensor
 from rounddiag.loaders.source import left_out_entry, left_out_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class LazyFields(Mapping[str, Any]):
         return len(self._is_read)
 
 
-def _with_picture_column(
+def with_picture_column(
     batch: Batch, name: str, rows: Iterable[object], source: Source
 ) -> Batch:
     """Return a batch with the pictures of each row: one, a list, or none.
@@ -137,10 +137,11 @@ def _with_picture_column(
         raise source.damaged(found=f"more than {MAX_PICTURES} pictures")
     read = [[read_picture(value) for value in row] for row in values]
     pictures = [[shot for shot in row if shot is not None] for row in read]
-    images = batch.images or tuple(() for _ in read)
-    batch = with_pictures(replace(batch, images=images), pictures)
+    if any(pictures) or not any(values):
+        images = batch.images or tuple(() for _ in read)
+        batch = with_pictures(replace(batch, images=images), pictures)
     num_unread = sum(row.count(None) for row in read)
-    fact = f"{num_unread} of `{name}` are not in the file: paths are not opened"
+    fact = f"{num_unread} of `{name}` are no pictures in the file: paths are not opened"
     facts = [*batch.meta.get("screenshots", []), *[fact] * (num_unread > 0)]
     return replace(
         batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
@@ -226,7 +227,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     batch = replace(batch, meta={**batch.meta, **entry})
     batch = batch if inputs is None else with_screenshots(batch, inputs, source)
     for name, rows in pictures.items():
-        batch = _with_picture_column(batch, name, rows, source)
+        batch = with_picture_column(batch, name, rows, source)
     return batch
 
 
@@ -241,7 +242,7 @@ def _converted(batch: Batch) -> list[str]:
 _TENSORS = (StoredTensor, Tensor)  # in the file, or made from a list in it
 
 
-def _read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
+def read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
     """Copy a field out of the file."""
     match value:
         case StoredTensor():
@@ -266,7 +267,7 @@ def stored_table(
     rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
     facts = {str(k): scalar_value(v) for k, v in info.items()}
     return Table(
-        fields=LazyFields(rows, lambda name: _read_rows(rows[name])),
+        fields=LazyFields(rows, lambda name: read_rows(rows[name])),
         columns={**columns, **values},
         info={**facts, **{k: v.read().item() for k, v in single.items()}},
     )
@@ -279,9 +280,11 @@ def _is_single(value: Value) -> TypeGuard[StoredTensor]:
 def _is_column(value: Value) -> bool:
     if isinstance(value, StoredTensor):
         return len(value.shape) == 1
-    return isinstance(value, list) and not all(
-        isinstance(row, _TENSORS) for row in value
-    )
+    return isinstance(value, list) and not all(map(_is_row, value))
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, _TENSORS) and len(value.shape) > 0
 
 
 def _tensor(row: StoredTensor | Tensor) -> Tensor:
@@ -295,7 +298,16 @@ def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or
     array = stored_array(value, source)
     if isinstance(array, StoredArray):
         return array.read()
-    return [scalar_value(item) for item in as_list(value if array is None else array)]
+    items = as_list(value if array is None else array)
+    return [_plain_item(item, source) for item in items]
+
+
+def _plain_item(item: object, source: Source) -> object:
+    """Return a scalar of torch or numpy as a Python value; other values unchanged."""
+    tensor = find_tensor(item, source)
+    if isinstance(tensor, StoredTensor) and not tensor.shape:
+        return tensor.read().item()
+    return scalar_value(item)
 
 
 def as_list(value: object) -> list[object]:

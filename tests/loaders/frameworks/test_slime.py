@@ -90,6 +90,17 @@ def test_a_reward_of_none_is_not_a_number(tmp_path: Path) -> None:
     assert np.array_equal(batch.rewards.numpy(), [1, np.nan], equal_nan=True)
 
 
+def test_the_entries_of_a_dictionary_are_columns(tmp_path: Path) -> None:
+    first, second = trained_samples()
+    samples = [first | {"metadata": {str(n): n for n in range(40)}}, second]
+    columns = load(write_train_file(tmp_path, samples)).sample_columns
+
+    assert [columns[f"metadata.{n}"].tolist() for n in (0, 39)] == [
+        [0, None],
+        [39, None],
+    ]
+
+
 def lists(part: Columns) -> Columns:
     """Return columns of lists, as vime's are."""
     return {

@@ -48,23 +48,40 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "key", "found", "advice"),
+    ("change", "key", "found"),
     [
-        ({"rollout_log_probs": None}, "rollout_log_probs", "nothing", NO_ROLLOUT),
-        ({"log_probs": None}, "log_probs", "nothing", NOT_COMPUTED),
-        ({"loss_masks": "11"}, "loss_masks", "something else", AGAIN),
-        ({"loss_masks": torch.ones(2, 1)}, "loss_masks", "something else", AGAIN),
-        ({"tokens": [1, 1 << 70]}, "tokens", "something else", AGAIN),
-        ({"tokens": [1, "2"]}, "tokens", "something else", AGAIN),
+        ({"rollout_log_probs": None}, "rollout_log_probs", "nothing in row 1"),
+        ({"log_probs": None}, "log_probs", "nothing in row 1"),
+        ({"loss_masks": "11"}, "loss_masks", "text in row 1"),
+        ({"tokens": [1, 1 << 70]}, "tokens", "a list of other values in row 1"),
+        ({"tokens": [1, "2"]}, "tokens", "a list of other values in row 1"),
     ],
 )
-def test_what_is_no_row_of_numbers_is_told_by_sample_and_key(
-    change: dict[str, Any], key: str, found: str, advice: str, tmp_path: Path
+def test_what_is_no_row_of_numbers_is_told_by_key_and_row(
+    change: dict[str, Any], key: str, found: str, tmp_path: Path
 ) -> None:
     first, second = trained_samples()
 
     assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        f"`samples[1].{key}`: expected a row of numbers; found {found}. {advice}"
+        f"`{key}`: expected rows of numbers; found {found}. {AGAIN}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "engine", "advice"),
+    [
+        ("rollout_log_probs", "sampling", NO_ROLLOUT),
+        ("log_probs", "training", NOT_COMPUTED),
+    ],
+)
+def test_an_engine_without_log_probs_is_told_with_what_computes_them(
+    key: str, engine: str, advice: str, tmp_path: Path
+) -> None:
+    samples = [row | {key: None} for row in trained_samples()]
+
+    assert refused(write_train_file(tmp_path, samples)) == (
+        f"`{key}`: expected the log-probabilities of the {engine} engine; found none."
+        f" {advice}"
     )
 
 
@@ -73,33 +90,49 @@ def test_what_is_no_row_of_numbers_is_told_by_sample_and_key(
     [
         (
             {"entropy": torch.ones(3)},
-            "entropy`: expected 2 values, one a token of the response; found 3",
+            "entropy`: expected 2 rows, as long as those of `responses`; found 2 rows"
+            " of [3, 3], where those have [3, 2]",
         ),
         (
             {"response_lengths": 1},
-            "loss_masks`: expected 1 values, one a token of the response; found 2",
+            "rollout_log_probs`: expected 2 rows, as long as those of `responses`;"
+            " found 2 rows of [3, 2], where those have [3, 1]",
         ),
         (
             {"response_lengths": 5},
-            "response_lengths`: expected 0 to 4, as there are tokens; found 5",
+            "response_lengths`: expected 0 to 4 for sample 1, as there are tokens;"
+            " found 5",
         ),
         (
             {"response_lengths": "2"},
-            "response_lengths`: expected 0 to 4, as there are tokens; found nothing",
+            "response_lengths`: expected 0 to 4 for sample 1, as there are tokens;"
+            " found no number",
         ),
         (
             {"tokens": torch.tensor([1])},
-            "response_lengths`: expected 0 to 1, as there are tokens; found 2",
+            "response_lengths`: expected 0 to 1 for sample 1, as there are tokens;"
+            " found 2",
         ),
     ],
 )
-def test_lengths_that_lie_are_told_by_sample_and_key(
+def test_lengths_that_lie_are_told_by_key_and_row(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     first, second = trained_samples()
 
     assert refused(write_train_file(tmp_path, [first, second | change])) == (
-        f"`samples[1].{message}. {AGAIN}"
+        f"`{message}. {AGAIN}"
+    )
+
+
+def test_several_values_a_token_are_an_error(tmp_path: Path) -> None:
+    samples = [
+        row | {"loss_masks": torch.ones(row["response_lengths"], 1)}
+        for row in trained_samples()
+    ]
+
+    assert refused(write_train_file(tmp_path, samples)) == (
+        f"`loss_masks`: expected one value a token; found rows of 2 dimensions. {AGAIN}"
     )
 
 

@@ -91,15 +91,16 @@ def test_pictures_without_pixel_values_are_placed_by_their_number(
     [
         {"images": "a.png"},
         {"images": ["a.png"]},
-        {"images": [None]},
         {"images": [Image.new("RGB", (0, 1))]},
         {"videos": ["a.mp4"]},
         "a.png",
     ],
 )
-def test_pictures_of_another_kind_are_left_out(inputs: object, tmp_path: Path) -> None:
+def test_pictures_of_another_kind_are_counted(inputs: object, tmp_path: Path) -> None:
     first, *others = rollouts()
     batch = loaded(tmp_path, [first | {"multimodal_inputs": inputs}, *others])
 
     assert batch.images is None
-    assert "multimodal_inputs" in batch.meta["left_out"]
+    assert batch.meta["screenshots"] == [
+        "1 of `multimodal_inputs` are no pictures in the file: paths are not opened"
+    ]

@@ -8,24 +8,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.assembly.images import (
-    MAX_PICTURES,
-    read_picture,
-    with_pictures,
-    with_screenshots,
-)
+from rounddiag.loaders.assembly.images import with_screenshots
 from rounddiag.loaders.fields.columns import SAME_PROMPT, plain_columns
 from rounddiag.loaders.frameworks.slime.samples import (
-    RowReader,
-    as_whole_number,
     dictionaries,
-    plain_table,
+    divide_tokens,
+    whole_numbers,
+    with_entries,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
-from rounddiag.loaders.tabular.table import as_list
+from rounddiag.loaders.tabular.arrays import read_stored_rows, table_of
+from rounddiag.loaders.tabular.in_memory import columns_of
+from rounddiag.loaders.tabular.table import as_list, with_picture_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,55 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rounddiag.batch import Batch
-    from rounddiag.vision import Screenshot
-
-    Pictures = list[list[Screenshot]]
-    Sample = Mapping[str, Any]
-
-
-MAX_KINDS = 16  # images, videos, audio
-SCREENSHOT_FIELDS = {"multimodal_inputs", "multimodal_train_inputs"}
-
-
-def with_rebuilt_screenshots(
-    batch: Batch, samples: Sequence[Sample], source: Source
-) -> Batch:
-    """Return a batch with screenshots rebuilt from what the processor made of them."""
-    inputs = [sample.get("multimodal_train_inputs") for sample in samples]
-    if all(row is None for row in inputs):
-        return batch
-    return with_screenshots(batch, inputs, source)
-
-
-def stored_screenshots(samples: Sequence[Sample]) -> tuple[Pictures, set[str]]:
-    """Return the pictures of each sample, and the field if it holds anything else."""
-    room, found = MAX_PICTURES, []
-    for sample in samples:
-        pictures = _pictures(sample.get("multimodal_inputs"), room)
-        room -= len(pictures or [])
-        found.append(pictures)
-    left_out = {"multimodal_inputs"} if None in found else set[str]()
-    return [pictures or [] for pictures in found], left_out
-
-
-def _pictures(inputs: object, room: int) -> list[Screenshot] | None:
-    """Return the pictures of one sample; None for what is something else as well."""
-    match inputs:
-        case None:
-            return []
-        case dict() if len(inputs) <= MAX_KINDS:
-            images = inputs.get("images") or []
-            others = [value for kind, value in inputs.items() if kind != "images"]
-        case _:
-            return None
-    if any(others) or not isinstance(images, list) or len(images) > room:
-        return None
-    found = [read_picture(image) for image in images]
-    known = [picture for picture in found if picture is not None]
-    return known if len(known) == len(found) else None
-
-
-MAX_ROLLOUT_ID = 1 << 63
+    from rounddiag.loaders.frameworks.slime.samples import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +41,23 @@ class RolloutFile:
 
     Attributes
     ----------
-    samples : list of mapping
-        In the order of the train file's.
+    columns : dict of str to list
+        A value a sample, in the order of the train file's.
     source : Source
-    num_others : int
-        How many of its rollouts are not among the samples.
+    positions : list of int
+        The place of each sample among the rollouts.
+    num_rollouts : int
+        Those of the file, trained on or not.
     """
 
-    samples: list[Sample]
+    columns: Columns
     source: Source
-    num_others: int
+    positions: list[int]
+    num_rollouts: int
 
 
-def rollout_file(
-    train_file: Path, rollout_id: object, samples: Sequence[Sample]
+def find_rollout_file(
+    train_file: Path, rollout_id: object, batch: Batch
 ) -> RolloutFile | None:
     """Return the rollout file of a train file, `../rollout_data/{rollout_id}.pt`.
 
@@ -118,13 +71,15 @@ def rollout_file(
         return None
     source = Source.of_file(place)
     rollouts = _rollouts(source, rollout_id)
-    positions = _positions(samples, rollouts)
-    if len(positions) < len(samples) or _others(samples, rollouts, positions):
+    positions = _positions(batch, rollouts, source)
+    if len(positions) < len(batch):
         raise _foreign(source, "other samples")
+    columns, _ = columns_of([rollouts[position] for position in positions])
     return RolloutFile(
-        samples=[rollouts[position] for position in positions],
+        columns=columns,
         source=source,
-        num_others=len(rollouts) - len(set(positions)),
+        positions=positions,
+        num_rollouts=len(rollouts),
     )
 
 
@@ -136,7 +91,7 @@ def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
     LoadError
         If it is a link that leads out of the dump.
     """
-    if not isinstance(rollout_id, int) or not 0 <= rollout_id < MAX_ROLLOUT_ID:
+    if not isinstance(rollout_id, int) or not 0 <= rollout_id < 1 << 63:
         return None
     place = file.parent.parent / folder / f"{rollout_id:d}.pt"
     if not place.is_file():
@@ -151,7 +106,7 @@ def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
     return place
 
 
-def _rollouts(source: Source, rollout_id: object) -> Sequence[Sample]:
+def _rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:
     root = read_torch(source.whole())
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= root.keys():
         raise _foreign(source, "something else")
@@ -168,42 +123,38 @@ def _foreign(source: Source, found: str) -> LoadError:
     )
 
 
-def _positions(samples: Sequence[Sample], rollouts: Sequence[Sample]) -> list[int]:
+def _positions(
+    batch: Batch, rollouts: Sequence[Mapping[str, Any]], source: Source
+) -> list[int]:
     """Return where each sample is among the rollouts, as far as that is known.
 
-    Older files do not say where; there the index of a rollout does, if it is its own.
+    Files without `rollout_position` do not say where; there the index of a rollout
+    does, if it is its own. A sample is not where a rollout has another index.
     """
-    indices = [as_whole_number(rollout.get("index")) for rollout in rollouts]
+    indices = whole_numbers([rollout.get("index") for rollout in rollouts], source)
     count = Counter(indices)
     known = {index: at for at, index in enumerate(indices) if count[index] == 1}
     known.pop(None, None)
-    found = [
-        as_whole_number(
-            sample.get(
-                "rollout_position",
-                known.get(as_whole_number(sample.get("sample_index"))),
-            )
-        )
-        for sample in samples
+    mine = _sample_column(batch, "sample_index", source)
+    if "rollout_position" in batch.sample_columns:
+        places = _sample_column(batch, "rollout_position", source)
+    else:
+        places = [known.get(index) for index in mine]
+    return [
+        at
+        for at, index in zip(places, mine, strict=True)
+        if at is not None
+        and 0 <= at < len(rollouts)
+        and (index is None or indices[at] in {None, index})
     ]
-    return [n for n in found if n is not None and 0 <= n < len(rollouts)]
 
 
-def _others(
-    samples: Sequence[Sample], rollouts: Sequence[Sample], positions: Sequence[int]
-) -> bool:
-    """Whether a rollout has another index than the sample in its place."""
-    pairs = [
-        (
-            as_whole_number(sample.get("sample_index")),
-            as_whole_number(rollouts[position].get("index")),
-        )
-        for sample, position in zip(samples, positions, strict=True)
-    ]
-    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
+def _sample_column(batch: Batch, name: str, source: Source) -> list[int | None]:
+    column = batch.sample_columns.get(name)
+    values = [None] * len(batch) if column is None else column.tolist()
+    return whole_numbers(values, source)
 
 
-MAX_VERSIONS = 1 << 10  # of one sample
 # What the train file has too, under these or other names.
 _TRAIN_FIELDS = {
     "index",
@@ -213,11 +164,17 @@ _TRAIN_FIELDS = {
     "teacher_log_probs",
     "tokens",
 }
-_USED = {*_TRAIN_FIELDS, *SCREENSHOT_FIELDS, "group_index", "weight_versions"}
+_USED = {
+    *_TRAIN_FIELDS,
+    "group_index",
+    "multimodal_inputs",
+    "multimodal_train_inputs",
+    "weight_versions",
+}
 
 
 def with_rollouts(
-    batch: Batch, rollout_id: object, samples: Sequence[Sample], train_file: Path
+    batch: Batch, rollout_id: object, raw_rewards: Sequence[Any], source: Source
 ) -> Batch:
     """Return a batch with text, status, groups, versions and pictures of its rollouts.
 
@@ -230,66 +187,106 @@ def with_rollouts(
     batch : Batch
     rollout_id : object
         As the train file has it.
-    samples : sequence of mapping
-        The train file's.
-    train_file : Path
+    raw_rewards : sequence
+        The environment's rewards of all rollouts, if the train file has them.
+    source : Source
+        The train file.
     """
     try:
-        rollouts = rollout_file(train_file, rollout_id, samples)
-        return batch if rollouts is None else _added(batch, rollouts)
+        rollouts = find_rollout_file(source.path, rollout_id, batch)
+        if rollouts is None:
+            return batch
+        return _with_raw_rewards(_added(batch, rollouts), rollouts, raw_rewards)
     except (OSError, RounddiagError) as error:
         note = {"rollout_file": f"not used: {error}"}
         return replace(batch, meta={**batch.meta, **note})
 
 
 def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
-    columns, not_plain = plain_table(rollouts.samples, _USED, rollouts.source)
-    batch = with_weight_versions(batch, rollouts.samples)
-    groups = [as_whole_number(sample.get("group_index")) for sample in rollouts.samples]
-    if batch.images is None:
-        batch = with_rebuilt_screenshots(batch, rollouts.samples, rollouts.source)
-    pictures, odd = stored_screenshots(rollouts.samples)
-    batch = with_left_out(with_pictures(batch, pictures), not_plain | odd)
-    texts = plain_columns(columns, batch.num_samples)
+    columns, source = rollouts.columns, rollouts.source
+    others = {name: rows for name, rows in columns.items() if name not in _USED}
+    table = table_of(with_entries(others), source)
+    texts = plain_columns(table.columns, len(batch))
+    batch = with_weight_versions(batch, columns.get("weight_versions", []))
+    groups = whole_numbers(columns.get("group_index", [None]), source)
+    inputs = columns.get("multimodal_train_inputs", [])
+    if batch.images is None and any(row is not None for row in inputs):
+        batch = with_screenshots(batch, inputs, source)
+    pictures = columns.get("multimodal_inputs", [])
+    if any(row is not None for row in pictures):
+        batch = with_picture_column(batch, "multimodal_inputs", pictures, source)
     is_grouped = None not in groups
     meta = {
         k: v for k, v in batch.meta.items() if not (is_grouped and k in SAME_PROMPT)
     }
-    others = {"num_other_rollouts": rollouts.num_others} if rollouts.num_others else {}
+    num_others = rollouts.num_rollouts - len({*rollouts.positions})
+    left_out = {*left_out_of(batch), *table.fields, *table.columns} - {*texts}
     return replace(
         batch,
-        group_ids=batch.group_ids if None in groups else tuple(map(str, groups)),
+        group_ids=tuple(map(str, groups)) if is_grouped else batch.group_ids,
         rollout_ids=_response_ids(rollouts),
         sample_columns={**texts, **batch.sample_columns},
-        meta={**meta, "rollout_file": str(rollouts.source.path), **others},
+        meta={
+            **meta,
+            "rollout_file": str(source.path),
+            **({"num_other_rollouts": num_others} if num_others else {}),
+            **left_out_entry(left_out),
+        },
     )
 
 
-def with_left_out(batch: Batch, names: set[str]) -> Batch:
-    """Return a batch whose `meta["left_out"]` also has these names."""
-    entry = left_out_entry({*left_out_of(batch), *names})
-    return replace(batch, meta={**batch.meta, **entry})
+def _with_raw_rewards(
+    batch: Batch, rollouts: RolloutFile, rewards: Sequence[Any]
+) -> Batch:
+    """Take the environment's rewards, if only the rollouts tell whose they are.
+
+    miles drops `partition`, which says it in slime's files.
+    """
+    left_out = left_out_of(batch)
+    numbers = [r for r in rewards if isinstance(r, int | float)]
+    if "raw_reward" not in left_out or len(numbers) != rollouts.num_rollouts:
+        return batch
+    columns = dict(batch.sample_columns)
+    if batch.rewards is not None:
+        columns["normalized_reward"] = batch.rewards.numpy()
+    meta = {name: fact for name, fact in batch.meta.items() if name != "left_out"}
+    others = [name for name in left_out if name != "raw_reward"]
+    mine = [float(numbers[position]) for position in rollouts.positions]
+    return replace(
+        batch,
+        rewards=torch.tensor(mine, dtype=torch.float64),
+        sample_columns=columns,
+        meta={**meta, **left_out_entry(others)},
+    )
 
 
-def with_weight_versions(batch: Batch, samples: Sequence[Sample]) -> Batch:
+def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     """Return the batch with the weight versions of its samples, and of its rounds.
 
     The engine reports one a call: they are those of the rounds where a sample has as
     many rounds.
+
+    Parameters
+    ----------
+    batch : Batch
+    rows : sequence of list of str
+        The versions of the calls of each sample; empty if they are not known.
     """
-    calls = [_calls(sample) for sample in samples]
+    if len(rows) != len(batch):
+        return batch
+    calls = [[v for v in as_list(row) if isinstance(v, str)] for row in rows]
     ends = plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
     counts = batch.rounds.sample.bincount(minlength=len(batch)).tolist()
-    rows = [
+    found = [
         (sample, index, version)
         for sample, (versions, count) in enumerate(zip(calls, counts, strict=True))
         if len(versions) == count
         for index, version in enumerate(versions)
     ]
-    if not rows:
+    if not found:
         return replace(batch, sample_columns={**ends, **batch.sample_columns})
-    keys = np.array([row[:2] for row in rows], dtype=np.int64)
-    versions = np.array([version for _, _, version in rows], dtype=object)
+    keys = np.array([row[:2] for row in found], dtype=np.int64)
+    versions = np.array([version for _, _, version in found], dtype=object)
     columns = {"sample": keys[:, 0], "round": keys[:, 1], "weight_version": versions}
     return replace(
         batch,
@@ -311,12 +308,6 @@ def _versions(rows: Sequence[list[str]]) -> dict[str, list[Any]]:
     return {**ends, "weight_versions": [", ".join(row) or None for row in rows]}
 
 
-def _calls(sample: Sample) -> list[str]:
-    """Return the weight version of each call of the engine."""
-    listed = as_list(sample.get("weight_versions"))[:MAX_VERSIONS]
-    return [version for version in listed if isinstance(version, str)]
-
-
 def _sorted_versions(calls: list[str]) -> list[str]:
     """Return the weight versions that wrote a sample, the lowest first."""
     return sorted({*calls}, key=lambda version: (len(version), version))
@@ -324,11 +315,12 @@ def _sorted_versions(calls: list[str]) -> list[str]:
 
 def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
     """Return the responses as the sampling engine wrote them, if all are there."""
-    reader = RowReader(rollouts.samples, rollouts.source)
-    numbers = range(len(rollouts.samples))
+    tokens = rollouts.columns.get("tokens", [])
+    lengths = rollouts.columns.get("response_length", [])
+    rows = {"tokens": read_stored_rows(tokens, rollouts.source)}
     try:
-        rows = [reader.divided(i, "response_length")[1] for i in numbers]
+        _, responses = divide_tokens(rows, lengths, rollouts.source)
     except LoadError:
         return None
-    is_ids = not any(row.is_floating_point() for row in rows)
-    return tuple(row.long().clone() for row in rows) if is_ids else None
+    is_ids = not any(row.is_floating_point() for row in responses)
+    return tuple(row.long().clone() for row in responses) if is_ids else None

@@ -7,37 +7,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.rollout_files import (
-    SCREENSHOT_FIELDS,
     neighbour,
-    with_left_out,
-    with_rebuilt_screenshots,
     with_rollouts,
     with_weight_versions,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
-    USED,
-    as_whole_number,
-    of_columns,
-    of_records,
-    plain_table,
+    columns_of_rank,
+    columns_of_samples,
     token_fields,
+    whole_numbers,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
+from rounddiag.loaders.tabular.arrays import table_of
+from rounddiag.loaders.tabular.table import Table, batch_from_table, plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rounddiag.batch import Batch
-
-    Sample = Mapping[str, Any]
+    from rounddiag.loaders.frameworks.slime.samples import Columns
 
 
 _VERSION = 2
-_USED = {*USED, *SCREENSHOT_FIELDS, "weight_versions"}
 
 
 def read_samples(root: Mapping[str, object], source: Source) -> Batch:
@@ -48,15 +42,16 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
             found=f"{reprlib.repr(root['format_version']):.40}",
             advice="Update rounddiag, or dump the step with the slime that it knows.",
         )
-    samples, left_out = of_records(root, source)
-    return _batch(samples, left_out, root["rollout_id"], source)
+    columns, left_out = columns_of_samples(root, source)
+    return _batch(root, columns, left_out, root.get("raw_reward"), source)
 
 
-def read_columns(root: Mapping[str, object], source: Source) -> Batch:
+def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns that one rank trained on."""
-    samples, left_out = of_columns(root["rollout_data"], source)
-    ranked = [{"rank": root["rank"], **sample} for sample in samples]
-    return _batch(ranked, left_out, root["rollout_id"], source)
+    columns, left_out = columns_of_rank(root["rollout_data"], source)
+    columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
+    rewards = root["rollout_data"].get("raw_reward")
+    return _batch(root, columns, left_out, rewards, source)
 
 
 def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
@@ -77,51 +72,67 @@ def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
 
 
 def _batch(
-    samples: Sequence[Sample], left_out: set[str], rollout_id: object, source: Source
+    root: Mapping[str, object],
+    columns: Columns,
+    left_out: list[str],
+    raw_reward: object,
+    source: Source,
 ) -> Batch:
-    if not samples:
+    if not columns.get("response_lengths"):
         raise source.error(
             expected="samples that were trained on",
             found="none",
             advice="Pass the file of a rank that has some.",
         )
-    fields = token_fields(samples, source)
-    columns, not_plain = plain_table(samples, _USED, source)
-    columns, origin = _with_raw_reward(columns), {"mask_source": "loss_masks"}
-    has_images = any(sample.get("multimodal_train_inputs") for sample in samples)
-    if "uid" not in columns and not has_images:
-        columns["uid"] = [prompt_group(row) for row in fields["prompts"]]
+    fields = token_fields(columns, source)
+    rewards = [*plain_values(raw_reward, source)]
+    left_out += _take_raw_reward(columns, rewards, source)
+    versions = columns.pop("weight_versions", [])
+    inputs = columns.pop("multimodal_train_inputs", None)
+    table, origin = table_of(columns, source), {"mask_source": "loss_masks"}
+    found = dict(table.columns)
+    if inputs is not None:
+        found["multi_modal_inputs"] = inputs
+    elif "uid" not in found:
+        found["uid"] = [prompt_group(row) for row in fields["prompts"]]
         origin |= SAME_PROMPT
-    indices = [as_whole_number(sample.get("sample_index")) for sample in samples]
-    batch = batch_from_fields(
-        fields,
-        source=source.path,
-        columns=columns,
-        info={"global_steps": as_whole_number(rollout_id)},
-        sample_ids=None if None in indices else list(map(str, indices)),
+    indices = whole_numbers(columns.get("sample_index", []), source)
+    if indices and None not in indices:
+        found["sample_ids"] = indices
+    (step,) = whole_numbers([root["rollout_id"]], source)
+    left_out += [*table.left_out, *table.fields]
+    batch = batch_from_table(
+        Table(fields=fields, columns=found, info={"step": step}, left_out=left_out),
+        source,
     )
-    batch = replace(batch, meta={**batch.meta, **origin})
-    batch = with_weight_versions(batch, samples)
-    batch = with_rebuilt_screenshots(batch, samples, source)
-    batch = with_left_out(batch, left_out | not_plain)
-    return with_rollouts(batch, rollout_id, samples, source.path)
+    batch = with_weight_versions(
+        replace(batch, meta={**batch.meta, **origin}), versions
+    )
+    return with_rollouts(batch, root["rollout_id"], rewards, source)
 
 
-def _with_raw_reward(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return the columns with the environment's reward as `rewards`.
+def _take_raw_reward(columns: Columns, rewards: list[Any], source: Source) -> list[str]:
+    """Make the environment's reward the `rewards`; return the names left out.
 
-    slime's own `rewards` are normalised by group, or shaped otherwise for training.
+    slime's own `rewards` are normalised by group, or shaped otherwise for training. The
+    file has the environment's for all rollouts, also those that were not trained on:
+    `rollout_position` says which, or there are as many as samples.
     """
-    if "raw_reward" not in columns or "rewards" not in columns:
-        return columns
-    others = {k: v for k, v in columns.items() if k not in {"raw_reward", "rewards"}}
-    trained_on = {"normalized_reward": columns["rewards"]}
-    return {**others, "rewards": columns["raw_reward"], **trained_on}
+    count = len(next(iter(columns.values()), ()))
+    default = [*range(count)] if len(rewards) == count else []
+    places = whole_numbers(columns.get("rollout_position", default), source)
+    known = [at for at in places if at is not None and 0 <= at < len(rewards)]
+    if not rewards or len(known) < max(count, 1):
+        return ["raw_reward"] * bool(rewards)
+    if "rewards" in columns:
+        columns["normalized_reward"] = columns["rewards"]
+    columns["rewards"] = [rewards[at] for at in known]
+    return []
 
 
 SAMPLES = Format(
     name="train data",
-    framework="slime",
+    framework="slime, vime",
     files=("train_data/*.pt",),
     keys=("format_version", "rollout_id", "samples"),
     read=read_samples,
@@ -129,7 +140,7 @@ SAMPLES = Format(
 )
 RANK_COLUMNS = Format(
     name="train data of a rank",
-    framework="slime before version 2, vime",
+    framework="slime before version 2",
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data"),
     read=read_columns,
@@ -137,7 +148,7 @@ RANK_COLUMNS = Format(
 )
 ROLLOUTS = Format(
     name="rollout data, with train data beside",
-    framework="slime",
+    framework="slime, vime",
     files=("rollout_data/*.pt",),
     keys=("rollout_id", "samples"),
     read=read_rollouts,
