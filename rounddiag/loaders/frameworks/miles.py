@@ -39,6 +39,6 @@ RANK = Format(
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data", "cp_size"),
     read=read_rank,
-    verified="written by miles' own function, on rollouts made by hand",
+    verified="written by miles' own functions, on rollouts made by hand",
     in_parts=True,
 )

@@ -113,4 +113,5 @@ NEMO_RL = Format(
     files=("train_data_step*.jsonl",),
     keys=("generation_logprobs", "prev_logprobs", "input_lengths"),
     read=read_nemo_rl,
+    verified="written by NeMo-RL's own logger function, on a batch made by hand",
 )

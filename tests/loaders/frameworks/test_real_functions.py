@@ -1,4 +1,4 @@
-"""Files that functions of slime, miles and prime-rl wrote: see tests/data/README.md."""
+"""Files that the functions of five frameworks wrote: see tests/data/README.md."""
 
 from __future__ import annotations
 
@@ -28,18 +28,49 @@ def test_slimes_payload_of_two_ranks() -> None:
     assert batch.meta["left_out"] == ["metadata.steps", "returns"]
 
 
+def test_vimes_payload_is_slimes() -> None:
+    batch, same = load(DATA / "vime-5d429bd"), load(DATA / "slime-v2")
+
+    assert batch.step == 3
+    assert batch.sample_ids == ("10", "12")
+    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8]
+    assert batch.rollout_log_probs.tolist() == [-0.5, 0.0, -1.0, -0.5, -0.25]
+    assert batch.old_log_probs.tolist() == same.old_log_probs.tolist()
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0]
+    assert batch.sample_columns["rollout_mask_sums"].tolist() == [2.0, 2.0]
+
+
 def test_miles_files_of_two_ranks() -> None:
     batch = load(DATA / "miles")
 
+    # Rank 0 took the rollouts 0 and 2, rank 1 the rollout 1.
     assert batch.step == 3
-    assert batch.sample_ids == ("12", "10")
-    assert batch.response_ids.tolist() == [7, 8, 4, 5, 6]
-    assert batch.old_log_probs.tolist() == [-0.5, -0.5, -0.25, -9.0, -1.5]
+    assert batch.sample_ids == ("10", "12", "11")
+    assert batch.response_ids.tolist() == [4, 5, 6, 7, 8, 4]
+    assert batch.old_log_probs.tolist() == [-0.25, -9.0, -1.5, -0.5, -0.5, -2.5]
     assert batch.rewards is not None
-    assert batch.rewards.tolist() == [0.0, 1.0]
-    assert batch.round_columns["weight_version"].tolist() == ["9", "9", "9"]
-    assert batch.group_ids is not None
-    assert len({*batch.group_ids}) == 2
+    assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
+    assert batch.sample_columns["normalized_reward"].tolist() == [0.5, 0.0, -0.5]
+    assert batch.round_columns["weight_version"].tolist() == ["9"] * 4
+    assert batch.group_ids == ("0", "1", "0")
+    assert batch.images is not None
+    assert [len(shots) for shots in batch.images] == [1, 0, 0]
+
+
+def test_nemo_rls_lines_of_a_step() -> None:
+    batch = load(DATA / "nemo-rl-0275e75")
+
+    assert batch.step == 7
+    assert batch.response_ids.tolist() == [10, 11, 4, 5, 12, 13, 14, 15, 16]
+    assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
+    # -t / 8 and -t / 4 at position t of the sequence.
+    assert batch.rollout_log_probs.tolist()[:2] == [-0.375, -0.5]
+    assert batch.old_log_probs.tolist()[:2] == [-0.75, -1.0]
+    assert batch.loss_mask is not None
+    assert batch.loss_mask.tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 0]
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [1.0, 0.0, 1.0]
 
 
 def test_prime_rls_export_of_packed_sequences() -> None:

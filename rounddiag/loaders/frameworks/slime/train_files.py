@@ -136,7 +136,8 @@ SAMPLES = Format(
     files=("train_data/*.pt",),
     keys=("format_version", "rollout_id", "samples"),
     read=read_samples,
-    verified="written by slime's own payload function, on rollouts made by hand",
+    verified="written by the payload functions of slime and vime, on rollouts made by"
+    " hand",
 )
 RANK_COLUMNS = Format(
     name="train data of a rank",
