@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -247,17 +248,25 @@ def _others(batch: Batch) -> Fault | None:
 
 def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
     """Yield the difference in each sample whose positions can be computed."""
+    num_rows = batch.sample_columns.get("num_rows", [1] * len(batch))
     rows = zip(
         _position_ids(batch),
         prompt_lengths(batch),
         batch.lengths.tolist(),
         _pictures(batch),
+        num_rows,
         strict=True,
     )
-    for sample, (ids, before, length, pictures) in enumerate(rows):
+    for sample, (ids, before, length, pictures, num) in enumerate(rows):
         if pictures is not None:
-            expected = rope_positions(before + length, pictures)
-            yield sample, _difference(ids.cpu(), expected, before)
+            limits = [*_starts(ids, int(num)), before + length]
+            yield sample, _difference(ids.cpu(), limits, pictures, before)
+
+
+def _starts(ids: Tensor, num_rows: int) -> list[int]:
+    """Return where the positions start anew, in a sample joined from several rows."""
+    zeros = (torch.atleast_2d(ids) == 0).all(dim=0).nonzero()[:, 0].tolist()
+    return zeros if 1 < len(zeros) == num_rows else [0]
 
 
 def _pictures(batch: Batch) -> list[list[Picture] | None]:
@@ -281,10 +290,20 @@ def _fitted(
     return [(start, shot.grid_thw) for (start, _), shot in pairs]
 
 
-def _difference(ids: Tensor, expected: Tensor, before: int) -> str:
-    """Describe the first position that differs; empty if none does."""
-    length = expected.shape[1]
-    text = torch.arange(length)[None]
+def _difference(
+    ids: Tensor, limits: list[int], pictures: list[Picture], before: int
+) -> str:
+    """Describe the first position that differs; empty if none does.
+
+    Positions start anew at all `limits` but the last, which is the length.
+    """
+    length, parts = limits[-1], [*pairwise(limits)]
+    own = [[(at - a, grid) for at, grid in pictures if a <= at < b] for a, b in parts]
+    expected = torch.cat(
+        [rope_positions(b - a, here) for (a, b), here in zip(parts, own, strict=True)],
+        dim=1,
+    )
+    text = torch.cat([torch.arange(b - a) for a, b in parts])[None]
     by_rows = {1: text, 3: expected, 4: torch.cat([text, expected])}
     rows = torch.atleast_2d(ids)
     wanted = by_rows.get(len(rows))

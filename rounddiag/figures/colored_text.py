@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.data import get_sample_tokens, is_index, select_pair
+from rounddiag.figures._parts.data import (
+    get_sample_tokens,
+    is_index,
+    note_unknown_rounds,
+    select_pair,
+)
 from rounddiag.figures._parts.labels import number
 from rounddiag.figures._parts.token_colors import (
     LEVELS,
@@ -261,7 +266,8 @@ def token_text(
     shown = excerpt(selected, max_tokens)
     is_cut = len(shown) < len(selected)
     end = int(batch.lengths[sample]) if round is None else None
-    head = f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
+    head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(batch))
+    head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
     head += _OF_LONG.format(len(shown), len(selected)) if is_cut else ""
     body = "".join(rounds_html(selected, shown, end, pair))

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import new_figure, theme_of
+from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.figures._parts.means import axis_title
 from rounddiag.findings.causes import CAUSES
@@ -90,7 +91,7 @@ def _caption(finding: Finding) -> list[str]:
     """Return the cause, the explanation, which may quote the file, and the key."""
     texts = filter(None, (CAUSES.get(finding.cause), finding.explanation))
     lines = [line for text in texts for line in wrap(_safe(text), _LINE).split("<br>")]
-    return [*lines, _KEY]
+    return [*note_unknown_rounds(finding.view.batch), *lines, _KEY]
 
 
 def _safe(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -182,7 +183,7 @@ def plot_run(
     heights = _heights(scene, panels, has_heatmap=drawn["heatmap"])
     bottom = BOTTOM if drawn["heatmap"] else _BOTTOM
     plot = sum(heights.values()) + _GAP * (len(heights) - 1)
-    lines = _captions(scene, usual, marks)
+    lines = [*_unknown_rounds(run), *_captions(scene, usual, marks)]
     figure = new_figure(
         _TITLE, lines, chosen, height=plot + TOP + bottom, bottom=bottom
     )
@@ -230,6 +231,18 @@ def _get_rows(
             advice="Pass the run itself.",
         )
     return run, pd.DataFrame()
+
+
+def _unknown_rounds(run: Run | pd.DataFrame) -> list[str]:
+    """Say at how many steps of a run the rounds are unknown, in a line if at any."""
+    if not isinstance(run, Run):
+        return []
+    facts = [json.loads(text) for text in run.step_summary()["facts"].dropna()]
+    count = sum(step.get("rounds") == "unknown" for step in facts)
+    size = pluralize(count, "step")
+    return [f"the rounds of {size} are unknown: `rd.check(batch)` says why"] * (
+        count > 0
+    )
 
 
 def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int]:

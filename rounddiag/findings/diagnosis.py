@@ -49,6 +49,8 @@ class Diagnosis(Sequence[Finding]):
     findings : tuple of Finding
     reason : str
         Why the mismatch cannot be measured; empty otherwise.
+    caveat : str
+        What to know before any number: that the rounds are unknown; empty otherwise.
     """
 
     verdict: Verdict
@@ -60,6 +62,7 @@ class Diagnosis(Sequence[Finding]):
     findings: tuple[Finding, ...]
     reason: str = ""
     is_thinned: bool = field(default=False)
+    caveat: str = ""
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -74,7 +77,7 @@ class Diagnosis(Sequence[Finding]):
     @property
     def text(self) -> str:
         """The diagnosis as one or two sentences."""
-        return sentence(self)
+        return f"{self.caveat}{sentence(self)}"
 
     @property
     def onset(self) -> Onset | None:
@@ -200,6 +203,7 @@ def diagnose(
             findings=findings,
             reason=reason,
             is_thinned=view.is_thinned,
+            caveat=_caveat(batch),
         )
 
     reason = _not_measurable(view)
@@ -210,6 +214,15 @@ def diagnose(
     if not view.abs.any():
         return made("identical", findings)
     return made(judge(level, usual, findings), findings, Level.from_view(left))
+
+
+def _caveat(batch: Batch) -> str:
+    """Say that the rounds are unknown, and what the means are then over."""
+    if batch.meta.get("rounds") != "unknown":
+        return ""
+    if str(batch.meta.get("mask_source")).startswith("attention_mask"):
+        return "The rounds are unknown, and observations count as generated tokens. "
+    return "The rounds are unknown. "
 
 
 def _finding(one: Explained, view: View) -> Finding:

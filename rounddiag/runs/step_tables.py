@@ -100,9 +100,8 @@ def _step_facts(batch: Batch) -> dict[str, Any]:
     if drawn.entropy is not None and drawn.num_tokens:
         values = drawn.entropy[drawn.response_mask != 0]
         entropy = float(values.double().nanmean())
-    facts = {
-        name: batch.meta[name] for name in ("facts", "sampling") if batch.meta.get(name)
-    }
+    names = ("facts", "sampling", "rounds")
+    facts = {name: batch.meta[name] for name in names if batch.meta.get(name)}
     return {
         "num_samples": num_samples,
         "reward": reward,

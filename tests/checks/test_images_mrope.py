@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,26 @@ def batch(positions: Any, **others: Any) -> Any:
 def test_three_rows_four_and_one_pass(rows: Any) -> None:
     assert came_to(MROPE, batch(rows)) == PASSED
     assert came_to(INTEGERS, batch(rows)) == PASSED
+
+
+@pytest.mark.parametrize("num_rows", [1, 2])
+def test_positions_start_anew_only_in_each_joined_row(num_rows: int) -> None:
+    one = [CLICK] * 2 + [PAD] * 6 + [CLICK]
+    places = rope_positions(9, [(2, (1, 4, 6))])
+    joined = chat(
+        [[CLICK, *one]],
+        [[1] + [0] * 8 + [1]],
+        position_ids=(torch.cat([places, places], dim=1),),
+        images=((picture(1, 4, 6), picture(1, 4, 6)),),
+        sample_columns={"num_rows": np.array([num_rows])},
+        **prompts(one[:-1]),
+    )
+    detail = came_to(MROPE, joined)[1]
+    # The largest position of the first row is 5.
+    wrong = (
+        "1 sample with other positions: sample 0 has 0 in row 0 at position 1, not 6"
+    )
+    assert detail == ("" if num_rows > 1 else wrong)
 
 
 def test_positions_of_text_alone_are_wrong_for_pictures() -> None:

@@ -155,6 +155,15 @@ def test_of_a_round_that_is_too_long_the_first_tokens_are_shown() -> None:
         assert "round 0, 3 tokens, the first 2 of them" in Shown(html).text
 
 
+def test_unknown_rounds_are_said_first() -> None:
+    note = "the rounds are unknown: `rd.check(batch)` says why"
+    unknown = hand_batch(meta={"rounds": "unknown"})
+
+    text = Shown(token_text(unknown, sample=0).html).text
+    assert text.index(note) < text.index("Sample 0")
+    assert note not in Shown(token_text(hand_batch(), sample=0).html).text
+
+
 def test_a_sample_without_tokens_says_why() -> None:
     text = Shown(token_text(of_row([0, 0], [0.0, 0.0]), sample=0).html).text
     assert "The response mask is 0 everywhere." in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import rounddiag as rd
 from rounddiag import plot_run
 from rounddiag.errors import FrameError
 from tests.figures.plots import captions
-from tests.runs.step_folders import MEANS, write_steps
+from tests.runs.step_folders import MEANS, scaled_batch, write_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +132,18 @@ def test_a_run_has_its_kind_and_its_panels(tmp_path: Path) -> None:
     assert heads[1] == "mean number of generated tokens per sample"
     length = next(one for one in figure.data if one.yaxis == "y3")
     assert length.y.tolist() == pytest.approx([8 / 3] * 3)
+
+
+def test_steps_whose_rounds_are_unknown_are_said_first(tmp_path: Path) -> None:
+    known, unknown = scaled_batch(1), scaled_batch(2)
+    rd.save(known, tmp_path / "step_1.parquet")
+    facts = {"rounds": "unknown", "mask_source": "attention_mask"}
+    rd.save(
+        replace(unknown, meta={**unknown.meta, **facts}), tmp_path / "step_2.parquet"
+    )
+    figure = plot_run(rd.open_run(tmp_path))
+    note = "the rounds of 1 step are unknown: `rd.check(batch)` says why"
+    assert captions(figure)[1].endswith(note)
 
 
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:

@@ -29,6 +29,20 @@ def test_rounds_show_their_means_and_the_onset() -> None:
     assert figure.data[1].x.tolist() == [2, 3]
 
 
+def test_unknown_rounds_are_said_before_the_finding_and_the_verdict() -> None:
+    parts = arrays()
+    shaken(parts, rounds_of(parts) >= 2, 0.3)
+    meta = {"rounds": "unknown", "mask_source": "attention_mask"}
+    diagnosis = rd.diagnose(made(parts, meta=meta))
+    note = "the rounds are unknown: `rd.check(batch)` says why"
+    title = rd.plot_finding(diagnosis[0]).layout.title.text
+    assert title.split("<br>")[1].endswith(f"{note}</span>")
+    assert diagnosis.text.startswith(
+        "The rounds are unknown, and observations count as generated tokens. "
+    )
+    assert not rd.diagnose(made(parts)).caveat
+
+
 def test_samples_of_a_worker_are_marked() -> None:
     parts = arrays()
     rank = np.arange(32) % 4

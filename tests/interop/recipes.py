@@ -83,6 +83,7 @@ class Page:
     def __init__(self, page: Path, folder: Path) -> None:
         found = blocks(page, "verl")
         names = ("setup", "keys", "finish_keys", "step", "finish", "agent", "without")
+        names += ("without_keys",)
         self.recipes = dict(zip(names, found, strict=True))
         self.folder = folder
         config = OmegaConf.create({})
@@ -272,7 +273,7 @@ def run_v1(page: Page, rows: list[dict[str, Any]]) -> None:
         "lam": 1.0,
         "rollout_correction": CORRECTION,
     }
-    rollout = {"actor_rollout_ref": {"rollout": {"n": 2}}}
+    rollout = {"actor_rollout_ref": {"rollout": {"n": 2, "temperature": 0.7}}}
     page.trainer.config = OmegaConf.create({"algorithm": algorithm, **rollout})
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     tq.init()
@@ -281,6 +282,11 @@ def run_v1(page: Page, rows: list[dict[str, Any]]) -> None:
         page.run("setup")
         page.run("keys", batch=batch, tq=tq)
         check_recorded(page.written(), rows, "V1")
+        del page.trainer.recorder
+        page.run("without_keys", batch=batch, tq=tq, torch=torch)
+        saved = page.written()
+        check(saved, rows, "V1 without rounddiag")
+        assert saved.meta["sampling"] == {"temperature": 0.7}, saved.meta
         page.run("setup")
         page.run("keys", batch=batch, tq=tq)
         batch = PPOTrainer._compute_advantage(page.trainer, batch, {})

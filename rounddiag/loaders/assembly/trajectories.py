@@ -12,7 +12,7 @@ images                     the same, with their rounds and positions counted on
 one value a row            a column of samples where all rows of each trajectory
                            agree, else a column of rounds; `rewards` are those of
                            the last row
-`position_ids`             left out: they start anew in each row
+`position_ids`             the same, end to end: they start anew in each row
 =========================  =========================================================
 """
 
@@ -210,7 +210,7 @@ def join_rows(
         rewards=None if rows.rewards is None else rows.rewards[steps.last],
         group_ids=None if "row_group_id" in differing else heads.group_ids,
         sample_ids=found.names,
-        position_ids=None,
+        position_ids=steps.position_ids(),
         sample_columns={
             **{k: v for k, v in heads.sample_columns.items() if k not in differing},
             "num_rows": found.sizes,
@@ -222,6 +222,9 @@ def join_rows(
             f"{_join_note(names, found.sizes)}, {found.order.description}",
         ),
     )
+    if batch.position_ids is not None and joined.position_ids is None:
+        entry = left_out_entry([*left_out_of(joined), "position_ids"])
+        joined = replace(joined, meta={**joined.meta, **entry})
     return replace(joined, round_ids=round_ids_with_breaks(joined, steps.breaks))
 
 
@@ -277,7 +280,6 @@ def _num_lost(batch: Batch) -> int:
 
 def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any]:
     lost = [name for name in _KEYS if name in differing]
-    lost += ["position_ids"] * (batch.position_ids is not None)
     if num_lost := _num_lost(batch):
         lost.append(f"{pluralize(num_lost, 'row')} of `round_columns`")
     left_out = left_out_entry([*left_out_of(batch), *lost])
@@ -319,7 +321,8 @@ class StepInterleaver:
         self.first = self.last - sizes + 1
         self.sample = np.repeat(np.arange(len(sizes)), sizes)
         self._lengths = rows.lengths.numpy()
-        self._observed = self._prompt_sizes()
+        self._prompts = self._prompt_sizes()
+        self._observed = self._prompts.copy()
         self._observed[self.first] = 0
         width = self._observed + self._lengths
         before = np.cumsum(width) - width
@@ -393,6 +396,19 @@ class StepInterleaver:
         rows = self._with_prompts(self._rows.rollout_ids)
         limits = zip(self.first, self.last + 1, strict=True)
         return tuple(torch.cat(rows[start:stop]) for start, stop in limits)
+
+    def position_ids(self) -> tuple[Tensor, ...] | None:
+        """Return those of the rows end to end; None if one does not fit its tokens."""
+        rows = self._rows.position_ids
+        if rows is None:
+            return None
+        sizes = (self._prompts + self._lengths).tolist()
+        if [ids.shape[-1] for ids in rows] != sizes:
+            return None
+        limits = [*zip(self.first, self.last + 1, strict=True)]
+        if any(len({ids.shape[:-1] for ids in rows[a:b]}) > 1 for a, b in limits):
+            return None
+        return tuple(torch.cat(rows[a:b], dim=-1) for a, b in limits)
 
     def _images(self) -> tuple[tuple[Screenshot, ...], ...] | None:
         if self._rows.images is None:

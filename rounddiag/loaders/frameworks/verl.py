@@ -231,7 +231,13 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     keys = [str(key) for key in as_list(payload.get("keys"))]
     ids = {"sample_ids": keys} if keys else {}
     columns = {**_tag_columns(tags), **_key_columns(keys), **ids}
-    info = {"global_steps": payload.get("global_steps"), **OWN_PASS}
+    # `extra_info` is the queue's: `_compute_old_log_prob` sets the temperature there.
+    extra = payload.get("extra_info")
+    facts = {
+        k: v for k, v in payload.items() if k not in {"tensordict", "tags", "keys"}
+    }
+    info = {**(extra if isinstance(extra, dict) else {}), **facts, **OWN_PASS}
+    info.pop("extra_info", None)
     batch = batch_from_table(stored_table(fields, columns, info, source), source)
     return _by_session(without_padding_rows(batch))
 

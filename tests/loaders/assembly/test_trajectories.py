@@ -316,8 +316,22 @@ def test_the_samplers_own_ids_are_joined_alike() -> None:
     assert [ids.tolist() for ids in batch.rollout_ids] == [[1, 93, 94, 2, 3], [4]]
 
 
-def test_what_starts_anew_in_each_row_is_left_out_and_named() -> None:
-    places = tuple(torch.arange(size) for size in (3, 5, 4))
+def test_position_ids_are_those_of_the_rows_end_to_end() -> None:
+    # Prompts of 1, 2 and 1 tokens, responses of 2, 3 and 3.
+    places = tuple(torch.arange(size).expand(3, size) for size in (3, 5, 4))
+
+    batch = join_rows(steps(position_ids=places), "traj_uid", "row")
+
+    assert batch.position_ids is not None
+    assert [ids[2].tolist() for ids in batch.position_ids] == [
+        [0, 1, 2, 0, 1, 2, 3, 4],
+        [0, 1, 2, 3],
+    ]
+    assert "left_out" not in batch.meta
+
+
+def test_position_ids_that_do_not_fit_are_left_out_and_named() -> None:
+    places = tuple(torch.arange(size) for size in (3, 4, 4))
 
     batch = join_rows(steps(position_ids=places), "traj_uid", "row")
 

@@ -34,6 +34,19 @@ def test_padding_is_told_by_its_tag(tmp_path: Path) -> None:
     assert batch.sample_columns["session"].tolist() == ["0"]
 
 
+@pytest.mark.parametrize(
+    "facts", [{"extra_info": {"temperature": 0.7}}, {"temperature": 0.7}]
+)
+def test_the_temperature_is_that_of_the_queue_or_of_the_payload(
+    facts: dict[str, Any], tmp_path: Path
+) -> None:
+    batch = load(payload(tmp_path / "a.pt", global_steps=7, **facts))
+
+    assert batch.step == 7
+    assert batch.meta["sampling"] == {"temperature": 0.7}
+    assert "extra_info" not in batch.meta.get("left_out", [])
+
+
 def test_without_tags_padding_is_told_by_its_group_and_empty_mask(
     tmp_path: Path,
 ) -> None:
