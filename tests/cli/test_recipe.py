@@ -17,7 +17,8 @@ def test_without_a_name_it_lists_them(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["recipe"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "verl             verl 0.9.1, both trainers"
-    assert "areal            AReaL 1.0.4, unverified" in lines
+    assert "areal            AReaL 1.0.4" in lines
+    assert "rllm             rLLM, unverified" in lines
     assert len(lines) == len(read_recipes()) == 17
 
 

@@ -20,7 +20,7 @@ import ray
 import torch
 import transfer_queue as tq  # type: ignore[import-not-found]
 import verl
-from omegaconf import OmegaConf  # type: ignore[import-not-found]
+from omegaconf import OmegaConf
 from PIL import Image
 from readme import RECIPES, blocks  # type: ignore[import-not-found]  # verl has `tests`
 from verl import DataProto
@@ -82,8 +82,8 @@ class Page:
 
     def __init__(self, page: Path, folder: Path) -> None:
         found = blocks(page, "verl")
-        names = ("setup", "keys", "finish_keys", "step", "finish", "agent", "without")
-        names += ("without_keys",)
+        names = ["setup", "keys", "finish_keys", "step", "finish", "agent", "without"]
+        names += ["without_keys"]
         self.recipes = dict(zip(names, found, strict=True))
         self.folder = folder
         config = OmegaConf.create({})

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     for name in ("trl", "openrlhf", "areal", "other", "ms-swift", "tinker")
 )
 VERL = blocks(RECIPES, "verl")
-SETUP, KEYS, FINISH_KEYS, STEP, FINISH, AGENT, WITHOUT = VERL
+SETUP, KEYS, FINISH_KEYS, STEP, FINISH, AGENT, WITHOUT, WITHOUT_KEYS = VERL
 
 
 def run(code: str, folder: Path, **names: Any) -> dict[str, Any]:
