@@ -204,9 +204,12 @@ def batch_name(batch: Batch) -> str:
     return PurePath(source).name if isinstance(source, str) else "batch"
 
 
+_SOURCES = ("mask", "old log-probs", "sampling", "facts of the run")
+
+
 def _facts(batch: Batch, diff: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
     for label, value in describe_sources(batch.meta).items():
-        if label in ("mask", "old log-probs", "sampling"):
+        if label in _SOURCES:
             yield {"label": label, "value": value, "tone": "plain"}
     capture = batch.meta.get("capture")
     if isinstance(capture, dict) and capture.get("num_saved"):

@@ -135,6 +135,16 @@ def test_sources_say_what_is_known_and_what_was_left_out(tmp_path: Path) -> None
     ]
 
 
+def test_sources_have_the_facts_of_the_run(tmp_path: Path) -> None:
+    facts = {"rollout_engine": "vllm", "parallel": {"nodes": 2}}
+    batch = padded([[1, 1]], [[-1.0, -1.0]], [[-1.0, -1.5]], meta={"facts": facts})
+    html = page_of(batch, tmp_path).html.partition("<h2>Sources")[2]
+    shown = "rollout_engine vllm, parallel (nodes 2)"
+    assert f"facts of the run</th><td>{shown}" in re.sub(
+        r" (style|class)=\"[^\"]*\"", "", html
+    )
+
+
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
