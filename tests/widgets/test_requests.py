@@ -63,7 +63,8 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
 def test_the_head_has_the_facts_of_the_run() -> None:
     facts = {"rollout_engine": "vllm", "parallel": {"nodes": 2}}
     session = Session({"hand": hand_batch(meta={"facts": facts})}, {})
-    head = RequestHandler(session, lambda: None)("overview", {"theme": "dark"})["head"]
+    overview: Any = RequestHandler(session, lambda: None)("overview", {"theme": "dark"})
+    head = overview["head"]
     assert "rollout_engine vllm, parallel (nodes 2)" in json.dumps(head["chips"])
 
 
