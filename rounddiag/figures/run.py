@@ -235,14 +235,10 @@ def _get_rows(
 
 def _unknown_rounds(run: Run | pd.DataFrame) -> list[str]:
     """Say at how many steps of a run the rounds are unknown, in a line if at any."""
-    if not isinstance(run, Run):
-        return []
-    facts = [json.loads(text) for text in run.step_summary()["facts"].dropna()]
-    count = sum(step.get("rounds") == "unknown" for step in facts)
-    size = pluralize(count, "step")
-    return [f"the rounds of {size} are unknown: `rd.check(batch)` says why"] * (
-        count > 0
-    )
+    facts = run.step_summary()["facts"].dropna() if isinstance(run, Run) else []
+    count = sum(json.loads(text).get("rounds") == "unknown" for text in facts)
+    note = f"the rounds of {pluralize(count, 'step')} are unknown"
+    return [f"{note}: `rd.check(batch)` says why"] if count else []
 
 
 def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks.areal import AREAL
-from rounddiag.loaders.frameworks.miles import RANK
 from rounddiag.loaders.frameworks.nemo_rl import NEMO_RL
-from rounddiag.loaders.frameworks.openrlhf import OPENRLHF
 from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
-from rounddiag.loaders.frameworks.slime import RANK_COLUMNS, ROLLOUTS, SAMPLES
-from rounddiag.loaders.frameworks.trl import TRL
+from rounddiag.loaders.frameworks.slime import RANK, RANK_COLUMNS, ROLLOUTS, SAMPLES
+from rounddiag.loaders.frameworks.trainer_fields import AREAL, OPENRLHF, TRL
 from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS, PAYLOAD
 from rounddiag.loaders.tabular.arrays import DATASET, TENSORS
 

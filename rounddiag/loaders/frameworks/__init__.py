@@ -1,16 +1,13 @@
-"""The files of each framework; every module ends in its `Format`.
+"""The files of each framework; every module ends in its formats.
 
 ==================  ===============================================================
 `verl`              DataProto (also Agent-Lightning, verl-agent, rLLM, ARPO, ROLL) and
                     the payload of verl's V1 trainer
-`slime`             train and rollout files of slime and vime
-`miles`             slime's columns, one file a rank
+`slime`             train and rollout files of slime, vime and miles
 `skyrl`             the training input of a step
 `nemo_rl`           train data, JSON lines
 `prime_rl`          token export, JSON lines
-`trl`, `openrlhf`,  what a line pasted into the trainer saves, under the trainer's own
-`areal`             names
-`_trainer_fields`   shared by `trl`, `openrlhf`, `areal` and ROLL
+`trainer_fields`    what a recipe's lines save in TRL, OpenRLHF and AReaL
 `_token_records`    shared by `nemo_rl` and `prime_rl`
 ==================  ===============================================================
 """

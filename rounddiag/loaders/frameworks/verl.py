@@ -19,7 +19,7 @@ from rounddiag.loaders.assembly.concatenation import without_padding_rows
 from rounddiag.loaders.assembly.trajectories import join_rows
 from rounddiag.loaders.fields.reader import divide_sequences
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
+from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,

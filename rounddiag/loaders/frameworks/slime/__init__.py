@@ -6,16 +6,16 @@ status, weight versions and screenshots.
 
 ===============  ==================================================================
 `train_files`    the train file as a batch; the formats
-`samples`        the samples of a train file, of either layout
+`samples`        the columns of a train file, of either layout
 `rollout_files`  what the rollout file adds
 ===============  ==================================================================
 """
 
 from rounddiag.loaders.frameworks.slime.train_files import (
+    RANK,
     RANK_COLUMNS,
     ROLLOUTS,
     SAMPLES,
-    read_columns,
 )
 
-__all__ = ["RANK_COLUMNS", "ROLLOUTS", "SAMPLES", "read_columns"]
+__all__ = ["RANK", "RANK_COLUMNS", "ROLLOUTS", "SAMPLES"]

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.loaders.fields.reader import FieldReader
-from rounddiag.loaders.frameworks._trainer_fields import require_log_probs
+from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
 from rounddiag.loaders.tabular.arrays import read_stored_rows

@@ -1,4 +1,10 @@
-"""slime's train files as batches, in all three layouts."""
+"""slime's train files as batches, in all three layouts, and miles'.
+
+miles writes one file a rank. With context parallelism, a rank's per-token columns are
+slices of each sample, whose places the file does not have; tensor-parallel ranks write
+the same samples again. The same sample has the same `sample_id` in all files, so that
+copies can be dropped.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +58,19 @@ def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
     rewards = root["rollout_data"].get("raw_reward")
     return _batch(root, columns, left_out, rewards, source)
+
+
+def read_rank(root: Mapping[str, object], source: Source) -> Batch:
+    """Build a batch from what one rank trained on, if it held whole samples."""
+    size = root["cp_size"]
+    if size != 1:
+        raise source.error(
+            expected="`cp_size` 1, samples that one rank holds whole",
+            found=f"{reprlib.repr(size):.40}: each rank has slices of its samples",
+            advice="Dump a step with `--context-parallel-size 1`; miles' own dashboard"
+            " joins slices.",
+        )
+    return read_columns(root, source)
 
 
 def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
@@ -145,6 +164,15 @@ RANK_COLUMNS = Format(
     files=("train_data/*_*.pt",),
     keys=("rollout_id", "rank", "rollout_data"),
     read=read_columns,
+    in_parts=True,
+)
+RANK = Format(
+    name="train data of a rank, `cp_size` 1",
+    framework="miles",
+    files=("train_data/*_*.pt",),
+    keys=("rollout_id", "rank", "rollout_data", "cp_size"),
+    read=read_rank,
+    verified="written by miles' own functions, on rollouts made by hand",
     in_parts=True,
 )
 ROLLOUTS = Format(

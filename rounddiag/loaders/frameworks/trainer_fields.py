@@ -1,0 +1,281 @@
+"""What lines pasted into a trainer save, under the trainer's own names.
+
+============  =====================================================================
+`TRL`         GRPOTrainer's generated completions
+`OPENRLHF`    experiences: whole sequences
+`AREAL`       a rollout batch of trajectories
+============  =====================================================================
+
+ROLL and slime share `require_log_probs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import LoadError
+from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
+from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, end_of
+from rounddiag.loaders.format import Format
+from rounddiag.loaders.lazy.arrays import row_list
+from rounddiag.loaders.tabular.arrays import table_of
+from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch import Tensor
+
+    from rounddiag.batch import Batch
+    from rounddiag.loaders.source import Source
+
+    Fields = dict[str, list[Tensor]]
+    # From a trainer's fields and the name of their source to fields under verl's names.
+    ToVerl = Callable[[Mapping[str, Any], object], Fields]
+
+
+def trainer_reader(mask_source: str, to_verl: ToVerl) -> Callable[[Any, Source], Batch]:
+    """Return a `Format.read` for fields under a trainer's own names.
+
+    Samples with the same prompt tokens are one group if the file has no groups.
+
+    Parameters
+    ----------
+    mask_source : str
+        What the mask is computed from, for `meta["mask_source"]`.
+    to_verl : callable
+        Returns the fields under verl's names.
+    """
+    return partial(_read, mask_source, to_verl)
+
+
+def _read(
+    mask_source: str,
+    to_verl: ToVerl,
+    root: Table | Mapping[Any, object],
+    source: Source,
+) -> Batch:
+    table = table_of(root, source)
+    saved = LazyFields.watch(table.fields)
+    fields = to_verl(saved, source.path)
+    groups = {}
+    if "prompts" in fields and not {"uid", "group_ids"} & {*table.columns}:
+        groups = {"uid": [prompt_group(prompt) for prompt in fields["prompts"]]}
+    renamed = Table(
+        fields=fields,
+        columns={**table.columns, **groups},
+        info={**table.info, "old_log_probs_source": "a pass of its own"},
+        left_out=saved.left_out,
+    )
+    batch = batch_from_table(renamed, source)
+    origin = {"mask_source": mask_source, **(SAME_PROMPT if groups else {})}
+    return replace(batch, meta={**batch.meta, **origin})
+
+
+def require_log_probs(
+    fields: Mapping[str, Any],
+    names: Mapping[str, str],
+    advice: Mapping[str, str],
+    source: object,
+) -> None:
+    """Check that a file has the log-probabilities of both engines.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    names : mapping of str to str
+        The trainer's name of each field, and verl's.
+    advice : mapping of str to str
+        How to make the trainer compute a field, by the trainer's name of it.
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If one of the two is missing.
+    """
+    present = tuple(fields)  # `in` may read a whole field
+    engines = {"rollout_log_probs": "sampling", "old_log_probs": "training"}
+    for theirs, ours in names.items():
+        if ours in engines and theirs not in present:
+            raise LoadError.build(
+                file=source,
+                key=theirs,
+                expected=f"the log-probabilities of the {engines[ours]} engine",
+                found="none",
+                advice=advice[theirs],
+            )
+
+
+_TRL_NAMES = {
+    "sampling_per_token_logps": "rollout_log_probs",
+    "old_per_token_logps": "old_log_probs",
+    "ref_per_token_logps": "ref_log_probs",
+}
+_TRL_ADVICE = {
+    "sampling_per_token_logps": "TRL has them where vLLM samples (`use_vllm=True`) or a"
+    " `rollout_func` returns `logprobs`.",
+    "old_per_token_logps": "TRL computes them with"
+    " `vllm_importance_sampling_correction=True`, or where"
+    " `gradient_accumulation_steps` is no multiple of `steps_per_generation *"
+    " num_iterations`.",
+}
+
+
+def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
+    """Return the fields of TRL's completions under verl's names, unpadded.
+
+    The model wrote what `completion_mask` marks, except where `tool_mask` is 0: those
+    tokens are the output of tools.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If a field is missing or does not fit.
+    """
+    require_log_probs(fields, _TRL_NAMES, _TRL_ADVICE, source)
+    completions = FieldReader(fields, source, "completion_ids")
+    real = completions.required_token_rows("completion_mask")
+    tools = completions.token_rows("tool_mask")
+    mask = real if tools is None else [a * b for a, b in zip(real, tools, strict=True)]
+    log_probs = {
+        ours: completions.token_rows(theirs) for theirs, ours in _TRL_NAMES.items()
+    }
+    parts = {"responses": completions.tokens.rows(), "response_mask": mask, **log_probs}
+    sizes = [end_of(row) for row in real]
+    return {
+        **_prompts(fields, source),
+        **{
+            name: [row[:size] for row, size in zip(rows, sizes, strict=True)]
+            for name, rows in parts.items()
+            if rows is not None
+        },
+    }
+
+
+def _prompts(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
+    if "prompt_ids" not in tuple(fields):
+        return {}
+    prompts = FieldReader(fields, source, "prompt_ids")
+    masks = prompts.required_token_rows("prompt_mask")
+    pairs = zip(prompts.tokens.rows(), masks, strict=True)
+    return {"prompts": [row[mask != 0] for row, mask in pairs]}
+
+
+TRL = Format(
+    name="the output of GRPOTrainer",
+    framework="TRL",
+    files=("*.pt", "*.npz", "*.safetensors"),
+    keys=("completion_ids", "completion_mask"),
+    read=trainer_reader("completion_mask * tool_mask", trl_fields),
+    verified="written by TRL 1.16.0, with a sampler in the place of vLLM",
+)
+
+
+_OPENRLHF_NAMES = {
+    "rollout_log_probs": "rollout_log_probs",
+    "action_log_probs": "old_log_probs",
+    "base_action_log_probs": "ref_log_probs",
+    "advantages": "advantages",
+}
+_OPENRLHF_ADVICE = {
+    "rollout_log_probs": "OpenRLHF asks vLLM for them with"
+    " `--algo.advantage.is_correction_level token` (or `seq`).",
+    "action_log_probs": "Save it where OpenRLHF has computed them: in"
+    " `PPOTrainer.train_step`, after `make_experience_batch`.",
+}
+
+
+def openrlhf_fields(
+    fields: Mapping[str, Any], source: object
+) -> dict[str, list[Tensor]]:
+    """Return the fields of OpenRLHF's experiences under verl's names.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If a field is missing or does not fit.
+    """
+    require_log_probs(fields, _OPENRLHF_NAMES, _OPENRLHF_ADVICE, source)
+    return divide_sequences(
+        fields, source, tokens="sequences", written="action_mask", names=_OPENRLHF_NAMES
+    )
+
+
+OPENRLHF = Format(
+    name="the fields of Experience",
+    framework="OpenRLHF",
+    files=("*.pt", "*.npz", "*.safetensors"),
+    keys=("sequences", "action_mask"),
+    read=trainer_reader("action_mask", openrlhf_fields),
+    verified="written by OpenRLHF 0.11.2's code for experiences, without vLLM",
+)
+
+
+_AREAL_NAMES = {
+    "logprobs": "rollout_log_probs",
+    "prox_logp": "old_log_probs",
+    "ref_logp": "ref_log_probs",
+    "versions": "versions",  # of the weights, one per token
+}
+_AREAL_MASKS = ("input_ids", "loss_mask", "attention_mask")
+_NEXT_TOKEN = ("prox_logp", "ref_logp")  # of the training engine: see `areal_fields`
+_AREAL_ADVICE = {
+    "logprobs": "Save them with the other fields of AReaL's `rollout_batch`.",
+    "prox_logp": "AReaL computes them with `actor.recompute_logprob=true`, or with"
+    " `actor.use_decoupled_loss=true`.",
+}
+
+
+def areal_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
+    """Return the fields of AReaL's trajectories under verl's names.
+
+    At each position, AReaL's training engine writes the value of the next token; the
+    value at the last position is meaningless.
+
+    Parameters
+    ----------
+    fields : mapping of str to rows
+    source : path-like
+        Named in messages.
+
+    Raises
+    ------
+    LoadError
+        If a field is missing or does not fit.
+    """
+    require_log_probs(fields, _AREAL_NAMES, _AREAL_ADVICE, source)
+    known = {*_AREAL_NAMES, *_AREAL_MASKS}
+    aligned = {name: fields[name] for name in tuple(fields) if name in known}
+    for name in _NEXT_TOKEN:
+        if name in aligned:
+            aligned[name] = [row[:-1] for row in row_list(aligned[name])]
+    return divide_sequences(
+        aligned, source, tokens="input_ids", written="loss_mask", names=_AREAL_NAMES
+    )
+
+
+AREAL = Format(
+    name="the fields of a rollout batch",
+    framework="AReaL",
+    files=("*.pt",),
+    keys=("input_ids", "loss_mask", "logprobs"),
+    read=trainer_reader("loss_mask", areal_fields),
+    verified="written by the recipe's lines with AReaL 1.0.4's RTensor, on trajectories"
+    " made by hand",
+)
