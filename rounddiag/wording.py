@@ -1,7 +1,8 @@
-"""Counts, lists and untrusted text in the sentences of checks, loaders and figures."""
+"""Counts, lists, the natural order of names, and untrusted text in sentences."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,3 +54,14 @@ def printable(text: object) -> str:
     a\n\x1b[1m
     """
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def by_numbers(text: str) -> list[tuple[str, int]]:
+    """Return a key that sorts `rank_10` after `rank_9`.
+
+    Examples
+    --------
+    >>> sorted(["b_10", "b_9", "a_11"], key=by_numbers)
+    ['a_11', 'b_9', 'b_10']
+    """
+    return [(part, int(n or 0)) for part, n in re.findall(r"(\D*)(\d*)", text)]

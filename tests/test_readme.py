@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from rounddiag.cli import _parser
 from rounddiag.findings import CAUSES
 from rounddiag.findings.verdict import Verdict
-from rounddiag.loaders.registry import FORMATS
+from rounddiag.loaders.detection import FORMATS
 
 if TYPE_CHECKING:
     import pytest

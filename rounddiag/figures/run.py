@@ -235,7 +235,7 @@ def _get_rows(
 
 def _unknown_rounds(run: Run | pd.DataFrame) -> list[str]:
     """Say at how many steps of a run the rounds are unknown, in a line if at any."""
-    facts = run.step_summary()["facts"].dropna() if isinstance(run, Run) else []
+    facts: Any = run.step_summary()["facts"] if isinstance(run, Run) else []
     count = sum(json.loads(text).get("rounds") == "unknown" for text in facts)
     note = f"the rounds of {pluralize(count, 'step')} are unknown"
     return [f"{note}: `rd.check(batch)` says why"] if count else []

@@ -4,9 +4,8 @@
 `open`             `load`: files, or a table in memory, as one batch
 `paths`            which files a path means
 `untrusted`        a child process with limits, for files from strangers
-`sniff`            what a file holds, found from its first bytes
+`detection`        what a file holds, and which of all formats that is
 `column_mapping`   columns under the user's own names
-`registry`         all formats, and which one a file has
 `unsupported`      files that are refused, and what to do about it
 `format`           what a format is
 `source`           a file that a batch still reads from
@@ -17,9 +16,7 @@
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
 `assembly`         files, rows and rounds put together; screenshots given a place
 `parquet`          rounddiag's own file
-`messages`         names and kinds of values in messages
 `records`          mappings, one per row, as columns
-`natural_order`    9 before 10, also in names
 `rescoring`        scores made elsewhere: `export_rescore`, `attach`
 =================  ==================================================================
 """
@@ -27,8 +24,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rounddiag.loaders.detection import formats
 from rounddiag.loaders.open import load
-from rounddiag.loaders.registry import formats
 
 if TYPE_CHECKING:
     from rounddiag.loaders.parquet import save

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.sniff import content_names, describe_content
+from rounddiag.loaders.detection import content_names, describe_content
+from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tabular.in_memory import table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import LazyFields, Table

@@ -33,14 +33,14 @@ from rounddiag.loaders.column_mapping import (
     rename_columns,
     response_column,
 )
-from rounddiag.loaders.paths import resolve_paths
-from rounddiag.loaders.registry import find_format
-from rounddiag.loaders.sniff import (
+from rounddiag.loaders.detection import (
     columns_in_one_line,
     content_names,
     describe_content,
+    find_format,
     open_container,
 )
+from rounddiag.loaders.paths import resolve_paths
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.arrays import read_tensors, table_of
 from rounddiag.loaders.tabular.in_memory import in_memory

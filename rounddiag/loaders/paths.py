@@ -8,9 +8,8 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.natural_order import by_numbers
-from rounddiag.loaders.registry import FORMATS
-from rounddiag.wording import join_names
+from rounddiag.loaders.detection import FORMATS
+from rounddiag.wording import by_numbers, join_names
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
 _MAX_NAMES = 4  # names of files in a message

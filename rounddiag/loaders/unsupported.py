@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rounddiag.loaders.column_mapping import our_name
-from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.registry import closest
-from rounddiag.loaders.sniff import (
+from rounddiag.loaders.detection import (
     UnknownContent,
+    closest,
     content_names,
     describe_content,
     is_weights,
 )
+from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
 

@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.natural_order import by_numbers
 from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.loaders.paths import name_patterns
-from rounddiag.wording import join_names
+from rounddiag.wording import by_numbers, join_names
 
 if TYPE_CHECKING:
     import os

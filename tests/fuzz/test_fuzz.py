@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rounddiag.loaders import load
-from rounddiag.loaders.registry import FORMATS, find_format
-from rounddiag.loaders.sniff import content_names, open_container
+from rounddiag.loaders.detection import (
+    FORMATS,
+    content_names,
+    find_format,
+    open_container,
+)
 from rounddiag.loaders.source import Source
 from tests.fuzz.cases import case
 from tests.fuzz.corpus import corpus

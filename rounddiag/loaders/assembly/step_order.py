@@ -15,8 +15,8 @@ import numpy as np
 
 from rounddiag.checks.rows import STEP_COLUMNS
 from rounddiag.errors import LoadError
-from rounddiag.loaders.messages import format_names
-from rounddiag.loaders.natural_order import sort_keys
+from rounddiag.loaders.source import format_names
+from rounddiag.wording import by_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -276,3 +276,27 @@ def _is_whole(value: object) -> bool:
 
 def _is_distinct(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
     return all(len({keys[i] for i in rows}) == len(rows) for rows in trajectories)
+
+
+def sort_keys(values: np.ndarray[Any, Any] | None) -> list[Any] | None:
+    """Return sort keys of values, texts by the numbers in them.
+
+    None if there are no values, or they are neither all numbers nor all texts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sort_keys(np.array([3, 1])), sort_keys(np.array([None]))
+    ([3, 1], None)
+    """
+    items: list[Any] = [None] if values is None else values.tolist()
+    if all(isinstance(v, int | float) and not is_absent(v) for v in items):
+        return items
+    if all(isinstance(value, str) for value in items):
+        return [by_numbers(value) for value in items]
+    return None
+
+
+def is_absent(value: object) -> bool:
+    """Return whether a value is None or NaN."""
+    return value is None or value != value  # noqa: PLR0124 NaN alone is not itself

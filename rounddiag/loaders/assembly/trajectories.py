@@ -31,8 +31,11 @@ from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.round_splitting import round_ids_with_breaks
-from rounddiag.loaders.assembly.step_order import named_column, step_order
-from rounddiag.loaders.natural_order import is_absent
+from rounddiag.loaders.assembly.step_order import (
+    is_absent,
+    named_column,
+    step_order,
+)
 from rounddiag.loaders.source import left_out_entry, left_out_of
 from rounddiag.schema import ORIGINAL_SAMPLE
 from rounddiag.wording import pluralize

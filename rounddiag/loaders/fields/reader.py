@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged, as_ragged, row_list
-from rounddiag.loaders.messages import format_names
+from rounddiag.loaders.source import format_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rounddiag.loaders.assembly.step_order import is_absent
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.fields.reader import divide_sequences
-from rounddiag.loaders.natural_order import is_absent
 from rounddiag.loaders.source import left_out_entry
 
 if TYPE_CHECKING:

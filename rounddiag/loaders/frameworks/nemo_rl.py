@@ -10,7 +10,7 @@ import numpy as np
 
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks._token_records import TokenRecords
-from rounddiag.loaders.messages import format_names
+from rounddiag.loaders.source import format_names
 from rounddiag.loaders.tabular.json_lines import Record
 
 if TYPE_CHECKING:

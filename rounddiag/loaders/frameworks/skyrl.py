@@ -21,9 +21,8 @@ from rounddiag.loaders.lazy.tensors import (
     stored_tensor,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span, left_out_entry
+from rounddiag.loaders.source import Span, format_names, left_out_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,9 +11,8 @@ import torch
 
 from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.lazy.tensors import as_span
-from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span
+from rounddiag.loaders.source import Span, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

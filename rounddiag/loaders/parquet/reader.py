@@ -18,7 +18,6 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
 from rounddiag.errors import LoadError, RounddiagError
-from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
     array_of,
@@ -29,6 +28,7 @@ from rounddiag.loaders.parquet.columns import (
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
 from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
 from rounddiag.loaders.parquet.writer import SAMPLE, SCORE, SHAPE
+from rounddiag.loaders.source import format_names
 from rounddiag.schema import ORIGINAL_SAMPLE
 
 if TYPE_CHECKING:

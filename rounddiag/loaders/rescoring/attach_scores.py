@@ -13,8 +13,8 @@ import torch
 from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import place_of
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.detection import describe_content, open_container
 from rounddiag.loaders.rescoring.score_files import entries_of
-from rounddiag.loaders.sniff import describe_content, open_container
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.in_memory import in_memory, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines

@@ -9,8 +9,8 @@ import numpy as np
 
 from rounddiag.errors import BatchError
 from rounddiag.loaders.lazy.arrays import as_ragged
-from rounddiag.loaders.messages import format_names
 from rounddiag.loaders.parquet.columns import to_numpy
+from rounddiag.loaders.source import format_names
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array

@@ -12,9 +12,8 @@ import torch
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.messages import kind_of
 from rounddiag.loaders.records import collect_columns
-from rounddiag.loaders.source import Source
+from rounddiag.loaders.source import Source, kind_of
 from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:

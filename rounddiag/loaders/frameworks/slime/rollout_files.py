@@ -20,9 +20,9 @@ from rounddiag.loaders.frameworks.slime.samples import (
     with_entries,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
+from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
 from rounddiag.loaders.tabular.arrays import read_stored_rows, table_of
-from rounddiag.loaders.tabular.in_memory import columns_of
 from rounddiag.loaders.tabular.table import as_list, with_picture_column
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_rollout_file(
     positions = _positions(batch, rollouts, source)
     if len(positions) < len(batch):
         raise _foreign(source, "other samples")
-    columns, _ = columns_of([rollouts[position] for position in positions])
+    columns, _ = collect_columns([rollouts[position] for position in positions])
     return RolloutFile(
         columns=columns,
         source=source,

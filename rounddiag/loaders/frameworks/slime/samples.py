@@ -21,8 +21,8 @@ from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
+from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.tabular.arrays import read_stored_rows
-from rounddiag.loaders.tabular.in_memory import columns_of
 from rounddiag.loaders.tabular.table import LazyFields, as_list, plain_values
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def columns_of_samples(
 ) -> tuple[Columns, list[str]]:
     """Return the columns of version 2, and the names of the fields left out."""
     samples = dictionaries(root["samples"], source)
-    columns, left_out = columns_of(samples)
+    columns, left_out = collect_columns(samples)
     columns = with_entries(columns)
     shards = [dict(s) for s in as_list(root.get("dp_shards")) if isinstance(s, dict)]
     numbers = dict(micro_batches(shards, len(samples)))
@@ -121,7 +121,7 @@ def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
             found[name] = column
             continue
         rows = (row if isinstance(row, dict) else {} for row in column)
-        entries, _ = columns_of(rows)
+        entries, _ = collect_columns(rows)
         found |= {f"{name}.{key}": values for key, values in entries.items()}
     return {
         name: column
