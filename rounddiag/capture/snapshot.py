@@ -15,7 +15,7 @@ from rounddiag.capture.sampling import (
     order_samples,
 )
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.loaders.fields.columns import plain_columns
+from rounddiag.loaders.fields.columns import select_plain_columns
 from rounddiag.loaders.fields.mapping import SCORE, weighted_log_probs
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.parquet.columns import to_numpy
@@ -136,7 +136,7 @@ def copy_to_host(batch: TrainerBatch, *, skip: Collection[str] = ()) -> TrainerB
     names = [name for name in reader.names if name not in skip]
     rows = {name: _rows(reader, name) for name in names}
     fields = {name: _copy(row) for name, row in rows.items() if row is not None}
-    columns = plain_columns(batch.columns, reader.num_samples)
+    columns = select_plain_columns(batch.columns, reader.num_samples)
     others = (name for name in (*names, *batch.columns) if name not in fields)
     return replace(
         batch,

@@ -41,7 +41,7 @@ def extra_column_names(batch: Batch) -> list[str]:
 
 
 _MAX_TEXT = 200  # characters of a value that is neither a number nor a text
-_MAX_BITS = 4096  # of an integer: Python writes no more than 4,300 digits
+MAX_INTEGER_BITS = 4096  # Python writes no more than 4,300 digits
 
 
 def plain_values(values: Array) -> Array:
@@ -73,7 +73,7 @@ def _plain_value(value: object) -> object:
         return encodable(value)
     if value is None or isinstance(value, float | date | timedelta | Decimal):
         return value
-    if isinstance(value, int) and value.bit_length() <= _MAX_BITS:
+    if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
         return value
     try:
         text = reprlib.repr(value)  # bounded in depth and length

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rounddiag.core.columns import MAX_INTEGER_BITS
 from rounddiag.errors import BatchError
 from rounddiag.loaders.lazy.arrays import scalar_value
 from rounddiag.loaders.pickle.placeholders import Node
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
 
 _KINDS = "biufmMSU"  # of arrays that a column can be
 _WIDEST = 8  # bytes of a float: no file has long doubles
-_MAX_BITS = 4096  # of an integer: Python writes no more than 4,300 digits
 
 
-def plain_columns(
+def select_plain_columns(
     columns: Mapping[str, Any], num_samples: int
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the columns that hold one plain value (text, number, flag) a sample.
@@ -50,7 +50,7 @@ def plain_columns(
 
     Examples
     --------
-    >>> plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[], []]}, 2)
+    >>> select_plain_columns({"turns": [2, 3], "text": ["a", None], "chat": [[]]}, 2)
     {'turns': array([2, 3]), 'text': array(['a', None], dtype=object)}
     """
     arrays = {name: _plain(values) for name, values in columns.items()}
@@ -88,7 +88,7 @@ _PLAIN = (int, float, str, NoneType)
 
 def _can_be_written(values: Sequence[object]) -> bool:
     """Whether all integers can be written out."""
-    return all(v.bit_length() <= _MAX_BITS for v in values if isinstance(v, int))
+    return all(v.bit_length() <= MAX_INTEGER_BITS for v in values if isinstance(v, int))
 
 
 def _fit_int64(values: list[int]) -> bool:
@@ -246,7 +246,7 @@ def _value(value: object) -> object:
 def _columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
     """Return records as columns, and in words what is left out."""
     values, left_out = collect_columns(record for _, _, record in rows)
-    plain = plain_columns(values, len(rows))
+    plain = select_plain_columns(values, len(rows))
     keys = {
         "sample": np.array([sample for sample, _, _ in rows], dtype=np.int32),
         "round": np.array([index for _, index, _ in rows], dtype=np.int32),

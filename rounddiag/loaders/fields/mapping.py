@@ -41,7 +41,7 @@ from rounddiag.checks.log_probs import why_not_measurable
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.columns import (
     expand_entries,
-    plain_columns,
+    select_plain_columns,
     take_round_records,
     with_round_records,
     with_versions,
@@ -149,7 +149,7 @@ def batch_from_fields(
     facts = dict(info or {})
     others = expand_entries(columns or {})
     records = take_round_records(others)
-    kept = plain_columns(others, len(reader.tokens.lengths))
+    kept = select_plain_columns(others, len(reader.tokens.lengths))
     groups = kept.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()

@@ -38,7 +38,7 @@ from rounddiag.loaders.tabular.table import (
     Table,
     as_list,
     batch_from_table,
-    plain_values,
+    read_column,
     stored_table,
 )
 
@@ -92,7 +92,7 @@ def read_data_proto(node: Node, source: Source) -> Batch:
     match node.state:
         case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
             fields = _batch_fields(tensors, source)
-            columns = {str(k): plain_values(v, source) for k, v in others.items()}
+            columns = {str(k): read_column(v, source) for k, v in others.items()}
             table = stored_table(fields, columns, {**info, **OWN_PASS}, source)
             if remote:
                 _check_local(fields, source)

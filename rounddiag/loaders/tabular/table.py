@@ -263,7 +263,7 @@ def stored_table(
 ) -> Table:
     """Sort the content of a file: rows, one value per sample, one value for all."""
     single = {k: v for k, v in fields.items() if _is_single(v)}
-    values = {k: plain_values(v, source) for k, v in fields.items() if _is_column(v)}
+    values = {k: read_column(v, source) for k, v in fields.items() if _is_column(v)}
     rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
     facts = {str(k): scalar_value(v) for k, v in info.items()}
     return Table(
@@ -291,7 +291,7 @@ def _tensor(row: StoredTensor | Tensor) -> Tensor:
     return row.read() if isinstance(row, StoredTensor) else row
 
 
-def plain_values(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
+def read_column(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
     """Return a column of one value per sample, read from the file."""
     if isinstance(value, StoredTensor):
         return value.read().numpy()

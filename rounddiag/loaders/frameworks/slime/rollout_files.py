@@ -12,7 +12,7 @@ import torch
 
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
-from rounddiag.loaders.fields.columns import SAME_PROMPT, plain_columns
+from rounddiag.loaders.fields.columns import SAME_PROMPT, select_plain_columns
 from rounddiag.loaders.frameworks.slime.samples import (
     dictionaries,
     divide_tokens,
@@ -206,7 +206,7 @@ def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, source = rollouts.columns, rollouts.source
     others = {name: rows for name, rows in columns.items() if name not in _USED}
     table = table_of(with_entries(others), source)
-    texts = plain_columns(table.columns, len(batch))
+    texts = select_plain_columns(table.columns, len(batch))
     batch = with_weight_versions(batch, columns.get("weight_versions", []))
     groups = whole_numbers(columns.get("group_index", [None]), source)
     inputs = columns.get("multimodal_train_inputs", [])
@@ -275,7 +275,7 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     if len(rows) != len(batch):
         return batch
     calls = [[v for v in as_list(row) if isinstance(v, str)] for row in rows]
-    ends = plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
+    ends = select_plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
     counts = batch.rounds.sample.bincount(minlength=len(batch)).tolist()
     found = [
         (sample, index, version)

@@ -23,7 +23,7 @@ from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
 from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.tabular.arrays import read_stored_rows
-from rounddiag.loaders.tabular.table import LazyFields, as_list, plain_values
+from rounddiag.loaders.tabular.table import LazyFields, as_list, read_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,7 +144,7 @@ def as_whole(value: object) -> int | None:
 
 def whole_numbers(column: object, source: Source) -> list[int | None]:
     """Return a column of integers, None for anything else."""
-    values = plain_values(column, source)
+    values = read_column(column, source)
     return [as_whole(v.item() if hasattr(v, "item") else v) for v in values]
 
 

@@ -28,7 +28,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.arrays import table_of
-from rounddiag.loaders.tabular.table import Table, batch_from_table, plain_values
+from rounddiag.loaders.tabular.table import Table, batch_from_table, read_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ def _batch(
             advice="Pass the file of a rank that has some.",
         )
     fields = token_fields(columns, source)
-    rewards = [*plain_values(raw_reward, source)]
+    rewards = [*read_column(raw_reward, source)]
     left_out += _take_raw_reward(columns, rewards, source)
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
