@@ -109,6 +109,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PAGE",
         help="output path; default: FILE's name with .html, in the current folder",
     )
+    report.add_argument(
+        "--samples",
+        metavar="SAMPLES",
+        type=_samples,
+        default=4,
+        help="samples of a batch that the page has token by token, besides the worst:"
+        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
+    )
     report.set_defaults(run=_report)
     lab = commands.add_parser(
         "lab",
@@ -146,6 +154,12 @@ def _parser() -> argparse.ArgumentParser:
     recipe.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
     recipe.set_defaults(run=_recipe)
     return parser
+
+
+def _samples(text: str) -> int | list[str]:
+    if text.startswith("+") and text[1:].isdecimal():
+        return int(text)
+    return [name.strip() for name in text.split(",")]
 
 
 def _add_file(
@@ -204,7 +218,7 @@ def _report(options: argparse.Namespace) -> int:
     page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
     suffix = ", replacing an existing file" if page.exists() else ""
     run = _open_run(options)
-    report(run or _load(options), page)
+    report(run or _load(options), page, samples=options.samples)
     _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     return 0
 

@@ -69,18 +69,13 @@ def document(title: str, sections: Sequence[Section]) -> str:
     by a file does not, and blocks every network request.
     """
     scripts = (get_plotlyjs(), _read_asset("page.js"))
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
     links = "".join(section.link() for section in sections)
     body = "".join(section.html() for section in sections)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{policy(*scripts)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)} - rounddiag</title>
@@ -102,6 +97,23 @@ of the same tokens: diff = old_log_prob - rollout_log_prob, in nat.</p>
 </body>
 </html>
 """
+
+
+def policy(*scripts: str, others: str = "") -> str:
+    """Return the security policy of a page: these scripts alone, and no requests.
+
+    Parameters
+    ----------
+    *scripts : str
+        The text of each inline script that may run.
+    others : str
+        Further sources of scripts.
+    """
+    allowed = " ".join([*(f"'sha256-{_digest(one)}'" for one in scripts), others])
+    return (
+        f"default-src 'none'; script-src {allowed.strip()}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _read_asset(name: str) -> str:

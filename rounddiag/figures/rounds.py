@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeGuard
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -303,11 +304,17 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     return figure
 
 
+# Of each batch that was drawn: it is searched for among all tokens.
+_known_onsets: WeakKeyDictionary[Batch, Onset | None] = WeakKeyDictionary()
+
+
 def _onset(data: Batch | pd.DataFrame, options: RoundOptions) -> Onset | None:
     """Return the onset of a batch, where its mean |diff| by round is drawn."""
     if isinstance(data, pd.DataFrame) or not options.is_usual:
         return None
-    return round_onset(data)
+    if data not in _known_onsets:
+        _known_onsets[data] = round_onset(data)
+    return _known_onsets[data]
 
 
 def _axis_title(options: RoundOptions, pair: Pair, *, is_mean: bool) -> str:

@@ -6,7 +6,8 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING
 
-from rounddiag.core import token_frame
+import pandas as pd
+
 from rounddiag.errors import FrameError
 from rounddiag.figures import (
     plot_compare,
@@ -23,10 +24,8 @@ from rounddiag.stats.heatmap_rows import order_rows, summarize_samples
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import ThemeName
     from rounddiag.stats.heatmap_rows import Order
     from rounddiag.widgets.filters import FilteredBatch
@@ -69,14 +68,8 @@ _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
 def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, bytes]:
     """Return the JSON of both figures; rounds are at the same places in both."""
-    rounds, heatmap = rounds_figure(session, theme), heatmap_figure(session, theme)
-    last = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
-    if session.state.axis == "round" and last:
-        align_rounds(rounds, heatmap, max(last) + 1)
-    num_keys = (
-        len(session.batches) if session.pair else int(session.state.by is not None)
-    )
-    fit_pane(rounds, num_keys=num_keys)
+    heatmap = heatmap_figure(session, theme)
+    align_rounds(heatmap, session)
     fit_pane(heatmap, labels_above=False)
     if heatmap.data:
         bar = heatmap.data[-1].marker.colorbar
@@ -85,37 +78,35 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
             meta={**heatmap.layout.meta, "notes": notes}, margin={"t": 6, "b": 52}
         )
         bar.update(_COLOR_BAR)
-    return {"rounds": to_bytes(rounds), "heatmap": to_bytes(heatmap)}
+    return {"rounds": rounds_pane(session, theme), "heatmap": to_bytes(heatmap)}
 
 
-def token_figure(
-    batch: Batch,
-    sample: int,
-    round_: int | None,
-    state: State,
-    theme: ThemeName | None,
+def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
+    """Return the JSON of the upper figure."""
+    figure = rounds_figure(session, theme)
+    align_rounds(figure, session)
+    is_grouped = session.state.by is not None
+    fit_pane(figure, num_keys=len(session.batches) if session.pair else is_grouped)
+    return to_bytes(figure)
+
+
+def token_axes(
+    state: State, theme: ThemeName | None, *, log_probs: bool
 ) -> dict[str, bytes]:
-    """Return the JSON of the token plot of a sample, or of one of its rounds."""
-    data: Batch | pd.DataFrame = batch
-    if round_ is not None:
-        columns = ["position", "rollout_log_prob", "old_log_prob"]
-        columns += [] if batch.is_redacted else ["text"]
-        tokens = token_frame(batch[sample], columns, a=state.a, b=state.b)
-        data = tokens[tokens["round"] == round_].assign(sample=sample)
+    """Return the JSON of a token plot of one token; the page puts its tokens in."""
+    token = {"sample": 0, "round": 0, "token": 0, "position": 0, "diff": 0.0}
+    scores = {"old_log_prob": -1.0, "rollout_log_prob": -1.0, "text": ""}
+    tokens = pd.DataFrame([{**token, **scores}])
+    tokens.attrs["pair"] = [state.a, state.b]
     figure = plot_trajectory(
-        data,
-        sample=sample,
+        tokens,
+        sample=0,
         a=state.a,
         b=state.b,
-        layers={"log_probs": state.log_probs},
+        layers={"log_probs": log_probs},
         theme=theme,
     )
     fit_pane(figure)
-    if round_ is not None:  # its tokens, counted from 0
-        figure.update_xaxes(tickvals=None, ticktext=None, tickmode="auto", nticks=6)
-    elif figure.layout.xaxis.ticktext is not None:  # rounds alone, without positions
-        rounds = [text.partition("<br>")[0] for text in figure.layout.xaxis.ticktext]
-        figure.update_xaxes(ticktext=rounds)
     return {"figure": to_bytes(figure)}
 
 
@@ -287,13 +278,12 @@ def _heatmap_of_pair(
     )
 
 
-def align_rounds(upper: go.Figure, lower: go.Figure, num_rounds: int) -> None:
-    """Give the x axes of two figures the same place and range at any width."""
-    domain = lower.layout.xaxis.domain or (0, 1)
-    for figure in (upper, lower):
-        figure.update_layout(
-            xaxis={"range": [-0.5, num_rounds - 0.5], "domain": domain},
-        )
+def align_rounds(figure: go.Figure, session: Session) -> None:
+    """Give the x axis of a figure of rounds the range of all rounds, at full width."""
+    last = [int(one.rounds.round.max()) for one in session.batches if one.num_rounds]
+    if session.state.axis == "round" and last:
+        rounds = [-0.5, max(last) + 0.5]
+        figure.update_layout(xaxis={"range": rounds, "domain": (0, 1)})
 
 
 def cover_rounds_before(figure: go.Figure, index: int, theme: ThemeName | None) -> None:

@@ -16,7 +16,7 @@ from rounddiag.widgets.figures import (
     empty_reason,
     filter_note,
     overview_figures,
-    token_figure,
+    token_axes,
 )
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
@@ -59,7 +59,7 @@ class RequestHandler:
             "set": self._set,
             "select": self._select,
             "trajectory": self._trajectory,
-            "trajectory_figure": self._trajectory_figure,
+            "token_axes": self._token_axes,
             "observation": self._observation,
             "thumbnails": self._thumbnails,
             "image": self._image,
@@ -154,12 +154,8 @@ class RequestHandler:
         names = session.pair.describe_sample(batch, sample) if session.pair else {}
         return {**payload, "batch": batch, **names}
 
-    def _trajectory_figure(
-        self, sample: int, theme: ThemeName, batch: int, only: int | None = None
-    ) -> dict[str, bytes]:
-        return token_figure(
-            self._session.batches[batch], sample, only, self._session.state, theme
-        )
+    def _token_axes(self, log_probs: bool, theme: ThemeName) -> dict[str, bytes]:  # noqa: FBT001 as the page says
+        return token_axes(self._session.state, theme, log_probs=log_probs)
 
     def _observation(
         self, sample: int, start: int, stop: int, batch: int

@@ -13,7 +13,6 @@ from rounddiag.checks.contracts import UntestableError
 from rounddiag.checks.images import image_token
 from rounddiag.checks.tokens import known_sequence
 from rounddiag.core import round_and_token_frames
-from rounddiag.core.measures import MEASURES
 from rounddiag.core.scores import pair_of, select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import FrameError
@@ -334,7 +333,6 @@ def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
         "diff": diff,
         "a": frame["old_log_prob"].to_numpy(),
         "b": frame["rollout_log_prob"].to_numpy(),
-        "k3": _k3(diff),
         "level": levels(diff),
         "is_special": np.isin(ids, [*cache.special]).astype(np.uint8),
     }
@@ -342,11 +340,6 @@ def _token_columns(frame: pd.DataFrame, cache: BatchCache) -> dict[str, Any]:
         if name in frame:
             columns[name] = frame[name].to_numpy()
     return columns
-
-
-def _k3(diff: Array) -> Array:
-    with np.errstate(over="ignore"):  # beyond 88 nats it exceeds float32
-        return MEASURES["k3"].values(diff).astype(np.float32)
 
 
 def observed_tokens(

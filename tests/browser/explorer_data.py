@@ -42,7 +42,6 @@ def sample_of(pieces: list[str], diff: Any = None, **others: Any) -> dict[str, A
         "diff": diff,
         "a": diff - 1,
         "b": np.full(size, -1, np.float32),
-        "k3": np.expm1(diff) - diff,
         "level": levels(diff),
         "is_special": np.zeros(size, np.uint8),
         "position": places,

@@ -81,7 +81,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     worst = int(np.abs(tokens["diff"]).argmax())
     page.keep("sample", sample)
     page.run(f"focus.show(sample, {worst});")
-    of = {name: float(tokens[name][worst]) for name in ("a", "b", "diff", "k3")}
+    of = {name: float(tokens[name][worst]) for name in ("a", "b", "diff")}
     rows = [page.texts(f".rdx-scores tbody tr:nth-child({row}) > *") for row in (1, 2)]
     assert rows == [
         [name, number(of[key]), number(math.exp(of[key])), ""]
@@ -92,7 +92,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     assert page.run(FACTS) == {
         "diff, old - rollout": f"{number(of['diff'])} nat",
         "ratio, old / rollout": number(math.exp(of["diff"])),
-        "k3": number(of["k3"]),
+        "k3": number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
         "rank of |diff|": f"1 of {size} in its round, "
         f"{tokens['rank_in_batch'][worst]} in the batch",

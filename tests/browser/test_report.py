@@ -1,4 +1,4 @@
-"""The report in a browser that has no network: every figure painted, all to be read."""
+"""A report opened from a file, without a network: the explorer, used as people do."""
 
 from __future__ import annotations
 
@@ -8,142 +8,237 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
+from rounddiag.widgets.session import evidence_place
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.contrast import pale_texts
+from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
-NUM_FIGURES = 1 + 2 + 3  # of the first finding, of the batch, of the worst samples
-
-PAINTED = """all => all.map(box => ({
-  marks: box.querySelectorAll('.mlayer path, .mlayer rect, .mlayer image').length,
-  paper: getComputedStyle(box.querySelector('.main-svg')).backgroundColor,
-  width: box.querySelector('.main-svg').getBoundingClientRect().width,
-  room: box.getBoundingClientRect().width,
-}))"""
-SIZE = "box => [box.clientWidth, box.clientHeight]"
-ALL_ON = """paper => [...document.querySelectorAll('.plot')].every(box =>
-  getComputedStyle(box.querySelector('.main-svg')).backgroundColor === paper)"""
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
+REGIONS = ("Controls", "Rounds", "Samples", "Sample", "Tokens", "Screenshot", "Text")
+LOOKS = [
+    *((1280, "light"), (1280, "dark")),
+    *((1920, "light"), (500, "light"), (500, "dark")),
+]
 
 
 class Opened:
     """The report in a page, and whatever it asked for or complained about."""
 
-    def __init__(self, page: Page, file: Path) -> None:
-        self.page = page
+    def __init__(
+        self,
+        browser: Browser,
+        file: Path,
+        *,
+        size: tuple[int, int] = (1280, 800),
+        scheme: Any = "light",
+    ) -> None:
+        self.context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=scheme,
+            offline=True,
+        )
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self._asked(request.url))
-        page.goto(file.as_uri())
-        self.own = file.as_uri()
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.goto(file.as_uri())
+        self.settle()
 
     def _asked(self, url: str) -> None:
         if not url.startswith(("data:", "blob:")):
             self.requests.append(url)
 
-    def scroll_through(self) -> None:
-        """Bring every figure near the screen: it is drawn then."""
-        for figure in self.page.locator(".plot").all():
-            figure.scroll_into_view_if_needed()
-            figure.locator(".main-svg").first.wait_for()
+    def settle(self) -> None:
+        explorer = self.region("rounddiag explorer")
+        expect(explorer).to_have_attribute("aria-busy", "false")
+        expect(self.page.locator("[data-drawing]")).to_have_count(0)
 
-    def painted(self) -> list[dict[str, Any]]:
-        self.scroll_through()
-        found: list[dict[str, Any]] = self.page.eval_on_selector_all(".plot", PAINTED)
-        return found
+    def region(self, name: str) -> Locator:
+        return self.page.get_by_role("region", name=name, exact=True)
+
+    def find(self, selector: str) -> Locator:
+        return self.page.locator(selector)
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def is_at(self, sample: int, round_: int) -> None:
+        expect(self.find(".rdx-title")).to_contain_text(f"Sample {sample} ")
+        now = self.find(".rdx-card[aria-current=true]")
+        expect(now).to_have_attribute("data-round", str(round_))
+
+    def close(self) -> None:
+        self.context.close()
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def batch() -> rd.Batch:
+    return rd.load(ROOT / "sample_data" / "image_window.parquet")
+
+
+@pytest.fixture(scope="module")
+def file(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "page.html"
-    rd.report(rd.load(ROOT / "sample_data" / "image_window.parquet"), path, worst=3)
+    rd.report(batch, path, worst=4, samples=2)
     return path
 
 
-@pytest.fixture(params=[(400, "light"), (400, "dark"), (1600, "light"), (1600, "dark")])
-def look(request: pytest.FixtureRequest) -> tuple[int, str]:
-    width, scheme = request.param
-    return width, scheme
-
-
 @pytest.fixture
-def opened(chromium: Browser, file: Path, look: tuple[int, Any]) -> Iterator[Opened]:
-    width, scheme = look
-    context = chromium.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-    )
-    yield Opened(context.new_page(), file)
-    context.close()
+def opened(chromium: Browser, file: Path) -> Iterator[Opened]:
+    found = Opened(chromium, file)
+    yield found
+    assert (found.complaints, found.requests) == ([], [file.as_uri()])
+    found.close()
 
 
-def test_a_page_without_network_is_painted_and_read(
-    opened: Opened, look: tuple[int, str]
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_it_opens_whole_and_can_be_read(
+    chromium: Browser, file: Path, width: int, scheme: str
 ) -> None:
-    width, scheme = look
-    painted = opened.painted()
-    assert len(painted) == NUM_FIGURES
-    assert all(figure["marks"] for figure in painted)
-    assert {figure["paper"] for figure in painted} == {PAPERS[scheme]}
-    assert all(figure["width"] == figure["room"] for figure in painted)
-    found = opened.page.evaluate("document.documentElement.scrollWidth")
-    assert found == width
-    num_texts, pale = pale_texts(opened.page, "header *, nav *, main *")
-    assert num_texts > 300
+    size = (width, 800 if width < 1900 else 1080)
+    opened = Opened(chromium, file, size=size, scheme=scheme)
+    page = opened.page
+    scrolled = "[document.documentElement.scrollWidth, document.body.scrollHeight]"
+    assert page.evaluate(scrolled) == [*size]
+    expect(opened.find(".rdx-verdict summary")).to_contain_text("broken")
+    papers = page.evaluate(
+        "[...document.querySelectorAll('.rdx-figure .main-svg:first-child')]"
+        ".filter(one => one.clientWidth)"
+        ".map(one => getComputedStyle(one).backgroundColor)"
+    )
+    assert {*papers} == {PAPERS[scheme]}
+    shown = [opened.region(name) for name in REGIONS]
+    seen = [one.bounding_box() for one in shown if one.is_visible()]
+    assert len(seen) == (len(REGIONS) if width > 760 else 3)
+    for box in seen:
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width + 1
+        assert box["y"] + box["height"] <= size[1] + 1
+    num_texts, pale = pale_texts(page, ".rdx *")
+    assert num_texts > 30
     assert pale == []
     ARTEFACTS.mkdir(exist_ok=True)
-    opened.page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
-    assert (opened.complaints, opened.requests) == ([], [opened.own])
+    page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
+    assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
+    opened.close()
 
 
-def test_figures_are_drawn_when_they_come_near_the_screen(
-    chromium: Browser, file: Path
+def test_it_opens_at_the_evidence_of_the_first_finding(
+    opened: Opened, batch: rd.Batch
 ) -> None:
-    opened = Opened(chromium.new_page(viewport={"width": 1280, "height": 400}), file)
-    first, *_, last = opened.page.locator(".plot").all()
-    first.locator(".main-svg").first.wait_for(state="attached")
-    assert last.locator(".main-svg").count() == 0
-    room = last.evaluate(SIZE)
-    last.scroll_into_view_if_needed()
-    last.locator(".main-svg").first.wait_for()
-    assert last.evaluate(SIZE) == room
-    opened.page.close()
+    place = evidence_place(rd.diagnose(batch)[0])
+    assert place is not None
+    opened.is_at(place.sample, place.round)
+    expect(opened.find(".rdx-list-rows button").first).to_contain_text("image window")
+    expect(opened.find(".rdx-chunk > .rdx-now")).to_be_visible()
+    image = opened.find(".rdx-current img")
+    expect(image).to_be_visible()
+    assert image.evaluate("one => one.naturalWidth") == 448
+    expect(opened.find(".rdx-caption-action").first).to_contain_text("click (54, 285)")
 
 
-def test_figures_that_nobody_has_seen_are_on_paper_too(
-    chromium: Browser, file: Path
-) -> None:
-    opened = Opened(chromium.new_page(viewport={"width": 1280, "height": 400}), file)
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    on_paper = opened.page.locator(".plot .main-svg:first-child[width='660']")
-    expect(on_paper).to_have_count(NUM_FIGURES)
-    opened.page.close()
+def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
+    seen = set()
+    opened.press("g")
+    for _ in range(7):
+        opened.settle()
+        title = opened.find(".rdx-title").text_content() or ""
+        seen.add(title.split(" · ")[0])
+        expect(opened.find(".rdx-text pre span").first).to_be_visible()
+        opened.press("j")
+    assert len(seen) == 7  # the evidence, four worst, of which it is none, two drawn
+    note = opened.find(".rdx-overview > .rdx-note")
+    expect(note).to_contain_text("7 of 64 samples are in this file")
+    expect(opened.find(".rdx-in-file").first).to_be_visible()
 
 
-def test_colours_and_width_follow_the_reader_and_the_paper(
-    chromium: Browser, file: Path
-) -> None:
-    opened = Opened(chromium.new_page(color_scheme="dark"), file)
-    wide = opened.painted()
-    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    on_paper = opened.painted()
-    assert {(one["width"], one["paper"]) for one in on_paper} == {
-        (660, PAPERS["light"])
-    }
-    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    expect(opened.page.locator(".main-svg[width='660']")).to_have_count(0)
-    assert opened.painted() == wide
-    opened.page.emulate_media(color_scheme="light")
-    # The browser tells the page of it when it likes to.
-    opened.page.wait_for_function(ALL_ON, arg=PAPERS["light"])
-    assert {one["paper"] for one in opened.painted()} == {PAPERS["light"]}
-    opened.page.close()
+def test_rounds_and_tokens_are_reached_by_keys_and_clicks(opened: Opened) -> None:
+    opened.find(".rdx-card").nth(1).click()
+    now = opened.find(".rdx-card[aria-current=true]")
+    expect(now).to_have_attribute("data-round", "1")
+    opened.region("rounddiag explorer").focus()
+    opened.press("n")
+    expect(now).to_have_attribute("data-round", "2")
+    before = opened.find(".rdx-focus-piece").text_content()
+    opened.press("ArrowRight")
+    expect(opened.find(".rdx-focus-piece")).not_to_have_text(before or "")
+    opened.find(".rdx-chunk > span").first.click()
+    expect(now).to_have_attribute("data-round", "0")
+    opened.find(".rdx-gap .rdx-chip").first.click()
+    expect(opened.find(".rdx-inside").first).not_to_be_empty()
+
+
+def test_a_sample_that_is_not_there_says_how_to_see_it(opened: Opened) -> None:
+    opened.find(".rdx-drawer [data-name=samples]").click()
+    rows = opened.find(".rdx-list-rows button")
+    expect(rows.first).to_be_visible()
+    opened.find(".rdx-list").evaluate("one => { one.scrollTop = 22 * 40; }")
+    opened.find(".rdx-list-rows [data-row='43']").click()
+    missing = opened.find(".rdx-missing")
+    expect(missing).to_be_visible()
+    sample = (opened.find(".rdx-title").text_content() or "").split()[-1]
+    words = missing.text_content() or ""
+    assert f"Sample {sample} is not in this file, which has 7 of 64 samples." in words
+    assert f"rounddiag report image_window.parquet --samples {sample}" in words
+    expect(opened.region("Text")).to_be_hidden()
+    opened.region("rounddiag explorer").focus()
+    opened.press("g")
+    expect(opened.region("Text")).to_be_visible()
+    expect(missing).to_be_hidden()
+
+
+def test_what_needs_python_is_disabled_and_says_so(opened: Opened) -> None:
+    add = opened.find(".rdx-filters summary")
+    title = "This file has no Python"
+    assert (add.get_attribute("title") or "").startswith(title)
+    add.click()
+    expect(opened.find(".rdx-filter")).to_be_hidden()
+    opened.find(".rdx-choices > .rdx-dropdown > summary").click()
+    expect(opened.find(".rdx-view .rdx-empty")).to_contain_text(title)
+    fields = opened.find(".rdx-view :is(input, select)")
+    assert fields.evaluate_all("all => all.every(one => one.disabled)")
+
+
+def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
+    opened.page.get_by_role("radio", name="k3").check(force=True)
+    opened.settle()
+    expect(opened.region("Rounds")).to_contain_text("k3")
+    expect(opened.find("select[aria-label=by]")).to_be_disabled()
+    opened.page.get_by_role("radio", name="|diff|").check(force=True)
+    opened.settle()
+    opened.find("select[aria-label=by]").select_option("group_id")
+    opened.settle()
+    lines = opened.region("Rounds").locator(".scatterlayer .trace")
+    expect(lines).to_have_count(8)
+    threshold = opened.find("input[aria-label=threshold]")
+    threshold.fill("0.1")
+    threshold.press("Enter")
+    expect(opened.find(".rdx-beyond")).to_contain_text("of 4,230 tokens beyond")
+    expect(threshold).to_have_value("0.1")
+
+
+def test_colours_follow_the_reader(opened: Opened) -> None:
+    opened.page.emulate_media(color_scheme="dark")
+    expect(opened.find(".rdx")).to_have_attribute("data-theme", "dark")
+    opened.settle()
+    for figure in opened.find(".rdx-figure .main-svg:first-child").all():
+        expect(figure).to_have_css("background-color", PAPERS["dark"])
+
+
+def test_nothing_can_be_uploaded(opened: Opened) -> None:
+    opened.region("Samples").hover()
+    expect(opened.find(".modebar-btn")).to_have_count(0)
+    expect(opened.find("a[href^=http]")).to_have_count(0)
 
 
 def test_scripts_that_are_brought_in_do_not_run(chromium: Browser, file: Path) -> None:
@@ -151,8 +246,19 @@ def test_scripts_that_are_brought_in_do_not_run(chromium: Browser, file: Path) -
     bad = file.with_name("bad.html")
     script = "<script>document.title = 'taken'</script><img src='http://192.0.2.1/x'>"
     bad.write_text(html.replace("</main>", f"{script}</main>"), encoding="utf-8")
-    opened = Opened(chromium.new_page(), bad)
+    opened = Opened(chromium, bad)
     assert opened.page.title() == "image_window.parquet, step 1584 - rounddiag"
     assert len(opened.complaints) == 2
     assert all("Content Security Policy" in one for one in opened.complaints)
-    opened.page.close()
+    opened.close()
+
+
+def test_without_scripts_it_still_has_the_verdict(
+    chromium: Browser, file: Path
+) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    expect(page.locator("strong")).to_have_text("broken")
+    expect(page.locator("li")).to_contain_text("image window: 96 tokens")
+    context.close()

@@ -19,7 +19,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     # A slow machine would show a progress bar on standard error.
-    monkeypatch.setattr("rounddiag.export.page.tqdm", lambda items, **_: items)
+    monkeypatch.setattr("rounddiag.export.replies.tqdm", lambda items, **_: items)
     return file
 
 
@@ -50,6 +50,23 @@ def test_the_page_is_written_where_it_is_asked_for(
     assert main(["report", str(saved), "-o", "pages/one.html"]) == 0
     assert capsys.readouterr().out.startswith("wrote pages/one.html (")
     assert [path.name for path in Path().rglob("*")] == ["pages", "one.html"]
+
+
+def test_samples_are_named_or_drawn(
+    saved: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def written(_: object, page: Path, samples: object) -> None:
+        asked.append(samples)
+        page.write_text("")
+
+    monkeypatch.setattr("rounddiag.export.report", written)
+    for text in ("0, x", "+7", "12"):
+        assert main(["report", str(saved), "--samples", text]) == 0
+    assert main(["report", str(saved)]) == 0
+    assert asked == [["0", "x"], 7, ["12"], 4]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_missing_file_is_one_line_and_writes_nothing(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
+from base64 import b64decode
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import rounddiag as rd
 
@@ -16,46 +20,40 @@ if TYPE_CHECKING:
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page: tags, headings, links, scripts and text."""
+    """What a browser makes of a page: tags, headings, scripts, text, and replies."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.html = html
         self.tags: list[str] = []
         self.headings: list[tuple[int, str]] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.images: list[dict[str, str | None]] = []
-        self.plots: list[str] = []
         self.scripts: list[tuple[str | None, str]] = []
+        self.replies: dict[str, Any] = {}
         self.policy = ""
         self.text = ""
         self.inside = ""
+        self._key: str | None = None
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.inside = tag
         known = dict(attrs)
-        self.ids += filter(None, [known.get("id")])
-        if tag == "a":
-            self.links.append(known["href"] or "")
-        elif tag == "img":
-            self.images.append(known)
-        elif tag == "script":
+        if tag == "script":
+            self._key = known.get("data-reply")
             self.scripts.append((known.get("type"), ""))
         elif re.fullmatch("h[1-6]", tag):
             self.headings.append((int(tag[1]), ""))
         elif known.get("http-equiv") == "Content-Security-Policy":
             self.policy = known["content"] or ""
-        if known.get("class") == "plot":
-            self.plots.append(known["aria-label"] or "")
 
     def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 the parser's name
         self.inside = ""
 
     def handle_data(self, data: str) -> None:
-        if self.inside == "script":
+        if self.inside == "script" and self._key is not None:
+            self.replies[self._key] = unpack(data)
+        elif self.inside == "script":
             kind, text = self.scripts[-1]
             self.scripts[-1] = (kind, text + data)
         elif self.inside != "style":
@@ -64,13 +62,34 @@ class Page(HTMLParser):
             level, text = self.headings[-1]
             self.headings[-1] = (level, text + data)
 
-    @property
-    def titles(self) -> list[str]:
-        return [text for _, text in self.headings]
+    def figure(self, key: str) -> Any:
+        return json.loads(self.replies[key]["figure"])
 
-    @property
-    def figures(self) -> list[dict[str, Any]]:
-        return [json.loads(text) for kind, text in self.scripts if kind]
+
+def unpack(text: str) -> Any:
+    """Read a reply as the page does: four bytes, JSON of that size, its buffers."""
+    data = zlib.decompress(b64decode(text))
+    end = 4 + int.from_bytes(data[:4], "little")
+    head = json.loads(data[4:end])
+    buffers = []
+    for size in head["sizes"]:
+        buffers.append(data[end : end + size])
+        end += size
+    assert end == len(data)
+    return _filled(head["plain"], buffers)
+
+
+def _filled(value: Any, buffers: list[bytes]) -> Any:
+    match value:
+        case {"$": index, "dtype": "bytes"}:
+            return buffers[index]
+        case {"$": index, "dtype": dtype}:
+            return np.frombuffer(buffers[index], dtype).tolist()
+        case dict():
+            return {key: _filled(one, buffers) for key, one in value.items()}
+        case list():
+            return [_filled(one, buffers) for one in value]
+    return value
 
 
 def page_of(batch: Batch, folder: Path, **options: Any) -> Page:

@@ -123,3 +123,15 @@ def test_another_pair_is_named_on_the_axis() -> None:
     given = plot_rounds(round_summary(batch, a="current"), layers={"counts": True})
     assert given.layout.yaxis.title.text == title
     assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)
+
+
+def test_the_onset_of_a_batch_is_searched_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[object] = []
+    monkeypatch.setattr("rounddiag.figures.rounds.round_onset", searched.append)
+    batch, other = hand_batch(), hand_batch()
+    for data in (batch, batch, other, token_frame(batch)):
+        plot_rounds(data)
+    plot_rounds(batch, metric="k3")
+    assert searched == [batch, other]

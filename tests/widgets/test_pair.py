@@ -278,10 +278,6 @@ def test_a_sample_is_of_the_batch_that_was_asked_for_whatever_is_looked_at() -> 
     for batch, diff in ((0, 0.5), (1, 1.5), (0, 0.5)):
         found = asked(explorer, "trajectory", sample=0, batch=batch)
         assert found["tokens"]["diff"][0] == diff
-        figure = asked(
-            explorer, "trajectory_figure", sample=0, theme="light", batch=batch
-        )
-        assert json.loads(figure["figure"])
 
 
 def test_batches_of_different_lengths_are_compared_where_both_are() -> None:

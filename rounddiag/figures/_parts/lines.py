@@ -35,7 +35,7 @@ _SIGNS = (
 )
 # From Okabe and Ito's palette, with the contrast on paper that text needs. Lighter and
 # darker ones take turns: bars of neighbours touch.
-_LINE_COLORS = {
+LINE_COLORS = {
     "light": (
         *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
         *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
@@ -151,7 +151,7 @@ def style_line(
     return RoundLine(
         name=shorten(value),
         rows=rows,
-        color=_LINE_COLORS[theme.name][style],
+        color=LINE_COLORS[theme.name][style],
         symbol=symbol,
         sign=sign,
         dash=dash,

@@ -242,9 +242,10 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     lists.a.node,
     lists.b.node,
   );
+  const fixed = sentence();
   const view = dropdown(
     { label: "⚙", name: "Order, colours, scores, axis and layers", side: "right" },
-    element("div", { class: "rdx-view" }, lists.order.node, colors.node, pair, axis.node, layers.node),
+    element("div", { class: "rdx-view" }, fixed, lists.order.node, colors.node, pair, axis.node, layers.node),
   );
   const node = element(
     "section",
@@ -258,7 +259,25 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     ),
   );
 
-  function show(facts, options, state, counts, pair = null) {
+  // A report has no Python: what is not stored in it cannot be chosen.
+  function limit({ why, canShow } = {}, state) {
+    fixed.hidden = !why;
+    if (!why) return;
+    fixed.textContent = `${why}.`;
+    const parts = [lists.order, lists.a, lists.b, colors, axis, layers];
+    const disable = (one, isFixed) => {
+      one.disabled = isFixed;
+      (one.closest("label") ?? one).title = isFixed ? why : one.closest("label")?.title ?? "";
+    };
+    for (const one of parts.flatMap(({ node: part }) => [...part.querySelectorAll("input, select")])) disable(one, true);
+    for (const one of metric.node.querySelectorAll("input")) disable(one, !canShow(one.value, state.by));
+    const groups = [...lists.by.node.querySelectorAll("option")];
+    for (const one of groups) one.disabled = !canShow(state.metric, one.value || null);
+    disable(lists.by.node.querySelector("select"), groups.every((one) => one.disabled || !one.value));
+    filter.disable(why);
+  }
+
+  function show(facts, options, state, counts, pair = null, limits = undefined) {
     head.show(facts);
     batch.show(pair, state);
     metric.set(options.metric, state.metric);
@@ -280,6 +299,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     }
     lists.by.set([[null, "nothing"], ...options.by.map((one) => [one, visible(one)])], state.by);
     filter.show(state.filter, options.columns);
+    limit(limits, state);
   }
 
   return { node, show, showError: filter.showError, diagnose: head.diagnose };

@@ -13,7 +13,6 @@ function pageTheme(onChange) {
 
 // A plotly figure that fills its pane, with its notes behind an i, and reports zooms.
 const CONFIG = { displaylogo: false, responsive: false, displayModeBar: false };
-const TEXT = new TextDecoder();
 
 // `minHeight` is that of a layout; where the pane is lower, it scrolls. The figure is
 // dimmed while it is outdated.
@@ -41,8 +40,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   });
   follow.observe(node);
 
-  async function draw(json, more = {}) {
-    const figure = JSON.parse(TEXT.decode(json));
+  async function draw(figure, more = {}) {
     const plotly = await library();
     const isFirst = layout === null;
     layout = { ...figure.layout, ...more, autosize: false };

@@ -69,7 +69,13 @@ function filterRow(onFilter) {
     return true;
   }
 
-  return { node, show, showError };
+  function disable(why) {
+    menu.summary.title = why;
+    menu.summary.setAttribute("aria-disabled", "true");
+    menu.summary.onclick = (event) => event.preventDefault();
+  }
+
+  return { node, show, showError, disable };
 }
 
 /** The fields for a condition on a column: a range, check boxes, or a list of values. */

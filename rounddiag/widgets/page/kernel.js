@@ -20,14 +20,32 @@ function deserialize(value, buffers) {
   return Object.fromEntries(entries.map(([key, one]) => [key, deserialize(one, buffers)]));
 }
 
+const TEXT = new TextDecoder();
+
+/** A figure from its JSON; every call returns a new one. */
+function parsed(json) {
+  return JSON.parse(TEXT.decode(json));
+}
+
 // The kernel is gone, so a request gets no reply.
 class NoKernel extends Error {}
 
 const PATIENCE = 5000;
 
+/** Returns replies of which only the newest of a channel counts: an older one is
+ * undefined. */
+function newestReplies() {
+  const newest = new Map();
+  return async (channel, reply) => {
+    const ticket = Symbol(channel);
+    newest.set(channel, ticket);
+    const result = await reply;
+    return newest.get(channel) === ticket ? result : undefined;
+  };
+}
+
 function connectKernel(model, { onNotify, onError, onStatus }) {
   const waiting = new Map();
-  const newest = new Map();
   // Pages of one kernel receive each other's replies: ids must not collide.
   let next = Math.floor(Math.random() * 2 ** 30);
   let [timer, isClosed] = [0, false];
@@ -76,19 +94,11 @@ function connectKernel(model, { onNotify, onError, onStatus }) {
     });
   }
 
-  // Resolve to undefined if a newer request of the same channel was sent meanwhile.
-  async function latest(channel, reply) {
-    const ticket = Symbol(channel);
-    newest.set(channel, ticket);
-    const result = await reply;
-    return newest.get(channel) === ticket ? result : undefined;
-  }
-
   model.on("msg:custom", onMessage);
   model.on("comm_live_update", disconnect); // its kernel was started anew
   return {
     request,
-    latest,
+    latest: newestReplies(),
     close: () => {
       isClosed = true;
       model.off("msg:custom", onMessage);
@@ -149,13 +159,9 @@ function sampleStore(request) {
   return {
     trajectory: (sample, { batch, a, b }) =>
       cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
-    figure: (trajectory, state, theme) => {
-      const { batch, sample } = trajectory;
-      const { a, b, log_probs: hasLogProbs, current } = state;
-      const only = plotsRound(trajectory, state) ? current.round : null;
-      const key = `figure ${batch} ${sample} ${a} ${b} ${theme} ${only} ${hasLogProbs}`;
-      return cached("trajectory_figure", { batch, sample, theme, only }, key);
-    },
+    // The token plot without tokens.
+    axes: ({ batch, a, b, log_probs: hasLogProbs }, theme) =>
+      cached("token_axes", { log_probs: hasLogProbs, theme }, `axes ${batch} ${a} ${b} ${hasLogProbs} ${theme}`),
     thumbnails: ({ batch, sample }, indices) =>
       cached("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
     image: ({ batch, sample }, index) =>

@@ -93,15 +93,15 @@ function keyActions(page) {
   }
 
   return {
-    j: () => step(page.overview.samples())(1),
-    k: () => step(page.overview.samples())(-1),
+    j: () => step(page.samples())(1),
+    k: () => step(page.samples())(-1),
     n: () => goToRound(1),
     p: () => goToRound(-1),
     ArrowRight: () => goToToken(1),
     ArrowLeft: () => goToToken(-1),
     w: () => page.drawer.next(),
-    g: () => goToSample(page.overview.samples()[0]),
-    G: () => goToSample(page.overview.samples().at(-1)),
+    g: () => goToSample(page.samples()[0]),
+    G: () => goToSample(page.samples().at(-1)),
     "/": () => page.sample.find.focus(),
     f: () => page.sample.screens.large(true),
     F: () => page.fillWindow(),

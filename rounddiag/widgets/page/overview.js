@@ -5,8 +5,10 @@ function heatCells(view, { onCell, onBox }) {
   const box = element("div", { class: "rdx-cell-box", hidden: true });
   const cursor = element("div", { class: "rdx-cell-box rdx-cell-cursor", hidden: true });
   const boxes = element("div", {});
-  view.body.append(current, box, boxes, cursor);
+  const inFile = element("div", {}); // of a report, at the left edge of its samples
+  view.body.append(inFile, current, box, boxes, cursor);
   let chosen = { current: null, cells: null };
+  let stored = [];
   let [at, anchor] = [null, null]; // row and round of the cursor, and of a box's start
 
   const hand = pointing(view, {
@@ -88,17 +90,27 @@ function heatCells(view, { onCell, onBox }) {
   function redraw() {
     current.hidden = box.hidden = true;
     fill(boxes);
+    fill(inFile);
     if (!view.axis("yaxis") || !view.meta()?.samples) return;
     const { sample, round } = chosen.current ?? {};
     for (const run of runsOf([sample])) placeCells(current, run, [round, round]);
     const { samples = [], rounds } = chosen.cells ?? {};
     const made = () => element("div", { class: "rdx-cell-box" });
     fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
+    fill(inFile, ...runsOf(stored).map(placeEdge));
     drawCursor();
+  }
+
+  function placeEdge([start, stop]) {
+    const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
+    const node = element("div", { class: "rdx-in-file" });
+    placeBox(node, [x.from - 5, x.from - 1], [y.pixel(start - 0.5), y.pixel(stop - 0.5)]);
+    return node;
   }
 
   return {
     redraw,
+    markFile: (samples = []) => (stored = samples),
     show: (newCurrent, cells) => {
       const { sample, round } = chosen.current ?? {};
       chosen = { current: newCurrent, cells };
@@ -155,8 +167,8 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     note.textContent = found.note;
     heatmapOf.show(found.pair, state);
     await Promise.all([
-      rounds.draw(found.figures.rounds),
-      heatmap.draw(found.figures.heatmap, { dragmode: false }),
+      rounds.draw(parsed(found.figures.rounds)),
+      heatmap.draw(parsed(found.figures.heatmap), { dragmode: false }),
     ]);
     mark(state);
   }
@@ -186,6 +198,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     show,
     mark,
     samples,
+    markFile: cells.markFile,
     figures: [rounds, heatmap],
     close: () => [hand, cells, rounds, heatmap].forEach((part) => part.close()),
   };

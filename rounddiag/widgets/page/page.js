@@ -76,10 +76,11 @@ async function figurePicture(view) {
 const SELECT_DELAY = 60;
 
 class ExplorerPage {
-  constructor(model) {
+  /** `connect` gets listeners, and returns who answers requests. */
+  constructor(connect) {
     this.banner = errorBanner();
     this.kernelNote = kernelNote();
-    this.kernel = connectKernel(model, {
+    this.kernel = connect({
       onNotify: (notification) => this.onNotify(notification),
       onError: (error, name) => this.showRequestError(error, name),
       onStatus: this.kernelNote.show,
@@ -119,7 +120,7 @@ class ExplorerPage {
     });
     this.sheet = sheet();
     this.tabs = paneTabs((name) => (this.node.dataset.pane = name));
-    this.snapshot = snapshots(this);
+    this.snapshot = this.kernel.isStored ? { later() {}, close() {} } : snapshots(this);
     this.node = this.arrange();
     this.panes = paneLayout(
       {
@@ -240,9 +241,11 @@ class ExplorerPage {
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
     this.showDrawer();
-    this.controls.show(result.head, result.options, result.state, result.counts, result.pair);
+    this.controls.show(result.head, result.options, result.state, result.counts, result.pair, result.limits);
+    this.inFile = result.limits?.samples;
     this.drawer.refresh();
     this.selection = result;
+    this.overview.markFile(this.inFile);
     this.sample.setThreshold(result.state.threshold);
     const isEmpty = !result.head.num_samples;
     this.sample.node.hidden = isEmpty;
@@ -284,10 +287,9 @@ class ExplorerPage {
     this.selectionLine.textContent = selectionText(this.selection);
     const trajectory = await this.kernel.latest("sample", this.store.trajectory(place.sample, state)).catch(ignore);
     if (!trajectory) return;
-    // Python draws the figure while the page builds the text.
+    if (trajectory.missing) return void this.showMissing(trajectory, place, isKnown);
     const current = completePlace(trajectory, place);
     this.state = { ...this.state, current };
-    this.store.figure(trajectory, this.state, this.theme.now()).catch(ignore);
     this.isMoved ||= !isKnown;
     this.overview.mark(this.state);
     if (this.sample.trajectory() === trajectory) this.sample.mark(current);
@@ -325,12 +327,24 @@ class ExplorerPage {
   }
 
   async showFigure(trajectory) {
-    const reply = this.store.figure(trajectory, this.state, this.theme.now());
-    const result = await this.kernel.latest("figure", reply).catch(() => null);
-    if (result === undefined) return; // there is a newer one
-    if (result && result !== this.drawn) await this.sample.showFigure(result.figure, this.state);
-    this.drawn = result ?? this.drawn;
+    const reply = this.store.axes(this.state, this.theme.now());
+    const axes = await this.kernel.latest("figure", reply).catch(() => null);
+    if (axes === undefined) return; // there is a newer one
+    const only = plotsRound(trajectory, this.state) ? this.state.current.round : null;
+    const isDrawn = [trajectory, axes, only].every((one, at) => one === this.drawn?.[at]);
+    if (axes && !isDrawn) {
+      this.drawn = [trajectory, axes, only];
+      await this.sample.showFigure(parsed(axes.figure), only, this.state);
+    }
     this.sample.figure.still();
+  }
+
+  // A report has only some of the samples.
+  showMissing({ missing }, place, isKnown) {
+    this.state = { ...this.state, current: { round: 0, token: 0, ...place } };
+    this.isMoved ||= !isKnown;
+    this.overview.mark(this.state);
+    this.sample.showMissing(place.sample, missing);
   }
 
   // A cell of one sample is a place; of several samples, Python finds the worst token.
@@ -372,9 +386,15 @@ class ExplorerPage {
     if (changes) this.kernel.request("select", { changes }).catch(({ type }) => type && this.open());
   }
 
+  // The samples to step through, in heatmap order; of a report those in the file.
+  samples() {
+    const all = this.overview.samples();
+    return this.inFile ? all.filter((one) => this.inFile.includes(one)) : all;
+  }
+
   // Load the next samples in advance.
   loadAhead(sample) {
-    const samples = this.overview.samples();
+    const samples = this.samples();
     const at = samples.indexOf(sample);
     clearTimeout(this.loadTimer);
     this.loadTimer = setTimeout(() => {
@@ -446,7 +466,7 @@ function selectionText({ state, num_rounds: rounds, num_tokens: tokens }) {
 }
 
 function render({ model, el }) {
-  const page = new ExplorerPage(model);
+  const page = new ExplorerPage((listeners) => connectKernel(model, listeners));
   el.append(page.node);
   page.open();
   return () => page.close();

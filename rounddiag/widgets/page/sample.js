@@ -125,7 +125,8 @@ function samplePane({ library, store, onPlace, onPlot }) {
     element("div", { class: "rdx-reader-head" }, find.node, key.node),
     text.node,
   );
-  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, title, strip.node);
+  const missing = element("div", { class: "rdx-empty rdx-missing", role: "status" });
+  const head = element("section", { class: "rdx-sample-head", "aria-label": "Sample" }, title, missing, strip.node);
   const node = element(
     "div",
     { class: "rdx-sample" },
@@ -142,12 +143,21 @@ function samplePane({ library, store, onPlace, onPlot }) {
 
   function show(newTrajectory, place, threshold) {
     [trajectory, current, shots] = [newTrajectory, place, null];
+    node.removeAttribute("data-missing");
     title.textContent = titleOf(trajectory);
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, null);
     find.again();
     mark(place);
+  }
+
+  // In place of all panes.
+  function showMissing(sample, why) {
+    [trajectory, current, shots] = [null, null, null];
+    title.textContent = `Sample ${sample}`;
+    fill(missing, ...why.map((line) => element("p", {}, line)));
+    node.toggleAttribute("data-missing", true);
   }
 
   function showShots(newShots) {
@@ -171,7 +181,8 @@ function samplePane({ library, store, onPlace, onPlot }) {
     node,
     show,
     showShots,
-    showFigure: (figure, state) => plot.show(trajectory, figure, current, state),
+    showFigure: (axes, only, state) => plot.show(trajectory, axes, only, current, state),
+    showMissing,
     mark,
     setThreshold: text.setThreshold,
     setUsual: text.setUsual,

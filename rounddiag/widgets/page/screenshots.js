@@ -85,7 +85,11 @@ function pictureOf(
   image.addEventListener("error", () => fail("The browser cannot decode it."));
   node.style.setProperty("--ratio", width / height);
   fill(node, image, actionMarker(action, width, height), isSmall ? null : typedText(action));
-  return { node, free: () => URL.revokeObjectURL(url) };
+  const free = () => {
+    image.removeAttribute("src"); // it may not be loaded yet
+    URL.revokeObjectURL(url);
+  };
+  return { node, free };
 }
 
 // At the text field if its place is known, else at the bottom of the picture.

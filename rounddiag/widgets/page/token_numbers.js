@@ -42,7 +42,7 @@ function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
       "1 is the largest",
     ],
     ["role", tokens.role ? of("role") : "not known", "role of the token in the output"],
-    ["k3", number(of("k3")), "ratio - 1 - diff"],
+    ["k3", number(Math.expm1(of("diff")) - of("diff")), "ratio - 1 - diff"],
     [
       "entropy",
       tokens.entropy ? number(of("entropy")) : "not recorded",

@@ -53,11 +53,11 @@ function tokenPlot({ library, onToken, onPlot }) {
   return {
     node: view.node,
     view,
-    show: async (newTrajectory, figure, place, state) => {
+    show: async (newTrajectory, axes, only, place, state) => {
       [trajectory, current] = [newTrajectory, place];
       scope.set(SCOPES, plotsRound(trajectory, state) ? "round" : "sample");
       logProbs.set([["log_probs", "log-probs", "both log-probs under their difference"]], { log_probs: state.log_probs });
-      await view.draw(figure);
+      await view.draw(tokenFigure(axes, trajectory, only));
     },
     setMarks: (newMarks) => {
       marks = newMarks;

@@ -1,0 +1,314 @@
+"""The replies of a report: what its page requests, answered when it is written."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.figures._parts.canvas import DARK, LIGHT
+from rounddiag.figures._parts.lines import LINE_COLORS
+from rounddiag.widgets.figures import rounds_pane
+from rounddiag.widgets.images import thumbnails
+from rounddiag.widgets.lists import PAGE
+from rounddiag.widgets.requests import RequestHandler, batch_name
+from rounddiag.widgets.session import Session, evidence_place
+from rounddiag.widgets.state import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rounddiag.batch import Batch
+    from rounddiag.findings import Diagnosis
+    from rounddiag.vision import Screenshot
+    from rounddiag.widgets.state import Place
+
+
+# Above this, what needs all tokens once for each column takes too long.
+_FEW_TOKENS = 500_000
+# Of the stops of the threshold's slider: powers of ten, and stops for each.
+_STOPS = (-3, 1, 100)
+_LISTS = ("findings", "tokens", "rounds", "samples")
+_SEED = 0
+# Of screenshots that are stored in full width, in bytes; the others are thumbnails.
+_PICTURES = 6 << 20
+# Of prompts and observations of a sample; longer ones are stored as their ends.
+_OBSERVED = 50_000
+
+
+def collect_replies(
+    batch: Batch, *, worst: int, samples: int | Sequence[int | str]
+) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
+    """Return the diagnosis of a batch, and every reply with its key.
+
+    Parameters
+    ----------
+    batch : Batch
+    worst : int
+        How many of the worst samples are there token by token.
+    samples : int or sequence of int or str
+        How many drawn ones are there too; or which.
+
+    Raises
+    ------
+    FrameError
+        If there is no such sample.
+    """
+    session = Session({batch_name(batch): batch}, {})
+    found = session.diagnosis
+    if len(found):
+        session.change({"finding": 0, "layout": {"list": "findings"}})
+    chosen = choose_samples(session, worst, samples)
+    return found, _replies(session, chosen)
+
+
+def choose_samples(
+    session: Session, worst: int, samples: int | Sequence[int | str]
+) -> list[int]:
+    """Return the samples of the evidence, the worst ones, and those drawn or named."""
+    num = session.batch.num_samples
+    if not num:
+        return []
+    places = [evidence_place(one) for one in session.diagnosis]
+    first = [session.state.current, *filter(None, places)]
+    ranked = session.unfiltered.worst_samples["sample"].tolist()
+    known = [*(place.sample for place in first), *ranked[: max(worst, 0)]]
+    if isinstance(samples, int):
+        rest = np.setdiff1d(np.arange(num), known)
+        random = np.random.default_rng(_SEED)
+        drawn = random.choice(rest, min(max(samples, 0), len(rest)), replace=False)
+        named = sorted(drawn.tolist())
+    else:
+        named = [_sample(session.batch, one) for one in samples]
+    return [*dict.fromkeys([*known, *named])]
+
+
+def _sample(batch: Batch, name: int | str) -> int:
+    """Return a sample by its number or its id."""
+    ids = batch.sample_ids or ()
+    if name in ids:
+        return ids.index(name)
+    if str(name).isdecimal() and int(name) < batch.num_samples:
+        return int(name)
+    raise FrameError.build(
+        key="samples",
+        expected=f"samples from 0 to {batch.num_samples - 1}, or their ids",
+        found=f"{name!r:.80}",
+        advice="`rounddiag.sample_frame(batch)` lists them.",
+    )
+
+
+Ask: TypeAlias = "Callable[..., Any]"
+
+
+def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]]:
+    requests = RequestHandler(session, lambda: None)
+
+    def ask(name: str, **args: Any) -> Any:  # noqa: ANN401 any reply
+        found = requests(name, args)
+        return found() if callable(found) else found
+
+    overview = ask("overview", theme="light")
+    yield from _figures(session, ask, overview.pop("figures"))
+    yield (
+        "overview",
+        {
+            **overview,
+            **_thresholds(session),
+            "samples": chosen,
+            "source": _source(session.batch),
+            "places": [_plain(evidence_place(one)) for one in session.diagnosis],
+            "colors": dark_colors(),
+        },
+    )
+    yield "diagnosis", {**ask("diagnosis"), "opens": None}
+    yield from _lists(session, ask)
+    for has_both in (False, True):
+        axes = ask("token_axes", log_probs=has_both, theme="light")
+        yield f"axes {has_both}".lower(), axes
+    for index, one in enumerate(session.diagnosis):
+        own = one.indices[np.isin(one.view.sample[one.indices], chosen)]
+        keys = {name: getattr(one.view, name)[own] for name in _KEYS}
+        yield f"marks {index}", keys
+    pictures = Pictures(session.batch)
+    for sample in tqdm(chosen, unit="sample", leave=False, delay=1):
+        reply = ask("trajectory", sample=sample, batch=0)
+        yield f"trajectory {sample}", _without_diff(reply)
+        gaps = reply["gaps"]
+        if sum(gap["num_tokens"] for gap in gaps) <= _OBSERVED and gaps:
+            low, high = gaps[0]["start"], gaps[-1]["stop"]
+            seen = ask("observation", sample=sample, start=low, stop=high, batch=0)
+            yield f"seen {sample}", {"low": low, **seen}
+    yield from pictures.replies(chosen)
+
+
+def _without_diff(reply: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what the page can compute: the difference of both log-probs."""
+    tokens = {
+        name: values for name, values in reply["tokens"].items() if name != "diff"
+    }
+    with np.errstate(invalid="ignore"):  # of two infinities
+        diff = tokens["a"] - tokens["b"]
+    is_same = np.array_equal(diff, reply["tokens"]["diff"], equal_nan=True)
+    return {**reply, "tokens": tokens} if is_same else reply
+
+
+_KEYS = ("sample", "round", "token")
+
+
+def _plain(place: Place | None) -> dict[str, int] | None:
+    return None if place is None else vars(place)
+
+
+def _source(batch: Batch) -> str:
+    """Return the name of the file, as a command would have it."""
+    source = batch.meta.get("source")
+    return batch_name(batch) if isinstance(source, str) else "FILE"
+
+
+def dark_colors() -> list[tuple[str, str]]:
+    """Return each colour of light figures, and that of the dark ones."""
+    names = [one.name for one in fields(LIGHT) if one.name != "name"]
+    lines = zip(LINE_COLORS["light"], LINE_COLORS["dark"], strict=True)
+    return [
+        *{**dict(lines), **{getattr(LIGHT, n): getattr(DARK, n) for n in names}}.items()
+    ]
+
+
+def _figures(
+    session: Session, ask: Ask, first: dict[str, bytes]
+) -> Iterator[tuple[str, object]]:
+    """Yield both figures for each metric, and for each `by` where that is fast."""
+    opened = session.state
+    for metric in METRICS:
+        figures = first
+        if metric != opened.metric:
+            session.change({"metric": metric})
+            figures = ask("overview", theme="light")["figures"]
+        yield f"rounds {metric} all", {"figure": figures["rounds"]}
+        yield f"heatmap {metric}", {"figure": figures["heatmap"]}
+    session.state = opened
+    if session.batch.num_tokens > _FEW_TOKENS:
+        return
+    for index, by in enumerate(session.options[0]["by"]):
+        session.change({"by": by})
+        figure = rounds_pane(session, "light")
+        yield f"rounds {opened.metric} {index}", {"figure": figure}
+    session.state = opened
+
+
+def _thresholds(session: Session) -> dict[str, Any]:
+    """Count tokens and samples beyond each stop of the threshold's slider."""
+    tokens = session.unfiltered.tokens
+    size = np.nan_to_num(tokens["diff"].abs().to_numpy(), nan=-1)
+    most = tokens.assign(size=size).groupby("sample")["size"].max()
+    low, high, each = _STOPS
+    powers = np.arange(low * each, high * each + 1) / each
+    stops = sorted(
+        {session.state.threshold, *(float(f"{10**at:.3g}") for at in powers)}
+    )
+    counts = [
+        len(values) - np.searchsorted(np.sort(values), np.array(stops), side="right")
+        for values in (size, most.to_numpy())
+    ]
+    return {"stops": stops, "beyond": np.stack(counts, axis=1).tolist()}
+
+
+def _lists(session: Session, ask: Ask) -> Iterator[tuple[str, object]]:
+    """Yield the lists: all findings and samples, and the first rows of the others."""
+    for name in _LISTS:
+        start, num = 0, 1
+        while start < num:
+            rows = ask("list", list=name, start=start)
+            num = rows["num_rows"]
+            if name == "samples":
+                rows["columns"][1:1] = _sample_columns(session, rows)
+            if name in ("tokens", "rounds") and num > PAGE:
+                rows["caption"] += f"; the first {PAGE} of {num:,}"
+                num = rows["num_rows"] = PAGE
+            yield f"list {name} {start}", rows
+            start += PAGE
+    few = session.batch.num_tokens <= _FEW_TOKENS
+    common = _no_rows("What tokens have in common is not in the report of so many")
+    if few:
+        common = {**ask("list", list="common"), "conditions": []}
+    yield "list common 0", common
+    yield "list selection 0", _no_rows("A selection needs Python")
+
+
+def _sample_columns(session: Session, rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every column of samples that a list of samples does not have."""
+    columns, batch = session.own_columns, session.batch
+    known = {"group_id", "reward", "num_rounds", *(batch.sample_columns or ())}
+    places = pd.DataFrame(rows["places"], columns=["sample"]).assign(round=0, token=0)
+    return [
+        {
+            "head": name,
+            "kind": "text",
+            "values": [*map(str, columns.values_at(name, places))],
+        }
+        for name in columns.names
+        if name in known
+    ]
+
+
+def _no_rows(why: str) -> dict[str, Any]:
+    advice = f"{why}: open the batch in a notebook with rounddiag.explore."
+    return {"num_rows": 0, "empty": advice, "columns": [], "caption": ""}
+
+
+class Pictures:
+    """The screenshots of some samples: thumbnails, and full ones up to a size.
+
+    Parameters
+    ----------
+    batch : Batch
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._small: dict[object, dict[str, Any]] = {}
+
+    def replies(self, samples: Sequence[int]) -> Iterator[tuple[str, object]]:
+        """Yield the screenshots of samples, those of the first ones in full."""
+        room, keys = _PICTURES, dict[object, int | None]()
+        for sample in samples:
+            shots = () if self._batch.images is None else self._batch.images[sample]
+            found = []
+            for index, shot in enumerate(shots):
+                data = getattr(shot, "data", None)
+                same = data if isinstance(data, bytes) else (sample, index)
+                if same not in keys:
+                    full = _jpeg(shot) if room > 0 else None
+                    keys[same] = None if full is None else len(keys)
+                    if full is not None:
+                        room -= len(full["bytes"])
+                        yield f"image {keys[same]}", full
+                found.append(
+                    {**self._thumbnail(sample, index, same), "full": keys[same]}
+                )
+            yield f"shots {sample}", {"shots": found}
+
+    def _thumbnail(self, sample: int, index: int, same: object) -> dict[str, Any]:
+        if same not in self._small:
+            (self._small[same],) = thumbnails(self._batch, sample, [index])
+        shot = (self._batch.images or ())[sample][index]
+        place = {"index": index, "round": shot.round, "position": shot.position}
+        return {**self._small[same], **place}
+
+
+def _jpeg(shot: Screenshot) -> dict[str, Any] | None:
+    try:
+        width, height = shot.size
+        return {
+            "mime": "image/jpeg",
+            "bytes": shot.small_jpeg(),
+            "width": width,
+            "height": height,
+        }
+    except RounddiagError:
+        return None

@@ -1,0 +1,140 @@
+// A report: this page without a kernel. Its replies were given when the file was written,
+// and are in it, one element each.
+const WHY_FIXED = "This file has no Python that could compute it: open the batch in a notebook with rounddiag.explore";
+
+async function storedReply(key) {
+  const node = document.querySelector(`script[data-reply="${CSS.escape(key)}"]`);
+  if (!node) throw new Error(`${key} is not in this file`);
+  const packed = bytesOf(node.textContent);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const size = new DataView(bytes.buffer).getUint32(0, true);
+  const { plain, sizes } = JSON.parse(TEXT.decode(bytes.subarray(4, 4 + size)));
+  let end = 4 + size;
+  const buffers = sizes.map((length) => bytes.subarray(end, (end += length)));
+  return deserialize(plain, buffers);
+}
+
+function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
+  return bytes;
+}
+
+function connectPage() {
+  const has = (key) => Boolean(document.querySelector(`script[data-reply="${CSS.escape(key)}"]`));
+  const first = storedReply("overview");
+  let state = null;
+
+  // Figures are stored in light colours.
+  async function drawn(key, theme) {
+    const { figure } = await storedReply(key);
+    if (theme !== "dark") return figure;
+    const dark = new Map((await first).colors);
+    const pattern = new RegExp([...dark.keys()].join("|"), "g");
+    return new TextEncoder().encode(TEXT.decode(figure).replace(pattern, (color) => dark.get(color)));
+  }
+
+  const roundsKey = (metric, by, options) => `rounds ${metric} ${by === null ? "all" : options.by.indexOf(by)}`;
+
+  async function overview({ theme }) {
+    const { stops, beyond, colors, ...found } = await first;
+    state ??= found.state;
+    const { metric, by, threshold } = state;
+    const [rounds, heatmap] = await Promise.all([drawn(roundsKey(metric, by, found.options), theme), drawn(`heatmap ${metric}`, theme)]);
+    const [num_tokens_beyond, num_samples_beyond] = beyond[stops.indexOf(threshold)];
+    const counts = { ...found.counts, num_tokens_beyond, num_samples_beyond };
+    const { samples, head } = found;
+    const note =
+      samples.length < head.num_samples
+        ? `${samples.length} of ${counted(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
+        : "";
+    const canShow = (one, other) => has(roundsKey(one, other, found.options));
+    return { ...found, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
+  }
+
+  async function set({ changes: { threshold, ...changes }, theme }) {
+    const { stops } = await first;
+    state = { ...state, ...changes };
+    if (threshold) {
+      const distance = (stop) => Math.abs(Math.log(stop / threshold));
+      state.threshold = stops.reduce((best, stop) => (distance(stop) < distance(best) ? stop : best));
+    }
+    return overview({ theme });
+  }
+
+  async function select({ changes: { cells, layout, ...changes } }) {
+    const { places, samples, num_tokens, num_rounds } = await first;
+    state = { ...state, ...changes, layout: { ...state.layout, ...layout } };
+    if (changes.finding !== undefined) state.current = places[changes.finding] ?? state.current;
+    // Of several cells, the first sample that is in the file.
+    if (cells) state.current = { sample: cells.samples.find((one) => samples.includes(one)) ?? cells.samples[0], round: cells.rounds[0] };
+    return { state, num_tokens, num_rounds };
+  }
+
+  async function trajectory({ sample }) {
+    if (has(`trajectory ${sample}`)) {
+      const found = await storedReply(`trajectory ${sample}`);
+      const { a, b } = found.tokens;
+      found.tokens.diff ??= a.map((value, at) => value - b[at]);
+      return found;
+    }
+    const { samples, head, source } = await first;
+    return {
+      missing: [
+        `Sample ${sample} is not in this file, which has ${samples.length.toLocaleString("en-US")} of ${counted(head.num_samples, "sample")}.`,
+        "To write a file that has it:",
+        element("code", {}, `rounddiag report ${source} --samples ${sample}`),
+        "To open all samples in a notebook:",
+        element("code", {}, `rounddiag.explore("${source}", current={"sample": ${sample}})`),
+      ],
+    };
+  }
+
+  async function marks({ sample }) {
+    const { finding } = state;
+    const found = await storedReply(`marks ${finding}`);
+    const keeps = (_, at) => found.sample[at] === sample;
+    return { round: found.round.filter(keeps), token: found.token.filter(keeps) };
+  }
+
+  async function image({ sample, index }) {
+    const { shots } = await storedReply(`shots ${sample}`);
+    return storedReply(`image ${shots[index].full}`);
+  }
+
+  async function observation({ sample, start, stop }) {
+    const { low, pieces, is_image: isImage } = await storedReply(`seen ${sample}`);
+    return { pieces: pieces.slice(start - low, stop - low), is_image: isImage.slice(start - low, stop - low) };
+  }
+
+  const answers = {
+    overview,
+    set,
+    select,
+    trajectory,
+    marks,
+    image,
+    observation,
+    plotly: () => storedReply("plotly"),
+    diagnosis: () => storedReply("diagnosis"),
+    token_axes: async ({ log_probs: hasLogProbs, theme }) => ({ figure: await drawn(`axes ${hasLogProbs}`, theme) }),
+    thumbnails: async ({ sample, indices }) => {
+      const { shots } = await storedReply(`shots ${sample}`);
+      return { shots: indices.filter((at) => at in shots).map((at) => shots[at]) };
+    },
+    list: ({ list, start }) => storedReply(`list ${list} ${start}`),
+  };
+  return { request: (name, args = {}) => answers[name](args), latest: newestReplies(), isStored: true, close: () => {} };
+}
+
+// The theme is that of the reader's system; the page takes it from where notebooks have it.
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+const followSystem = () => (document.body.dataset.jpThemeLight = String(!isDark.matches));
+followSystem();
+isDark.addEventListener("change", followSystem);
+const report = new ExplorerPage(connectPage);
+document.getElementById("words").replaceWith(report.node);
+report.open();
+report.node.focus({ preventScroll: true });

@@ -1,0 +1,207 @@
+"""The replies in a report: which samples, which figures, and how much of each."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import rounddiag as rd
+from rounddiag.export.replies import choose_samples, dark_colors
+from rounddiag.vision import EncodedScreenshot
+from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import METRICS
+from tests.batches import hand_batch
+from tests.export.pages import Page, page_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def batch() -> rd.Batch:
+    return rd.load("sample_data/image_window.parquet")
+
+
+@pytest.fixture(scope="module")
+def page(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return page_of(batch, tmp_path_factory.mktemp("page"), worst=3, samples=2)
+
+
+def test_it_has_the_evidence_the_worst_and_the_drawn_samples(
+    batch: rd.Batch, page: Page
+) -> None:
+    chosen = page.replies["overview"]["samples"]
+    evidence, *others = chosen
+    finding = rd.diagnose(batch)[0]
+    assert (
+        evidence
+        == finding.view.sample[
+            finding.indices[np.argmax(finding.view.abs[finding.indices])]
+        ]
+    )
+    ranked = rd.stats.worst_samples(rd.token_frame(batch), num=3)["sample"].tolist()
+    worst = [one for one in ranked if one != evidence]
+    assert others[: len(worst)] == worst
+    assert len(chosen) == len(set(chosen)) == 1 + len(worst) + 2
+    kept = {key for key in page.replies if key.startswith("trajectory ")}
+    assert kept == {f"trajectory {sample}" for sample in chosen}
+
+
+def test_samples_are_named_by_number_or_id(batch: rd.Batch) -> None:
+    session = Session({"": batch}, {})
+    assert batch.sample_ids is not None
+    named: list[int | str] = [7, "9", batch.sample_ids[11]]
+    assert choose_samples(session, 0, named)[-3:] == [7, 9, 11]
+
+
+def test_drawn_samples_are_the_same_each_time(batch: rd.Batch) -> None:
+    session = Session({"": batch}, {})
+    chosen = choose_samples(session, 2, 5)
+    assert chosen == choose_samples(session, 2, 5)
+    assert len(chosen) == len(choose_samples(session, 2, 0)) + 5
+    assert len(choose_samples(session, 0, 1000)) == batch.num_samples
+
+
+def test_it_opens_at_the_evidence_with_the_findings(page: Page) -> None:
+    overview = page.replies["overview"]
+    assert overview["state"]["finding"] == 0
+    assert overview["state"]["current"] == overview["places"][0]
+    assert overview["state"]["layout"]["list"] == "findings"
+    assert page.replies["diagnosis"]["verdict"] == "broken"
+    assert page.replies["list findings 0"]["num_rows"] == 1
+
+
+def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None:
+    sample = page.replies["overview"]["samples"][0]
+    tokens = rd.token_frame(batch[sample], ["text", "old_log_prob"])
+    stored = page.replies[f"trajectory {sample}"]["tokens"]
+    assert "diff" not in stored
+    old, rollout = np.float32(stored["a"]), np.float32(stored["b"])
+    np.testing.assert_array_equal(old, tokens["old_log_prob"])
+    np.testing.assert_array_equal(old - rollout, tokens["diff"])
+    assert stored["piece"] == tokens["text"].tolist()
+    seen = page.replies[f"seen {sample}"]
+    trajectory = page.replies[f"trajectory {sample}"]
+    gap = trajectory["gaps"][1]
+    pieces = seen["pieces"][gap["start"] - seen["low"] : gap["stop"] - seen["low"]]
+    assert pieces[: len(gap["head"])] == gap["head"]
+    assert pieces[-len(gap["tail"]) :] == gap["tail"]
+
+
+def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:
+    for metric in METRICS:
+        assert page.figure(f"rounds {metric} all")["data"]
+        assert page.figure(f"heatmap {metric}")["data"]
+    options = page.replies["overview"]["options"]["by"]
+    assert {f"rounds abs_diff {index}" for index in range(len(options))} == {
+        key
+        for key in page.replies
+        if key.startswith("rounds abs_diff ") and not key.endswith("all")
+    }
+    heads = [one["head"] for one in page.replies["list samples 0"]["columns"]]
+    assert {"sample", "group_id", "reward", *batch.sample_columns} <= {*heads}
+    assert len(page.replies["list samples 0"]["places"]) == batch.num_samples
+
+
+def test_beyond_each_threshold_tokens_and_samples_are_counted(
+    batch: rd.Batch, page: Page
+) -> None:
+    overview = page.replies["overview"]
+    tokens = rd.token_frame(batch)
+    for threshold in (0.001, overview["state"]["threshold"], 1.0, 10.0):
+        beyond = tokens[tokens["diff"].abs() > threshold]
+        at = overview["stops"].index(threshold)
+        assert overview["beyond"][at] == [len(beyond), beyond["sample"].nunique()]
+    assert len(overview["stops"]) == 402
+
+
+def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None:
+    session = Session({"": batch}, {})
+    requests = RequestHandler(session, lambda: None)
+    dark = dict(dark_colors())
+    for metric in METRICS:
+        session.change({"metric": metric})
+        drawn: list[Any] = [
+            requests("overview", {"theme": theme}) for theme in ("light", "dark")
+        ]
+        for name in ("rounds", "heatmap"):
+            light, other = (json.loads(one["figures"][name]) for one in drawn)
+            text = json.dumps(light)
+            for color in dark:
+                text = text.replace(color, f"<{color}>")
+            for color, instead in dark.items():
+                text = text.replace(f"<{color}>", instead)
+            assert json.loads(text) == other
+
+
+def test_marks_are_those_of_the_samples_in_the_file(
+    batch: rd.Batch, page: Page
+) -> None:
+    finding = rd.diagnose(batch)[0]
+    chosen = page.replies["overview"]["samples"]
+    own = np.isin(finding.view.sample[finding.indices], chosen)
+    marks = page.replies["marks 0"]
+    assert 0 < len(marks["sample"]) == own.sum() < len(own)
+
+
+def shot(color: str = "red", *, round_: int = 0) -> EncodedScreenshot:
+    buffer = io.BytesIO()
+    Image.new("RGB", (1536, 40), color).save(buffer, format="PNG")
+    return EncodedScreenshot(data=buffer.getvalue(), round=round_)
+
+
+def test_a_screenshot_is_stored_once(tmp_path: Path) -> None:
+    images = ((shot(), shot(round_=1)), (shot("blue"),), ())
+    page = page_of(hand_batch(images=images), tmp_path)
+    stored = [key for key in page.replies if key.startswith("image ")]
+    assert len(stored) == 2
+    first, second = page.replies["shots 0"]["shots"]
+    assert (first["round"], second["round"]) == (0, 1)
+    assert first["full"] == second["full"]
+    image = page.replies[f"image {first['full']}"]
+    assert (image["width"], image["height"]) == (1536, 40)
+    assert Image.open(io.BytesIO(image["bytes"])).size == (768, 20)
+    assert Image.open(io.BytesIO(first["jpeg"])).size == (160, 4)
+
+
+def test_beyond_a_size_screenshots_are_thumbnails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rounddiag.export.replies._PICTURES", 1)
+    images = ((shot(), shot("green", round_=1)), (shot("blue"),), ())
+    page = page_of(hand_batch(images=images), tmp_path)
+    full = [
+        one["full"]
+        for sample in page.replies["overview"]["samples"]
+        for one in page.replies[f"shots {sample}"]["shots"]
+    ]
+    assert full.count(None) == 2
+    assert all(one["jpeg"] for one in page.replies["shots 0"]["shots"])
+
+
+def test_a_damaged_screenshot_says_why(tmp_path: Path) -> None:
+    broken = EncodedScreenshot(data=b"<script>", round=1)
+    page = page_of(hand_batch(images=((broken,), (), ())), tmp_path)
+    (found,) = page.replies["shots 0"]["shots"]
+    assert found["full"] is None
+    assert "expected a picture" in found["error"]
+    assert "b'<script>'" in found["error"]
+
+
+def test_what_takes_long_of_many_tokens_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rounddiag.export.replies._FEW_TOKENS", 1)
+    page = page_of(hand_batch(), tmp_path)
+    assert "rounds abs_diff 0" not in page.replies
+    common = page.replies["list common 0"]
+    assert common["empty"] == (
+        "What tokens have in common is not in the report of so many:"
+        " open the batch in a notebook with rounddiag.explore."
+    )
