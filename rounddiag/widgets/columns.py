@@ -85,6 +85,20 @@ class BatchColumns:
             )
         ]
 
+    @property
+    def sample_names(self) -> list[str]:
+        """The columns with one value for each sample."""
+        return [one for one in self.names if one in self._values_of_samples]
+
+    @property
+    def _values_of_samples(self) -> dict[str, Array]:
+        return {**self.batch.sample_columns, **self._samples}
+
+    def rank_samples(self, name: str) -> Array:
+        """Rank all samples by a column of theirs; equal values have equal ranks."""
+        ranks: Array = _factorized(self._values_of_samples[name])[0]
+        return ranks
+
     @cached_property
     def round_sizes(self) -> Array:
         """The number of tokens of each round."""
@@ -151,11 +165,7 @@ class BatchColumns:
                 self._begins, self.round_sizes
             )
             return token, np.arange(int(self.round_sizes.max(initial=0)))
-        values = self._of_rounds(name)
-        if values.dtype.kind == "O":
-            values = np.array(["" if v is None else str(v) for v in values], object)
-        codes, found = pd.factorize(values, sort=True, use_na_sentinel=False)
-        return codes, np.asarray(found)
+        return _factorized(self._of_rounds(name))
 
     def _of_rounds(self, name: str) -> Array:
         if name in self._keys:
@@ -259,12 +269,20 @@ class BatchColumns:
         """
         codes, values = self.codes(name)
         if len(values) <= MAX_GROUPS:
-            texts = [_text(value) for value in values.tolist()]
+            texts = [value_text(value) for value in values.tolist()]
         elif values.dtype.kind in "iuf":
             codes, texts = _bins(codes, values)
         else:
             codes, texts = _largest(codes, values, size)
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
+
+
+def _factorized(values: Array) -> tuple[Array, Array]:
+    """Return codes and values, in order; objects are text."""
+    if values.dtype.kind == "O":
+        values = np.array(["" if v is None else str(v) for v in values], object)
+    codes, found = pd.factorize(values, sort=True, use_na_sentinel=False)
+    return codes, np.asarray(found)
 
 
 def _last(values: Array) -> Any:  # noqa: ANN401 an int or a float
@@ -284,8 +302,7 @@ def _bins(codes: Array, values: Array) -> tuple[Array, list[str]]:
     texts = []
     for one in range(len(used)):
         inside = values[at == one]
-        low, high = _text(inside[0].item()), _text(inside[-1].item())
-        texts.append(low if low == high else f"{low} to {high}")
+        texts.append(range_text(inside[0].item(), inside[-1].item()))
     return at[codes], texts
 
 
@@ -298,11 +315,24 @@ def _largest(codes: Array, values: Array, size: Array) -> tuple[Array, list[str]
     first = np.argsort(-mean, kind="stable")[: MAX_GROUPS - 1]
     group = np.full(len(values), len(first))
     group[first] = np.arange(len(first))
-    return group[codes], [*(_text(one) for one in values[first].tolist()), OTHERS]
+    return group[codes], [*(value_text(one) for one in values[first].tolist()), OTHERS]
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Write a value of a column for a reader."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def range_text(low: float, high: float) -> str:
+    """Write a range of numbers for a reader.
+
+    Examples
+    --------
+    >>> range_text(1.0, 2.5), range_text(3, 3)
+    ('1 to 2.5', '3')
+    """
+    first, last = value_text(low), value_text(high)
+    return first if first == last else f"{first} to {last}"
 
 
 def _ends(

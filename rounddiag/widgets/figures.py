@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
 
@@ -18,16 +18,16 @@ from rounddiag.figures import (
 )
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
+from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
-from rounddiag.stats.heatmap_rows import order_rows, summarize_samples
+from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rounddiag.figures._parts.canvas import ThemeName
-    from rounddiag.stats.heatmap_rows import Order
     from rounddiag.widgets.filters import FilteredBatch
     from rounddiag.widgets.pair import FilteredPair
     from rounddiag.widgets.session import Session
@@ -226,23 +226,33 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     if reason := empty_reason(filtered):
         return empty_figure("Mismatch per sample and round", reason, theme_of(theme))
     metric = METRICS[state.metric]
-    is_all = filtered.is_all
-    return plot_heatmap(
+    is_all, is_plain = filtered.is_all, state.order in get_args(Order)
+    figure = plot_heatmap(
         filtered.batch if is_all else filtered.rounds,
-        order=state.order if is_all else _kept_samples(filtered, state.order, metric),
+        order=state.order if is_all and is_plain else _rows(session, metric),  # type: ignore[arg-type]
         metric=metric,
         color_range=_COLOR_RANGES[state.metric] if state.colors == "fixed" else None,
         layers=_NO_MARGINALS,
         theme=theme,
     )
+    if not is_plain:
+        figure.layout.yaxis.title.text = f"sample, by {shorten_name(state.order)}"
+    return figure
 
 
-def _kept_samples(filtered: FilteredBatch, order: Order, metric: str) -> list[int]:
-    """Return the samples with a kept token, in an order."""
+def _rows(session: Session, metric: str) -> list[int]:
+    """Return the samples with a kept token, in order."""
+    filtered, order = session.filtered, session.state.order
     rounds = filtered.rounds
     samples = summarize_samples(rounds, rounds, filtered.batch.num_samples)
-    kept = order_rows(samples[samples["num_rounds"] > 0], order, metric)
-    return [int(sample) for sample in kept["sample"]]
+    if not filtered.is_all:
+        samples = samples[samples["num_rounds"] > 0]
+    if order in get_args(Order):
+        kept = order_rows(samples, order, metric)  # type: ignore[arg-type]
+        return [int(sample) for sample in kept["sample"]]
+    worst = order_rows(samples, "worst", metric)["sample"]
+    rank = session.own_columns.rank_samples(order)
+    return sorted(map(int, worst), key=lambda sample: int(rank[sample]))
 
 
 def _heatmap_of_pair(
@@ -253,7 +263,7 @@ def _heatmap_of_pair(
     Rows are in one order, and colours have one range, whichever batch is active.
     """
     metric = METRICS[state.metric]
-    order = pair.order(state.order, metric)
+    order = pair.order(state.order, metric)  # type: ignore[arg-type]
     if state.heatmap == "batch":
         own = pair.sides[pair.batch]
         return plot_heatmap(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.widgets.columns import MAX_GROUPS
+from rounddiag.widgets.columns import MAX_GROUPS, range_text, value_text
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ class Shared:
     def text(self) -> str:
         """The value for a reader."""
         if isinstance(self.value, dict):
-            return f"{self.value['from']:.4g} to {self.value['to']:.4g}"
-        is_float = isinstance(self.value, float)
-        return f"{self.value:.4g}" if is_float else str(self.value)
+            return range_text(self.value["from"], self.value["to"])
+        return value_text(self.value)
 
     @property
     def strength(self) -> float:

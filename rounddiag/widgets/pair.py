@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from rounddiag.figures.compare import LAYERS
-from rounddiag.stats.heatmap_rows import common_order, summarize_samples
+from rounddiag.stats.heatmap_rows import Order, common_order, summarize_samples
 from rounddiag.stats.pairing import paired_cells, partners, worst_differences
 from rounddiag.widgets.state import Heatmap
 from rounddiag.wording import pluralize
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
-    from rounddiag.stats.heatmap_rows import Order
     from rounddiag.widgets.filters import FilteredBatch
     from rounddiag.widgets.state import State
 
@@ -101,6 +100,7 @@ class BatchPair:
             key: [one for one in first[key] if one in other[key]]
             for key in ("order", "scores")
         }
+        shared["order"] = [one for one in shared["order"] if one in get_args(Order)]
         of_pairs = {
             "batch": [0, 1],
             "heatmap": [*get_args(Heatmap)],

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rounddiag.wording import encodable
+
 # JavaScript's typed arrays: wider numbers are narrowed.
 _NARROWED = {"float64": "float32", "int64": "int32", "bool": "uint8"}
 
@@ -53,7 +55,7 @@ def _plain(value: object, buffers: list[bytes]) -> object:
 
 def _scalar(value: object) -> object:
     if isinstance(value, str):  # broken text of a file may hold lone surrogates
-        return value.encode("utf-8", "backslashreplace").decode()
+        return encodable(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

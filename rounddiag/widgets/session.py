@@ -192,14 +192,11 @@ class Session:
         """Return `selection` with text and role, if known, and both log-probs."""
         chosen, columns = self.selection, self.own_columns
         names = ["rollout_log_prob", "old_log_prob"]
-        names += ["role"] if "role" in columns.names else []
         names += [] if self.batch.is_redacted else ["text"]
+        names += ["role"] if "role" in columns.names else []
         sample = chosen["sample"].to_numpy()
         parts = self.batch.where(np.isin(np.arange(self.batch.num_samples), sample))
-        names += [] if self.batch.is_redacted else ["text"]
-        frame = token_frame(
-            parts, [*names, *(["role"] if "role" in columns.names else [])]
-        )
+        frame = token_frame(parts, names)
         known = np.unique(sample)
         frame["sample"] = known[frame["sample"]]
         more = frame.columns.difference(chosen.columns, sort=False)

@@ -34,10 +34,11 @@ AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
 Colors: TypeAlias = Literal["fixed", "fitted"]
 Scope: TypeAlias = Literal["auto", "round", "sample"]
+# Columns that an order of the heatmap has.
+_ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
 _CHOICES = {
     "metric": tuple(METRICS),
-    "order": get_args(Order),
     "axis": AXES,
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
@@ -71,7 +72,8 @@ class State:
     Attributes
     ----------
     metric, order, a, b, by, axis, layers
-        What the overview shows. `by` is any column.
+        What the overview shows. `by` is any column; `order` is one of the heatmap's, or
+        a column of samples: their values in order, the worst first among equal ones.
     colors : {"fixed", "fitted"}
         Whether a colour means the same in every batch, or the range fits this one.
     threshold : float
@@ -97,7 +99,7 @@ class State:
 
     metric: str = "abs_diff"
     threshold: float = UNDERLINED
-    order: Order = "worst"
+    order: str = "worst"
     a: str = "old"
     b: str = "rollout"
     by: str | None = None
@@ -270,7 +272,10 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
             [name, schema.METRICS[name].short, schema.METRICS[name].hint]
             for name in METRICS
         ],
-        "order": [order for order in get_args(Order) if not lacking.get(order)],
+        "order": [
+            *(order for order in get_args(Order) if not lacking.get(order)),
+            *(name for name in columns.sample_names if name not in _ORDERED),
+        ],
         "scores": ["old", "rollout", *batch.scores],
         "by": names,
         "axis": [AXES[0], *(AXES[1:] if batch.images is not None else AXES[2:])],

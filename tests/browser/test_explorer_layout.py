@@ -16,13 +16,23 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import FloatRect, Locator
 
-    from tests.browser.lab import LabNotebook
+    from tests.browser.lab import LabNotebook, Theme
 
 CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
 PANES = ["Rounds", "Samples", "Sample", "Tokens", "Text", "Screenshot", "Token"]
 REGIONS = ["Controls", *PANES, "Drawer"]
 SIZES = [(1280, 800), (1440, 900), (1920, 1080)]
 AREA = ".jp-NotebookPanel .jp-WindowedPanel-outer"
+# Text that is cut, without an ellipsis and a title that has all of it.
+CUT = """node => [...node.querySelectorAll(
+    '.rdx-head *, .rdx-choices *, .rdx-title, .rdx-card *, .rdx-facts-list *,'
+    + '.rdx-scores *, .rdx-tabs *, .rdx-list-head *, .rdx-cell')]
+  .filter(one => one.children.length === 0 && one.textContent.trim() && one.offsetWidth)
+  .filter(one => getComputedStyle(one).display !== 'inline')
+  .filter(one => one.scrollWidth > one.clientWidth + 1)
+  .filter(one => getComputedStyle(one).textOverflow !== 'ellipsis'
+    || !one.closest('[title]'))
+  .map(one => `${one.className}: ${one.textContent}`)"""
 # Pixels that rounding may take.
 SLACK = 1.5
 
@@ -72,17 +82,28 @@ def resize(lab: LabNotebook, width: int, height: int) -> Locator:
     return found
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
+LOOKS: list[tuple[int, int, Theme]] = [
+    *((*size, "light") for size in SIZES),
+    (*SIZES[0], "dark"),
+]
+
+
+@pytest.mark.parametrize(("width", "height", "theme"), LOOKS)
 def test_all_regions_are_in_sight_and_none_overlaps_another(
-    lab: LabNotebook, width: int, height: int
+    lab: LabNotebook, width: int, height: int, theme: Theme
 ) -> None:
+    lab.set_theme(theme)
     found = resize(lab, width, height)
+    waits_until(lambda: found.get_attribute("data-theme") == theme)
+    lab.settle()
     area = box_of(lab.page.locator(AREA))
     boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in REGIONS}
     assert [name for name in REGIONS if not is_inside(boxes[name], area)] == []
     pairs = combinations(REGIONS, 2)
     assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
-    lab.screenshot(f"explorer_screen_{width}")
+    assert found.evaluate(CUT) == []
+    lab.screenshot(f"explorer_screen_{width}_{theme}")
+    lab.set_theme("light")
 
 
 def test_a_key_and_a_row_of_the_drawer_move_nothing_out_of_sight(
@@ -151,4 +172,10 @@ def test_it_has_tabs_where_it_is_narrow(lab: LabNotebook) -> None:
                 == [name for name in PANES if name in names]
             )
         )
+        area = box_of(lab.page.locator(AREA))
+        boxes = {name: box_of(found.get_by_label(name, exact=True)) for name in names}
+        assert [name for name in names if not is_inside(boxes[name], area)] == []
+        pairs = combinations([*names], 2)
+        assert [pair for pair in pairs if overlap(*(boxes[one] for one in pair))] == []
+        assert found.evaluate("node => node.scrollWidth <= node.clientWidth")
         lab.screenshot(f"explorer_narrow_{tab.lower()}")

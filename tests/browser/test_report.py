@@ -227,6 +227,27 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     expect(threshold).to_have_value("0.1")
 
 
+@pytest.mark.parametrize("width", [848, 1280])
+def test_the_label_of_the_token_plot_is_not_covered(
+    chromium: Browser, file: Path, width: int
+) -> None:
+    opened = Opened(chromium, file, size=(width, 700))
+    opened.find(".rdx-plot-choices [value=log_probs]").check(force=True)
+    tokens = opened.region("Tokens")
+    expect(tokens.locator(".annotation-text")).to_have_count(2)
+    opened.settle()
+    choices = opened.find(".rdx-plot-choices").bounding_box()
+    assert choices is not None
+    for label in tokens.locator(".annotation-text").all():
+        box = label.bounding_box()
+        assert box is not None
+        is_beside = box["x"] + box["width"] <= choices["x"]
+        assert is_beside or box["y"] >= choices["y"] + choices["height"] - 2
+    # The plot has room for both panels.
+    assert tokens.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+    opened.close()
+
+
 def test_colours_follow_the_reader(opened: Opened) -> None:
     opened.page.emulate_media(color_scheme="dark")
     expect(opened.find(".rdx")).to_have_attribute("data-theme", "dark")

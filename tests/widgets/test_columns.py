@@ -115,3 +115,11 @@ def test_rows_are_found_by_sample_and_round() -> None:
     columns = BatchColumns(hand_batch())
     assert columns.round_index(rows).tolist() == [4, 3, 1]
     assert columns.flat_index(rows).tolist() == [7, 6, 2]
+
+
+def test_samples_are_ranked_by_any_column_of_theirs() -> None:
+    rank = np.array(["b", "a", "b"], object)
+    columns = BatchColumns(hand_batch(sample_columns={"rank": rank}))
+    assert columns.rank_samples("rank").tolist() == [1, 0, 1]
+    assert columns.sample_names[0] == "rank"
+    assert "token" not in columns.sample_names

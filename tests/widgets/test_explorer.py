@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from rounddiag import explore
@@ -104,3 +105,15 @@ def test_a_batch_that_was_no_file_is_called_so() -> None:
         "import rounddiag as rd\n\n"
         "rd.explore(batch, current={'sample': 1, 'round': 1, 'token': 0})"
     )
+
+
+def test_rows_are_in_the_order_of_a_column_the_worst_first_among_equal_ones() -> None:
+    # Mean |diff| of the samples: 0.583, 0.6875, 1.
+    rank = np.array(["b", "a", "b"], object)
+    batch = hand_batch(sample_columns={"rank": rank})
+    explorer = explore(batch, order="rank")
+    figure = explorer.figure("heatmap")
+    assert figure.layout.meta["samples"] == [1, 2, 0]
+    assert figure.layout.yaxis.title.text == "sample, by rank"
+    explorer.state = {"filter": {"rank": "b"}}
+    assert explorer.figure("heatmap").layout.meta["samples"] == [2, 0]

@@ -50,8 +50,8 @@ def test_it_opens_at_the_largest_diff_of_the_worst_round() -> None:
         ),
         (
             {"order": "reward"},
-            "`order`: expected one of ['sample', 'worst', 'rounds']; found 'reward'."
-            " Leave it out, or choose a value that the batch has.",
+            "`order`: expected one of ['sample', 'worst', 'rounds', 'num_tokens'];"
+            " found 'reward'. Leave it out, or choose a value that the batch has.",
         ),
         (
             {"axis": "images"},

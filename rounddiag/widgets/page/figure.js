@@ -28,7 +28,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
 
   // Null while the pane is hidden.
   function size() {
-    const [width, height] = [Math.floor(node.clientWidth), Math.floor(node.clientHeight)];
+    const [width, height] = [node.clientWidth, node.clientHeight - body.offsetTop].map(Math.floor);
     return width && height ? { width, height: Math.max(height, minHeight(layout)) } : null;
   }
 
