@@ -85,7 +85,7 @@ function headLine(buttons, onFindings) {
       name,
       element("h3", { title }, title),
       head.step !== null && element("span", {}, `step ${head.step}`),
-      element("span", { class: "rdx-sizes" }, headSizes(head)),
+      element("span", { class: "rdx-sizes", title: headSizes(head) }, headSizes(head)),
     );
     overall = head.verdict ?? {};
     failed.node.hidden = !head.failed.length;

@@ -7,8 +7,8 @@ const KEY_STEP = 24; // pixels
 const OPEN_DRAWER_FROM = [1400, 800]; // width and height
 
 /** `nodes` has the explorer, its `main`, `overview`, `sample`, `side` and the drawer;
- * `onChange` gets what was changed by hand. */
-function paneLayout(nodes, onChange) {
+ * `onChange` gets what was changed by hand; `onResize` is told of the window. */
+function paneLayout(nodes, onChange, onResize) {
   let layout = {};
   const limited = (value, [low, high]) => Math.min(Math.max(value, low), high);
   const area = () => nodes.root.closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
@@ -77,7 +77,12 @@ function paneLayout(nodes, onChange) {
   nodes.sample.append(splitters.side);
   nodes.drawer.before(splitters.drawer);
   nodes.root.append(splitters.height);
-  addEventListener("resize", apply);
+  function follow() {
+    apply();
+    onResize();
+  }
+
+  addEventListener("resize", follow);
   return {
     show: (newLayout) => {
       layout = newLayout;
@@ -90,7 +95,7 @@ function paneLayout(nodes, onChange) {
       return hasFindings && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? "findings" : null;
     },
     set: (changes) => (layout = { ...layout, ...changes }),
-    close: () => removeEventListener("resize", apply),
+    close: () => removeEventListener("resize", follow),
   };
 }
 

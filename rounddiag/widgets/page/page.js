@@ -132,6 +132,7 @@ class ExplorerPage {
         drawer: this.node.querySelector(".rdx-list-panel"),
       },
       (layout) => this.setLayout(layout),
+      () => this.state && this.showDrawer(),
     );
     const actions = keyActions(this);
     listenToKeys(this.node, (key) => this.state && actions[key]);

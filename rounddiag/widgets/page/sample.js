@@ -144,7 +144,7 @@ function samplePane({ library, store, onPlace, onPlot }) {
   function show(newTrajectory, place, threshold) {
     [trajectory, current, shots] = [newTrajectory, place, null];
     node.removeAttribute("data-missing");
-    title.textContent = titleOf(trajectory);
+    title.textContent = title.title = titleOf(trajectory);
     plot.view.wait();
     text.show(trajectory, threshold);
     strip.show(trajectory, null);
