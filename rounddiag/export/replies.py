@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 # Above this, what needs all tokens once for each column takes too long.
-_FEW_TOKENS = 500_000
+_FEW_TOKENS = 1_000_000
 # Of the stops of the threshold's slider: powers of ten, and stops for each.
 _STOPS = (-3, 1, 100)
+# Columns that number things: a line for each value says nothing.
+_NO_GROUPS = ("sample", "sample_id", "round", "token", "num_rounds", "num_tokens")
 _LISTS = ("findings", "tokens", "rounds", "samples")
 _SEED = 0
 # Of screenshots that are stored in full width, in bytes; the others are thumbnails.
@@ -195,6 +197,8 @@ def _figures(
     if session.batch.num_tokens > _FEW_TOKENS:
         return
     for index, by in enumerate(session.options[0]["by"]):
+        if by in _NO_GROUPS:
+            continue
         session.change({"by": by})
         figure = rounds_pane(session, "light")
         yield f"rounds {opened.metric} {index}", {"figure": figure}

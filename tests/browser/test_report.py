@@ -227,6 +227,15 @@ def test_metric_by_and_threshold_are_there(opened: Opened) -> None:
     expect(threshold).to_have_value("0.1")
 
 
+def test_one_round_counts_its_tokens_and_all_rounds_are_named(opened: Opened) -> None:
+    ticks = opened.region("Tokens").locator(".xtick text")
+    assert ticks.all_text_contents() == ["0", "1", "2", "3", "4", "5", "6"]
+    opened.find(".rdx-plot-choices [value=round]").check(force=True)
+    opened.settle()
+    # Round 5 has 21 tokens.
+    expect(ticks).to_have_text(["0", "5", "10", "15", "20"])
+
+
 @pytest.mark.parametrize("width", [848, 1280])
 def test_the_label_of_the_token_plot_is_not_covered(
     chromium: Browser, file: Path, width: int

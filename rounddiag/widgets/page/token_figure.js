@@ -5,6 +5,7 @@ const STRETCHES = 1300;
 const GAP_SHARE = [0.012, 0.5]; // of an observation, and of all, of the tokens
 const STEMS_WIDTH = 250; // pixels, of all stems together
 const WIDEST_STEM = 6;
+const TICKS_OF_ROUND = { tickmode: "auto", tickvals: null, ticktext: null, nticks: 6 };
 const TICK_SHARE = 0.05; // of the width, between the labels of two rounds
 
 /** `axes` is changed; `only` is the round to draw, or null for all. */
@@ -37,7 +38,7 @@ function tokenFigure({ data, layout }, trajectory, only) {
     return [tokens.diff[at], tokens.a[at], tokens.b[at], round, at - first.get(round), tokens.position[at]];
   });
   const [low, high] = [places[0] ?? 0, places.at(-1) ?? 0];
-  Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : { nticks: 6 });
+  Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : TICKS_OF_ROUND);
   layout.shapes = starts.map((start, at) => ({ ...layout.shapes[0], x0: start - 0.5, x1: start + rounds[at].num_tokens - 0.5 }));
   layout.meta = { ...layout.meta, rounds: rounds.map(({ round }) => round), starts };
   if (x.length < places.length) {
