@@ -192,8 +192,8 @@ class Session:
         """Return `selection` with text and role, if known, and both log-probs."""
         chosen, columns = self.selection, self.own_columns
         names = ["rollout_log_prob", "old_log_prob"]
-        names += [] if self.batch.is_redacted else ["text"]
         names += ["role"] if "role" in columns.names else []
+        names += [] if self.batch.is_redacted else ["text"]
         sample = chosen["sample"].to_numpy()
         parts = self.batch.where(np.isin(np.arange(self.batch.num_samples), sample))
         frame = token_frame(parts, names)

@@ -40,7 +40,8 @@ function tokenFigure({ data, layout }, trajectory, only) {
   const [low, high] = [places[0] ?? 0, places.at(-1) ?? 0];
   Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : TICKS_OF_ROUND);
   layout.shapes = starts.map((start, at) => ({ ...layout.shapes[0], x0: start - 0.5, x1: start + rounds[at].num_tokens - 0.5 }));
-  layout.meta = { ...layout.meta, rounds: rounds.map(({ round }) => round), starts };
+  const title = `Sample ${trajectory.sample}, token by token`;
+  layout.meta = { ...layout.meta, title, rounds: rounds.map(({ round }) => round), starts };
   if (x.length < places.length) {
     const note = `drawn: ${x.length.toLocaleString("en-US")} of ${counted(places.length, "token")}, extremes of diff kept; one round has them all`;
     layout.meta.notes = [...layout.meta.notes, note];
