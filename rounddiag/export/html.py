@@ -31,7 +31,7 @@ _NOTES = re.compile(r"\nHow to read it: (.+?)(\n\n|$)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page, with its subsections.
+    """A section of the page.
 
     Attributes
     ----------
@@ -41,25 +41,20 @@ class Section:
         Plain text.
     body : str
         HTML.
-    parts : tuple of Section
     """
 
     key: str
     title: str
     body: str
-    parts: tuple[Section, ...] = ()
 
-    def html(self, level: int = 2) -> str:
-        """Return the section with its heading and subsections."""
-        parts = "".join(part.html(level + 1) for part in self.parts)
-        heading = f"<h{level}>{escape(self.title)}</h{level}>"
-        return f'<section id="{self.key}">{heading}{self.body}{parts}</section>\n'
+    def html(self) -> str:
+        """Return the section with its heading."""
+        heading = f"<h2>{escape(self.title)}</h2>"
+        return f'<section id="{self.key}">{heading}{self.body}</section>\n'
 
     def link(self) -> str:
         """Return its entry in the table of contents."""
-        parts = f"<ol>{''.join(part.link() for part in self.parts)}</ol>"
-        link = f'<a href="#{self.key}">{escape(self.title)}</a>'
-        return f"<li>{link}{parts if self.parts else ''}</li>"
+        return f'<li><a href="#{self.key}">{escape(self.title)}</a></li>'
 
 
 def document(title: str, sections: Sequence[Section]) -> str:
@@ -167,14 +162,10 @@ def embed_figure(plot: Callable[..., go.Figure], *data: Any, **options: Any) -> 
 def table_html(frame: pd.DataFrame, name: str, number: str) -> str:
     """Return a frame as a table with escaped text that can scroll."""
     html = frame.to_html(index=False, border=0, na_rep="-", float_format=number.format)
-    return scrollable(html.replace("<th>", '<th scope="col">'), name)
-
-
-def scrollable(html: str, name: str) -> str:
-    """Let wide content scroll, with the keyboard as well."""
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{name}">{html}</div>'
-    )
+    # Wide tables scroll, with the keyboard as well.
+    label = f'class="wide" role="region" tabindex="0" aria-label="{name}"'
+    heads = html.replace("<th>", '<th scope="col">')
+    return f"<div {label}>{heads}</div>"
 
 
 def _plain_text(title: str) -> str:
