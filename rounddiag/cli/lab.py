@@ -36,7 +36,7 @@ _RUN_CODE = (
     "import rounddiag as rd\n\nrun = rd.open_run({path!r}{options})\nrun",
     "rd.plot_run(run)",
     "run.diagnose()",
-    "step = run.steps[-1]\nrd.explore(run.batch(step))",
+    "rd.explore(run)",
 )
 
 

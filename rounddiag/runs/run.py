@@ -6,6 +6,7 @@ import time
 import warnings
 from dataclasses import replace
 from functools import cached_property, partial
+from threading import RLock
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -113,6 +114,7 @@ class Run:
         self._index = Index(folder)
         self._files = {one.step: one for one in folder.steps()}
         self.failed: dict[int, str] = {}
+        self._lock = RLock()  # an explorer looks for new steps in a thread
 
     @property
     def path(self) -> str:
@@ -224,8 +226,9 @@ class Run:
         name += f"_by_{quote(by, safe='')}" if by is not None else ""
         compute = partial(measure_step, self._folder, metric=metric, by=by)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
-        self._fill(names, compute, "summaries")
-        return self._index.rows(name, self._files.values())
+        with self._lock:
+            self._fill(names, compute, "summaries")
+            return self._index.rows(name, self._files.values())
 
     def step_summary(self) -> pd.DataFrame:
         """Summarise each step, with the columns of `schema.STEPS`.
@@ -233,8 +236,9 @@ class Run:
         Means of the mismatch are over the tokens of all rounds; `reward`, `entropy` and
         `length` (generated tokens per sample) are NaN where the files do not have them.
         """
-        rounds = self.summary()
-        return step_frame(rounds, self._index.rows("steps", self._files.values()))
+        with self._lock:
+            rounds = self.summary()
+            return step_frame(rounds, self._index.rows("steps", self._files.values()))
 
     def changes(self, *, metric: str = "abs_diff") -> pd.DataFrame:
         """Find the steps at which the mean of a round changes, or that it grows.

@@ -2,9 +2,10 @@
 
 Five floors, from the top:
 
-- `explorer`: `explore` and `Explorer`, what a user reads, sets and displays.
-  `view` is its widget: messages with the page, static preview. `assets` has script and
-  style of the page, `payload` what is sent to it.
+- `explorer`: `explore` and `Explorer`, what a user reads, sets and displays. `steps` is
+  the line of a run's steps above it. `view` is its widget: messages with the page,
+  static preview. `assets` has script and style of the page, `payload` what is sent to
+  it.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `images` its screenshots and
   actions.

@@ -20,9 +20,9 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
     *("overview", "token_figure", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "drawer", "keys", "layout", "page"),
+    *("sample", "drawer", "keys", "layout", "steps", "page"),
 )
-_STYLES = ("base", "controls", "sample", "drawer")
+_STYLES = ("base", "controls", "sample", "drawer", "steps")
 
 
 # The script is in every notebook that saves its widgets: without comments, and indented

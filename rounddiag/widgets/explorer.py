@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakSet
 
 from rounddiag.batch import Batch
 from rounddiag.errors import FrameError
 from rounddiag.loaders import load
+from rounddiag.runs import Run
 from rounddiag.widgets.figures import named_figure
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session
 from rounddiag.widgets.state import State, bounding_cells
+from rounddiag.widgets.steps import StepLine, session_at
 from rounddiag.widgets.view import Preview, View, error_payload
 
 if TYPE_CHECKING:
@@ -32,14 +34,15 @@ Source: TypeAlias = BatchLike | Sequence[BatchLike] | Mapping[str, BatchLike]
 _PAIR = 2
 
 
-def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
+def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 entries of many types
     """Explore a batch: rounds, samples, tokens, screenshots and actions, linked.
 
     Parameters
     ----------
-    batch : Batch or path-like, or two of them
+    batch : Batch or path-like, or two of them, or Run
         A path is opened with `rounddiag.load`. Two, in a list or in a dictionary by
-        name, are compared: the second with the first.
+        name, are compared: the second with the first. Of a run, a line of its steps is
+        above the views.
     **state
         What to show first, with the entries of `Explorer.state`: `metric="k3"`,
         `current={"sample": 3, "round": 1, "token": 0}`.
@@ -53,6 +56,8 @@ def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries
     ------
     FrameError
         If a state entry is unknown or invalid, or there are more than two batches.
+    LoadError
+        If a file cannot be read, or a run has no such `step`.
 
     Notes
     -----
@@ -67,6 +72,11 @@ def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries
     it is largest. `state["batch"]` is the active batch, 0 or 1; `state["heatmap"]` is
     `"batch"` or `"difference"`.
 
+    A run opens at the first step after a change of several rounds, else at its last
+    one; `step=` is another. A click into the line, or `[` and `]`, go to another step
+    and stay at the same sample, by its id or else its group, and round. Steps that are
+    written meanwhile appear in the line.
+
     Examples
     --------
     >>> import rounddiag as rd
@@ -75,6 +85,10 @@ def explore(batch: Source, /, **state: Any) -> Explorer:  # noqa: ANN401 entries
     True
     >>> explorer.close()
     """
+    if isinstance(batch, Run):
+        steps = StepLine(batch, state.pop("step", None))
+        one = batch.batch(steps.step)
+        return Explorer({batch_name(one): one}, steps, **state)
     return Explorer(open_batches(batch), **state)
 
 
@@ -85,6 +99,8 @@ class Explorer:
     ----------
     batches : mapping of str to Batch
         One or two, by their names.
+    steps : StepLine, optional
+        The steps of a run, the batch being that of the open one.
     **state
         As in `explore`.
 
@@ -103,9 +119,16 @@ class Explorer:
     [0]
     """
 
-    def __init__(self, batches: Mapping[str, Batch], /, **state: Any) -> None:  # noqa: ANN401 entries of many types
+    def __init__(
+        self,
+        batches: Mapping[str, Batch],
+        steps: StepLine | None = None,
+        /,
+        **state: Any,  # noqa: ANN401 entries of many types
+    ) -> None:
         self.batches = dict(batches)
         self.last_error: Exception | None = None
+        self._steps = steps
         self._session = Session(self.batches, state)
         self._callbacks: list[Callable[[Explorer], object]] = []
         self._requests = RequestHandler(self._session, self._run_callbacks)
@@ -124,12 +147,32 @@ class Explorer:
         A copy. Set a part of it with `explorer.state = {"metric": "k3"}`;
         `explorer.state["metric"] = "k3"` has no effect.
         """
-        return self._session.state.as_dict()
+        step = {} if self._steps is None else {"step": self._steps.step}
+        return {**step, **self._session.state.as_dict()}
 
     @state.setter
     def state(self, changes: Mapping[str, Any]) -> None:
-        self._session.change(changes)
+        rest = dict(changes)
+        if self._steps is not None and "step" in rest:
+            self._open_step(rest.pop("step"))
+        self._session.change(rest)
         self._notify("changed")
+
+    @property
+    def step(self) -> int | None:
+        """The training step; of a run, set it to open another one."""
+        return self.batch.step if self._steps is None else self._steps.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        if self._steps is None:
+            raise FrameError.build(
+                key="step",
+                expected="a run, to open another of its steps",
+                found="a batch",
+                advice="Use `rounddiag.explore(rounddiag.open_run(folder))`.",
+            )
+        self.state = {"step": step}
 
     @property
     def current(self) -> dict[str, int]:
@@ -193,7 +236,8 @@ class Explorer:
 
     def to_code(self) -> str:
         """Return the code that opens the same files and shows the same state."""
-        return write_code(self.batches, self._session.state)
+        run = None if self._steps is None else self._steps.run.path
+        return write_code(self.batches, self._session.state, run, self.step)
 
     def close(self) -> None:
         """Remove the explorer from the page, and free its frames.
@@ -205,6 +249,8 @@ class Explorer:
         if self._view is not None:
             self._view.close()
             self._preview.close()
+        if self._steps is not None:
+            self._steps.close()
         self._view = None
         self._callbacks.clear()
         self._session.clear_cache()
@@ -223,11 +269,36 @@ class Explorer:
         close_previous(self)
         self._view = self._view or View(self._handle)
         self._preview.show(self._view)
+        if self._steps is not None:
+            self._steps.follow(self._view.notify)
 
     def _handle(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":
             return self._preview.update(buffers[0])
-        return self._noting_errors(partial(self._requests, name, args))
+        return self._noting_errors(partial(self._answer, name, args))
+
+    def _answer(self, name: str, args: dict[str, Any]) -> object:
+        """Reply from the batch; of a run, open a step, and add the line of steps."""
+        if self._steps is None or name not in ("overview", "set", "step"):
+            return self._requests(name, args)
+        if name == "step":
+            self._open_step(args["step"])
+            reply = self._requests("overview", {"theme": args["theme"]})
+        else:
+            reply = self._requests(name, args)
+        return {**cast("dict[str, Any]", reply), "steps": self._steps.payload()}
+
+    def _open_step(self, step: int) -> None:
+        """Show another step of the run, at the same place as far as it has it."""
+        if self._steps is None or step == self._steps.step:
+            return
+        batch = self._steps.run.batch(step)
+        session = session_at(self._session, batch, batch_name(batch))
+        self._session.clear_cache()
+        self._steps.step, self._session = step, session
+        self.batches = {batch_name(batch): batch}
+        self._requests = RequestHandler(session, self._run_callbacks)
+        self._preview.session = session
 
     def _noting_errors(self, work: Callable[[], object]) -> object:
         try:
@@ -308,10 +379,16 @@ def _open_batch(source: object) -> Batch:
 _PAIR_ENTRIES = ("batch", "heatmap")
 
 
-def write_code(batches: Mapping[str, Batch], state: State) -> str:
+def write_code(
+    batches: Mapping[str, Batch],
+    state: State,
+    run: str | None = None,
+    step: int | None = None,
+) -> str:
     """Return the code that opens the files of one or two batches in a state.
 
-    Without a file, one batch is called `batch`, and two are called `batches`.
+    Without a file, one batch is called `batch`, and two are called `batches`. Of the
+    step of a run, `run` is the folder.
 
     Examples
     --------
@@ -324,11 +401,15 @@ def write_code(batches: Mapping[str, Batch], state: State) -> str:
     rd.explore(batch, metric='k3', current={'sample': 0, 'round': 0, 'token': 0})
     """
     name, value = _variable(batches)
+    if run is not None:
+        name, value = "run", f"rd.open_run({run!r})"
     default, now = State().as_dict(), state.as_dict()
     needed = ("current", *(_PAIR_ENTRIES if len(batches) > 1 else ()))
     entries = {
         key: now[key] for key in now if now[key] != default[key] or key in needed
     }
+    if run is not None:
+        entries = {"step": step, **entries}
     arguments = "".join(f", {key}={value!r}" for key, value in entries.items())
     assignment = f"{name} = {value}\n" if value else ""
     return f"import rounddiag as rd\n\n{assignment}rd.explore({name}{arguments})"

@@ -122,10 +122,15 @@ class Preview:
     Parameters
     ----------
     session : Session
+
+    Attributes
+    ----------
+    session : Session
+        What it is of.
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self._handle: Any = None
         self._widget: Any = None
         self._picture: bytes | None = None
@@ -140,7 +145,7 @@ class Preview:
 
     def update(self, picture: bytes) -> dict[str, int]:
         """Replace the preview by a picture of the page, a JPEG."""
-        self._picture, self._pictured = picture, self._session.state
+        self._picture, self._pictured = picture, self.session.state
         if self._handle is not None:
             self._handle.update(self._bundle(), raw=True)
         return {"num_bytes": len(picture)}
@@ -149,24 +154,22 @@ class Preview:
         """Replace the widget by a note that it is closed."""
         if self._widget is None:
             return
-        is_outdated = (
-            self._picture is not None and self._pictured != self._session.state
-        )
+        is_outdated = self._picture is not None and self._pictured != self.session.state
         note = f"{_CLOSED} {_OUTDATED}" if is_outdated else _CLOSED
         self._widget.update({"text/plain": note}, raw=True)
 
     def _bundle(self) -> dict[str, str]:
-        name = batch_name(self._session.batch)
+        name = batch_name(self.session.batch)
         if self._picture is None:
             return {"text/plain": name, "text/html": self._table()}
         data = base64.b64encode(self._picture).decode()
         return {"text/plain": f"explorer of {name}", "image/jpeg": data}
 
     def _table(self) -> str:
-        worst = self._session.unfiltered.worst_rounds.head(5)
+        worst = self.session.unfiltered.worst_rounds.head(5)
         columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
         rows = [[f"{value:.4g}" for value in row] for row in worst[columns].to_numpy()]
-        name = escape(batch_name(self._session.batch))
+        name = escape(batch_name(self.session.batch))
         caption = f"<p>The worst rounds of {name}. {_NOT_LIVE}</p>"
         body = caption + table([tuple(columns), *map(tuple, rows)])
         return f'<div class="mathjax_ignore">{body}</div>'

@@ -157,6 +157,7 @@ function sampleStore(request) {
   }
 
   return {
+    clear: () => cache.clear(),
     trajectory: (sample, { batch, a, b }) =>
       cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
     // The token plot without tokens.

@@ -98,6 +98,7 @@ class ExplorerPage {
         this.button(fullWindowIcon(), "Full window (F)", () => this.fillWindow()),
       ],
     });
+    this.steps = stepLine((step) => this.goToStep(step));
     this.overview = overviewPane({
       library,
       onCell: (samples, round) => this.goToCell(samples, round),
@@ -159,7 +160,7 @@ class ExplorerPage {
   }
 
   arrange() {
-    const { overview, drawer, sample, banner, kernelNote: note, controls, sheet: over, tabs } = this;
+    const { overview, drawer, sample, banner, kernelNote: note, steps, controls, sheet: over, tabs } = this;
     const attributes = {
       class: "rdx mathjax_ignore",
       tabindex: 0,
@@ -171,13 +172,14 @@ class ExplorerPage {
       "data-waiting": true, // until there is something to show
     };
     const main = element("div", { class: "rdx-main" }, overview.node, sample.node);
-    const parts = [banner, note, controls, tabs].map(({ node }) => node);
+    const parts = [banner, note, steps, controls, tabs].map(({ node }) => node);
     return element("div", attributes, ...parts, main, drawer.node, over.node);
   }
 
-  // Python changed the state, or a callback failed.
-  onNotify({ name, error }) {
+  // Python changed the state, a callback failed, or a run has new steps.
+  onNotify({ name, error, steps }) {
     if (name === "failed") this.banner.show(error);
+    else if (name === "steps") this.steps.show(steps);
     else this.open();
   }
 
@@ -202,6 +204,18 @@ class ExplorerPage {
     this.banner.hide();
     this.flush();
     return this.show("set", { changes });
+  }
+
+  goToStep(step) {
+    this.banner.hide();
+    this.flush();
+    return this.show("step", { step });
+  }
+
+  // Nothing that is known of one step holds for another.
+  forgetStep() {
+    this.store.clear();
+    [this.diagnosed, this.marked, this.drawn, this.isMoved] = [null, null, null, true];
   }
 
   // What was moved or opened by hand; nothing else follows from it.
@@ -238,6 +252,7 @@ class ExplorerPage {
     this.node.dataset.theme = theme;
     const isFirst = !this.state;
     delete this.node.dataset.waiting;
+    if (this.steps.show(result.steps)) this.forgetStep();
     this.state = result.state;
     this.panes.show(result.state.layout);
     if (isFirst) requestAnimationFrame(() => showWhole(this.node));
@@ -411,7 +426,7 @@ class ExplorerPage {
   }
 
   close() {
-    for (const part of [this.kernel, this.theme, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
+    for (const part of [this.kernel, this.theme, this.steps, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
     clearTimeout(this.flushTimer);
     clearTimeout(this.loadTimer);
     this.node.remove();

@@ -1,0 +1,160 @@
+"""The steps of a run above an explorer: their line, and what a change of step keeps.
+
+A file of a step that appears while the explorer is shown appears in the line.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.errors import RounddiagError
+from rounddiag.stats.pairing import index_by_id
+from rounddiag.widgets.session import Session
+from rounddiag.widgets.state import Cells, Place, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rounddiag.batch import Batch
+    from rounddiag.runs import Run
+
+
+# Seconds between two looks for new steps.
+EVERY = 5.0
+# What may hold for one step and not for another, in the order in which it is given up.
+_OPTIONAL = ("filter", "by", "order", "axis", "a", "b")
+
+
+class StepLine:
+    """The steps of a run, of which one is open.
+
+    Parameters
+    ----------
+    run : Run
+    step : int, optional
+        The step to open: when left out, the first one after a change of several rounds,
+        or else the last one.
+
+    Attributes
+    ----------
+    run : Run
+    step : int
+
+    Raises
+    ------
+    LoadError
+        If there is no such step.
+    """
+
+    def __init__(self, run: Run, step: int | None = None) -> None:
+        self.run = run
+        self._breaks = run.breaks()
+        self._means = run.step_summary()
+        first = next((one.step for one in self._breaks), run.steps[-1])
+        self.step = first if step is None else step
+        self._stop: Event | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """Return what the page draws: steps, their mean |diff|, marks, and the step."""
+        return {
+            "steps": self._means["step"].to_list(),
+            "means": self._means["mean_abs_diff"].to_list(),
+            "marks": [
+                {"at": (one.previous + one.step) / 2, "text": str(one)}
+                for one in self._breaks
+            ],
+            "now": self.step,
+        }
+
+    def follow(self, notify: Callable[..., object], every: float = EVERY) -> None:
+        """Look for new steps in a thread, and send the line again when there are."""
+        if self._stop is None:
+            self._stop = Event()
+            work = partial(self._watch, self._stop, notify, every)
+            Thread(target=work, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._stop is not None:
+            self._stop.set()
+        self._stop = None
+
+    def _watch(self, stop: Event, notify: Callable[..., object], every: float) -> None:
+        while not stop.wait(every):
+            # A folder that is gone may come back.
+            with suppress(OSError, RounddiagError):
+                if self.run.refresh():
+                    self._means, self._breaks = (
+                        self.run.step_summary(),
+                        self.run.breaks(),
+                    )
+                    notify("steps", steps=self.payload())
+
+
+def session_at(before: Session, batch: Batch, name: str) -> Session:
+    """Return a session of another step's batch, at the same place as far as it has it.
+
+    The sample is the one with the same id, else one of the same group; the round is the
+    same, or the last one that the sample has before it. Selected cells and the finding
+    are of the step, and are dropped; so is a choice that the batch does not offer.
+
+    Parameters
+    ----------
+    before : Session
+        Of a single batch.
+    batch : Batch
+    name : str
+    """
+    state = before.state
+    kept = replace(state, current=Place(), cells=None, finding=None).as_dict()
+    session = _valid_session({name: batch}, {**kept, "current": {}})
+    place = _same_place(before.full_batch, state.current, session)
+    if place is None:
+        del kept["current"]
+        return _valid_session({name: batch}, kept)
+    session.change({"current": place})
+    return session
+
+
+def _valid_session(batches: Mapping[str, Batch], state: Mapping[str, Any]) -> Session:
+    """Give up choices one after the other, until the rest is valid for the batch."""
+    default = State().as_dict()
+    last: RounddiagError | None = None
+    for given_up in range(len(_OPTIONAL) + 1):
+        reset = {key: default[key] for key in _OPTIONAL[:given_up]}
+        try:
+            return Session(batches, {**state, **reset})
+        except RounddiagError as error:
+            last = last or error
+    raise last or AssertionError
+
+
+def _same_place(before: Batch, place: Place, session: Session) -> Place | None:
+    batch = session.full_batch
+    sample = next(_same_samples(before, place.sample, batch), None)
+    if sample is None:
+        return None
+    is_own = batch.rounds.sample == sample
+    rounds = [one for one in batch.rounds.round[is_own].tolist() if one <= place.round]
+    if not rounds:
+        return None
+    last = max(rounds)
+    cells = Cells(samples=(sample,), rounds=(last, last))
+    found = session.worst_token(cells)
+    return found if found.sample == sample else Place(sample=sample, round=last)
+
+
+def _same_samples(before: Batch, sample: int, batch: Batch) -> Iterator[int]:
+    """Yield the sample with the same id, then those of the same group."""
+    if before.sample_ids and batch.sample_ids:
+        places = index_by_id(batch.sample_ids)
+        name = before.sample_ids[sample]
+        if name in index_by_id(before.sample_ids) and name in places:
+            yield places[name]
+    if before.group_ids and batch.group_ids:
+        group = before.group_ids[sample]
+        yield from (i for i, one in enumerate(batch.group_ids) if one == group)
