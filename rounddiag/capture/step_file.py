@@ -18,13 +18,11 @@ from rounddiag.capture.sampling import (
     order_samples,
     read_screenshots,
 )
+from rounddiag.capture.totals import summarize_rounds, totals_entry
 from rounddiag.capture.trainer_batch import read_trainer_batch
-from rounddiag.core import take_runs
-from rounddiag.core.columns import aggregates, token_column
-from rounddiag.core.sums import measure
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
-from rounddiag.loaders.parquet import save
+from rounddiag.loaders.parquet.writer import write_batch
 
 if TYPE_CHECKING:
     import os
@@ -35,10 +33,8 @@ if TYPE_CHECKING:
     from rounddiag.capture.options import Options
     from rounddiag.capture.snapshot import Snapshot
     from rounddiag.capture.trainer_batch import TrainerBatch
-    from rounddiag.core.sums import Totals
 
 
-_PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 _PARTIAL_NOTE = "`metrics` and `reconcile` see the saved samples only"
 _LONG_TEXT = 100  # characters; longer texts are kept for samples with screenshots only
 
@@ -96,7 +92,8 @@ def save_batch(
     batch = build_batch(trainer_batch, step)
     inputs = trainer_batch.image_inputs[:images]
     screenshots = dict(enumerate(map(read_screenshots, inputs)))
-    save(replace(batch, images=encode_screenshots(batch, screenshots)), path)
+    batch = replace(batch, images=encode_screenshots(batch, screenshots))
+    write_batch(batch, path, totals_entry(batch))
 
 
 def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
@@ -202,9 +199,13 @@ def _long_texts(
 
 
 def save_in(folder: str, name: str, batch: Batch) -> None:
-    """Write a batch to a folder or URL; it gets its name only when it is complete."""
+    """Write a batch to a folder or URL, with its totals.
+
+    It gets its name only when it is complete.
+    """
+    totals = totals_entry(batch)
     if not is_url(folder):
-        save(batch, Path(folder) / name)
+        write_batch(batch, Path(folder) / name, totals)
         return
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
@@ -212,84 +213,10 @@ def save_in(folder: str, name: str, batch: Batch) -> None:
     partial = f"{root}/.{name}.{uuid.uuid4().hex}.partial"
     files.makedirs(root, exist_ok=True)
     with tempfile.TemporaryDirectory() as local:
-        save(batch, Path(local) / name)
+        write_batch(batch, Path(local) / name, totals)
         try:
             files.put_file(str(Path(local) / name), partial)
             files.mv(partial, f"{root}/{name}")
         finally:
             if files.exists(partial):
                 files.rm_file(partial)
-
-
-def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
-    """Summarize each round over all samples, as plain numbers.
-
-    Parameters
-    ----------
-    batch : Batch
-        On the CPU.
-
-    Returns
-    -------
-    list of dict
-        One entry per round: the columns of `schema.SUMMARY` except the interval and
-        those derived from others, and the inputs of the interval: `cluster_abs_diff`
-        and `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
-        group (of each sample where there are no groups).
-    """
-    diff = np.empty(batch.num_tokens, dtype=np.float32)
-    totals = measure(batch, out=diff)
-    probs = token_column(batch, diff, "prob_diff")
-    index = batch.rounds.round.numpy()
-    means = _means(batch, totals, index)
-    return [
-        {
-            "round": number,
-            "num_samples": int(mine.sum()),
-            **{name: values[number].item() for name, values in means.items()},
-            **_token_statistics(batch, diff, probs, mine),
-            **_cluster_sums(batch, totals, mine),
-        }
-        for number, mine in enumerate(
-            index == np.arange(index.max(initial=-1) + 1)[:, None]
-        )
-    ]
-
-
-def _means(batch: Batch, totals: Totals, index: Array) -> dict[str, Array]:
-    num_tokens = np.bincount(index, batch.rounds.num_tokens.numpy()).astype(np.int64)
-    means = aggregates(totals.grouped(index, len(num_tokens)), num_tokens)
-    return {**means, "max": means["max_abs_diff"]}
-
-
-def _token_statistics(
-    batch: Batch, diff: Array, probs: Array, mine: Array
-) -> dict[str, float]:
-    """Compute what needs single tokens and not only sums of rounds."""
-    num_tokens = batch.rounds.num_tokens.numpy()
-    runs = (np.cumsum(num_tokens) - num_tokens)[mine], num_tokens[mine]
-    values = take_runs(diff, *runs)
-    finite = np.isfinite(values)
-    if not finite.any():
-        return dict.fromkeys([*_PERCENTILES, "share_zero", "prob_diff"], float("nan"))
-    size = np.abs(values[finite])
-    levels = [*_PERCENTILES.values()]
-    percentiles = np.percentile(size.astype(np.float64), levels).tolist()
-    mean = take_runs(probs, *runs)[finite].mean(dtype=np.float64)
-    return {
-        **dict(zip(_PERCENTILES, percentiles, strict=True)),
-        "share_zero": float((size == 0).mean()),
-        "prob_diff": float(mean),
-    }
-
-
-def _cluster_sums(batch: Batch, totals: Totals, mine: Array) -> dict[str, list[float]]:
-    names = np.asarray(batch.group_ids or range(batch.num_samples))
-    sample = batch.rounds.sample.numpy()[mine]
-    clusters, cluster = np.unique(names, return_inverse=True)
-    num_finite = batch.rounds.num_tokens.numpy() - totals.num_nonfinite
-    sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
-    return {
-        name: np.bincount(cluster[sample], values[mine], len(clusters)).tolist()
-        for name, values in sums.items()
-    }

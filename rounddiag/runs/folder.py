@@ -24,7 +24,7 @@ from rounddiag.wording import by_numbers, join_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
@@ -139,6 +139,17 @@ class RunFolder:
         first = next(iter(self._list()), None)
         return first is not None and self._own_footer(first) is None
 
+    def metadata(self, file: RunFile) -> Mapping[bytes, bytes]:
+        """Return the entries in the footer of a Parquet file, without reading more.
+
+        Raises
+        ------
+        ArrowException, OSError
+            If it is none, or is broken.
+        """
+        schema = pq.read_schema(file.path, filesystem=self.files)
+        return schema.metadata or {}
+
     def fetch(self, file: RunFile) -> Path:
         """Return the local path of a file; one from a URL is copied first."""
         if self.is_local:
@@ -222,8 +233,7 @@ class RunFolder:
         if not file.name.endswith(".parquet"):
             return None
         with suppress(LoadError, pa.ArrowException, OSError):
-            schema = pq.read_schema(file.path, filesystem=self.files)
-            return Footer.from_metadata(schema.metadata)
+            return Footer.from_metadata(self.metadata(file))
         return None
 
     def _check_ranks(self, step: int, files: Sequence[RunFile]) -> None:

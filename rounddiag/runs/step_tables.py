@@ -1,20 +1,32 @@
-"""What the index keeps of one step: a row per round, and a row of the step."""
+"""What the index keeps of one step: a row per round, and a row of the step.
+
+Files of a Recorder or of `ingest` have both in their footers; of others, the columns of
+masks and log-probs are read.
+"""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from rounddiag.capture.totals import read_totals, step_means
+from rounddiag.errors import RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
+from rounddiag.loaders.parquet.columns import BROKEN
+from rounddiag.loaders.parquet.metadata import Footer
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
 from rounddiag.stats.inputs import drop_worst_picks
+from rounddiag.stats.summary import summary_of_totals
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rounddiag.batch import Batch
     from rounddiag.runs.folder import RunFolder, StepFiles
 
@@ -26,6 +38,7 @@ _COLUMNS = frozenset(
         *("sample_id", "group_id", "reward", "entropy", "sample:picked"),
     }
 )
+_MEANS = ("num_samples", "reward", "entropy", "length")
 
 
 def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # noqa: ANN401 as `load` has them
@@ -76,39 +89,52 @@ def measure_step(
     dict of str to DataFrame
         `rounds` and `steps`.
     """
+    is_usual = (metric, by) == ("abs_diff", None)
+    known = _stored_tables(folder, step) if is_usual else None
+    if known is not None:
+        return known
     batch = load_log_probs(folder, step, by=by)
     rounds = round_summary(batch, metric=metric, by=by)
-    rounds.insert(0, "step", np.int64(step.step))
-    facts = pd.DataFrame([{"step": step.step, **_step_facts(batch)}])
-    return {"rounds": rounds, "steps": facts}
-
-
-def _step_facts(batch: Batch) -> dict[str, Any]:
-    """Return the columns of `STEPS` that are no aggregates of rounds.
-
-    Of a partial capture, means are over the samples that were drawn at random.
-    """
-    drawn = drop_worst_picks(batch)
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    nan = float("nan")
-    is_known = drawn.rewards is not None and len(drawn) > 0
-    reward = float(np.nanmean(drawn.rewards.numpy())) if is_known else nan  # type: ignore[union-attr]
-    entropy = nan
-    if drawn.entropy is not None and drawn.num_tokens:
-        values = drawn.entropy[drawn.response_mask != 0]
-        entropy = float(values.double().nanmean())
+    # Of a partial capture, means are over the samples that were drawn at random.
+    means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
+    return _tables(step, rounds, means, batch.meta)
+
+
+def _stored_tables(
+    folder: RunFolder, step: StepFiles
+) -> dict[str, pd.DataFrame] | None:
+    """Return both tables from the footer of the file, if it has its totals."""
+    if folder.is_raw or len(step.files) > 1:
+        return None
+    with suppress(RounddiagError, *BROKEN):
+        metadata = folder.metadata(step.files[0])
+        totals = read_totals(metadata)
+        if totals is not None:
+            rounds = summary_of_totals(totals.pop("rounds"))
+            meta = Footer.from_metadata(metadata).meta
+            return _tables(step, rounds, totals, meta)
+    return None  # reading the columns says what is wrong
+
+
+def _tables(
+    step: StepFiles,
+    rounds: pd.DataFrame,
+    means: Mapping[str, Any],
+    meta: Mapping[str, Any],
+) -> dict[str, pd.DataFrame]:
+    rounds.insert(0, "step", np.int64(step.step))
     names = ("facts", "sampling", "rounds")
-    facts = {name: batch.meta[name] for name in names if batch.meta.get(name)}
-    return {
-        "num_samples": num_samples,
-        "reward": reward,
-        "entropy": entropy,
-        "length": drawn.num_tokens / len(drawn) if len(drawn) else nan,
+    facts = {name: meta[name] for name in names if meta.get(name)}
+    row = {
+        "step": step.step,
+        **{name: means[name] for name in _MEANS},
         "facts": json.dumps(facts, sort_keys=True),
     }
+    return {"rounds": rounds, "steps": pd.DataFrame([row])}
 
 
 def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:

@@ -52,7 +52,7 @@ def stored_summary_rows(
     if not is_whole or not facts.get("rounds") or cluster not in (None, known):
         return None
     try:
-        return _with_intervals(facts["rounds"], ci)
+        return rows_of_totals(facts["rounds"], ci)
     except _BROKEN:
         return None
 
@@ -79,7 +79,16 @@ def _facts(batch: Batch) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _with_intervals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, Any]]:
+def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, Any]]:
+    """Return the rows of a summary, from the totals of all rounds with their clusters.
+
+    Parameters
+    ----------
+    rounds : list of dict
+        As `capture.totals.summarize_rounds` gives them.
+    ci : float
+        How often intervals should cover.
+    """
     sums = [
         [
             np.array(entry[name], dtype=np.float64)

@@ -22,6 +22,7 @@ from rounddiag.stats.inputs import (
     quantiles,
     require_column,
     require_frame,
+    rows_of_totals,
     stored_summary_rows,
 )
 from rounddiag.stats.intervals import Estimator, Resampling
@@ -413,6 +414,17 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
     return tag_pair(_frame(rows, columns, tokens=runs.tokens), batch)
+
+
+def summary_of_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return what `round_summary` gives, from the totals in the footer of a step file.
+
+    Parameters
+    ----------
+    rounds : list of dict
+        As `capture.totals.summarize_rounds` gives them.
+    """
+    return _frame(rows_of_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
 
 
 def _rows(

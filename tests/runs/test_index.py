@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
+from rounddiag.capture.step_file import save_in
 from rounddiag.runs import run as run_module
+from rounddiag.runs import step_tables
 from rounddiag.schema import RUN, STEPS
 from tests.runs.step_folders import MEANS, write_steps
 
@@ -159,3 +163,68 @@ def test_a_step_without_tokens_is_kept(tmp_path: Path) -> None:
     steps = rd.open_run(tmp_path).step_summary()
     assert steps["num_tokens"].tolist() == [7 + 1, 0]
     assert pd.isna(steps["mean_abs_diff"][1])
+
+
+def as_recorded(folder: Path, *steps: int) -> None:
+    """Write files with totals in their footers, as a Recorder and `ingest` do."""
+    for step in steps:
+        batch = replace(rd.load("sample_data/image_window.parquet"), step=step)
+        facts = {"facts": {"rollout_engine": "vllm"}}
+        save_in(str(folder), f"step_{step}.parquet", replace(batch, meta=facts))
+
+
+def test_totals_in_the_footer_are_read_instead_of_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_recorded(tmp_path, 3, 4)
+    expected = rd.round_summary(rd.load(tmp_path / "step_4.parquet"))
+    measured = rd.open_run(tmp_path).summary(metric="k3")  # of the columns
+
+    def read(*_: object, **__: object) -> None:
+        message = "columns were read"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(step_tables, "load_log_probs", read)
+    run = rd.open_run(tmp_path)
+    summary = run.summary()
+    found = summary[summary["step"] == 4].drop(columns="step").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
+    assert len(measured) == len(summary)
+    row = run.step_summary().iloc[1]
+    assert (row["num_samples"], row["num_tokens"]) == (64, 4230)
+    assert row["reward"] == pytest.approx(24 / 64)
+    assert row["length"] == pytest.approx(4230 / 64)
+    assert row["facts"] == '{"facts": {"rollout_engine": "vllm"}}'
+
+
+def test_totals_belong_to_the_file_that_they_are_in(tmp_path: Path) -> None:
+    as_recorded(tmp_path, 1)
+    batch = rd.load(tmp_path / "step_1.parquet")
+    halved = replace(
+        batch, old_log_probs=(batch.old_log_probs + batch.rollout_log_probs) / 2
+    )
+    rd.save(halved, tmp_path / "step_2.parquet")
+    rd.save(batch[:7], tmp_path / "step_3.parquet")
+    summary = rd.open_run(tmp_path).summary()
+    by_step = dict(summary.groupby("step"))
+    assert by_step[2]["mean"].to_numpy() == pytest.approx(
+        by_step[1]["mean"].to_numpy() / 2, rel=1e-5
+    )
+    assert by_step[3]["num_samples"].iloc[0] == 7
+
+
+@pytest.mark.parametrize("damage", [b"{", b'{"version": 2}', b'{"version": 1}'])
+def test_totals_that_do_not_fit_are_measured(tmp_path: Path, damage: bytes) -> None:
+    path = write_steps(tmp_path, {1: 2}) / "step_1.parquet"
+    table = pq.read_table(path)
+    marks = {**(table.schema.metadata or {}), b"rounddiag.totals": damage}
+    pq.write_table(table.replace_schema_metadata(marks), path)
+    assert means(rd.open_run(tmp_path)) == expected(2)
+
+
+def test_a_recorded_step_without_tokens_has_totals(tmp_path: Path) -> None:
+    batch = rd.load(write_steps(tmp_path, {0: 1}) / "step_0.parquet")
+    save_in(str(tmp_path), "step_1.parquet", batch.where([False] * 3))
+    steps = rd.open_run(tmp_path).step_summary()
+    assert steps["num_tokens"].tolist() == [8, 0]
+    assert steps["num_samples"].tolist() == [3, 0]

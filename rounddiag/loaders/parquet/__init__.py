@@ -1,7 +1,7 @@
 """Our own file: Parquet, one row per sample.
 
 ===============  ===========================================================
-`writer`         `save`
+`writer`         `save`; `write_batch`, with more entries in the metadata
 `reader`         `load_parquet`; `load_columns` and `load_sample` read a part of it
 `columns`        tensors, arrays and texts as columns, and back
 `metadata`       what is not per sample; what `redact=True` removes

@@ -34,7 +34,7 @@ from rounddiag.loaders.parquet.metadata import (
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
@@ -217,13 +217,27 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     ('0', '0')
     """
     require_batch(batch)
-    batch = redact_batch(batch) if redact else batch
+    write_batch(redact_batch(batch) if redact else batch, path)
+
+
+def write_batch(
+    batch: Batch,
+    path: str | os.PathLike[str],
+    entries: Mapping[bytes, bytes] | None = None,
+) -> None:
+    """Write a batch as `save` does, with more entries in the file's metadata.
+
+    Raises
+    ------
+    BatchError
+        As `save` does.
+    """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(
         step=batch.step, tokenizer=tokenizer_name(batch, file.parent), meta=batch.meta
     )
-    metadata = {KEY: footer.to_json()}
+    metadata = {KEY: footer.to_json(), **(entries or {})}
     if batch.images is not None:
         metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
     table = make_table(batch).replace_schema_metadata(metadata)
