@@ -2,12 +2,18 @@ r"""Steps from which on a round's mismatch is another, and growth over steps.
 
 A series of means is described by one level, by another level from step `i` to step `j`
 (one of which may be an end of the series), or by a straight line. The statistic is the
-variance that the best `i` and `j`, or the line, explain, over what remains. It is
-reduced by :math:`(1 - \rho) / (1 + \rho)` where neighbouring residuals have the
-correlation :math:`\rho`. Its p value is the share of random orders of the same means
-with a statistic as large: the permutation test of circular binary segmentation (A. B.
-Olshen, E. S. Venkatraman, R. Lucito and M. Wigler, 2004). A series with two levels is
-split at `i` and `j`, and its parts are searched again.
+variance that the best `i` and `j`, or the line, explain, over what remains. Its p value
+is the share of random orders with a statistic as large: the permutation test of
+circular binary segmentation (A. B. Olshen, E. S. Venkatraman, R. Lucito and M. Wigler,
+2004). A series with two levels is split at `i` and `j`, and its parts are searched
+again.
+
+Means of neighbouring steps may go together, and then their order is not random. So what
+is searched is :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), with one
+:math:`\rho` for all rounds of the run. It comes from differences of neighbours, whose
+own correlation is :math:`-(1 - \rho) / 2`; large ones, such as changes of the level,
+are left out. As an estimate that is too low raises false alarms, its standard error is
+added.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from rounddiag.core.measures import measure_of
 from rounddiag.schema import CHANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rounddiag._typing import Array
 
@@ -39,6 +45,8 @@ _FLOOR = 1e-6
 # Longer series are searched as means of neighbouring steps, then one by one.
 _MAX_LENGTH = 100
 _MIN_ORDERS = 1999
+# Differences of more robust standard deviations are no noise; the largest correlation.
+_CUT, _MAX_RHO = 3.0, 0.9
 # Orders whose statistics are computed together: a block of these stays in memory.
 _AT_ONCE = 250
 
@@ -103,13 +111,16 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     is_signed = measure_of(metric).is_signed
     table = later.pivot_table(index="step", columns="round", values="mean")
     table = table.loc[:, table.count() >= len(table) / 2]
+    means = [(round_, series.dropna()) for round_, series in table.items()]
+    scaled = [
+        known.to_numpy() if is_signed else np.log(np.maximum(known.to_numpy(), _FLOOR))
+        for _, known in means
+    ]
+    rho, alpha = correlation(scaled), ALPHA / max(len(means), 1)
     rows = []
-    for round_, series in table.items():
-        known = series.dropna()
+    for (round_, known), searched in zip(means, scaled, strict=True):
         values = known.to_numpy()
-        scaled = values if is_signed else np.log(np.maximum(values, _FLOOR))
-        alpha = ALPHA / table.shape[1]
-        for change in segment(scaled, alpha):
+        for change in segment(searched, alpha, rho):
             before, after = _levels(values, change)
             small = max(before, after) < MIN_FACTOR * max(min(before, after), _FLOOR)
             if small and not is_signed:
@@ -140,7 +151,36 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
     return float(np.median(before)), float(np.median(after))
 
 
-def segment(values: Array, alpha: float) -> list[Change]:
+def correlation(series: Sequence[Array]) -> float:
+    """Return the correlation of neighbouring values, and its standard error added.
+
+    One for all series; from 0, where there are few values or neighbours repel one
+    another, to 0.9.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> round(correlation([rng.normal(size=400) + 5 * (np.arange(400) > 9)]), 1)
+    0.1
+    """
+    products = squares = 0.0
+    num = 0
+    for values in series:
+        rises = np.diff(values)
+        if len(rises) == 0:
+            continue
+        end = _CUT * 1.4826 * float(np.median(np.abs(rises)))
+        rises[np.abs(rises) > end] = 0.0
+        products += float(rises[1:] @ rises[:-1])
+        squares += float(rises @ rises)
+        num += len(rises)
+    if not squares:
+        return 0.0
+    rho = 1 + 2 * products / squares + np.sqrt(2 / num)
+    return float(np.clip(rho, 0.0, _MAX_RHO))
+
+
+def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:
     """Find the changes of a series, in order; each is narrowed by its neighbours.
 
     Parameters
@@ -148,6 +188,8 @@ def segment(values: Array, alpha: float) -> list[Change]:
     values : ndarray, shape (n,)
     alpha : float
         How often a series without a change shows one, at most.
+    rho : float
+        The correlation of neighbouring values.
 
     Examples
     --------
@@ -156,6 +198,7 @@ def segment(values: Array, alpha: float) -> list[Change]:
     >>> [(one.kind, one.index) for one in segment(values, 0.01)]
     [('step', 40)]
     """
+    values = np.append((1 - rho) * values[:1], values[1:] - rho * values[:-1])
     size = max(1, -(-len(values) // _MAX_LENGTH))
     starts = np.arange(0, len(values), size)
     means = np.array([values[start : start + size].mean() for start in starts])
@@ -260,7 +303,7 @@ class _Parts:
         is_line = self.has_line and line[0] > shares[0]
         ends = (int(self.low[place[0]]), int(self.high[place[0]]))
         cuts = [] if is_line else [cut for cut in ends if cut < self.num]
-        value = (line if is_line else shares)[0] * _independence(values, cuts)
+        value = (line if is_line else shares)[0]
         generator = np.random.default_rng(0)
         num_orders = max(_MIN_ORDERS, int(np.ceil(4 / alpha)))
         num_as_large = 0
@@ -294,24 +337,3 @@ class _Parts:
             part / np.maximum(total - part, 1e-12 * total) for part in (best, line)
         )
         return share, of_line, place
-
-
-def _independence(values: Array, cuts: list[int]) -> float:
-    """Return the factor that residuals which follow one another cost.
-
-    They are of the levels between the cuts, or of a line where there are none.
-    """
-    time = np.arange(len(values))
-    if cuts:
-        parts = np.split(values, cuts)
-        rest = np.concatenate([part - part.mean() for part in parts])
-    else:
-        rest = values - np.polyval(np.polyfit(time, values, 1), time)
-    size = np.square(rest).sum()
-    if not size:
-        return 1.0
-    rho = float(rest[1:] @ rest[:-1] / size)
-    # Residuals of a fit seem less correlated than they are: twice the bias of those of
-    # a mean (Kendall, 1954).
-    rho = np.clip(rho + 2 * (1 + 4 * rho) / len(values), 0.0, 0.9)
-    return float((1 - rho) / (1 + rho))

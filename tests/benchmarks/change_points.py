@@ -1,6 +1,6 @@
 """Count false alarms of change points on runs without one, and planted ones found.
 
-    python -m tests.benchmarks.change_points
+    python -m tests.benchmarks.change_points [--flat 400] [--planted 20]
 
 A run has 8 rounds, whose means are lognormal with a standard deviation of 0.3 of the
 logarithm, over 40 or 200 steps. A planted change multiplies rounds 2 to 7. Where it is
@@ -9,6 +9,8 @@ found is counted within two steps.
 
 from __future__ import annotations
 
+import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
 
-NUM_RUNS, NUM_ROUNDS, SPREAD = 50, 8, 0.3
+NUM_ROUNDS, SPREAD = 8, 0.3
 
 
 def independent(generator: np.random.Generator, num: int) -> Array:
@@ -74,7 +76,7 @@ def count(
     signal: Array,
     kind: str,
     at: int | None,
-    num_runs: int = NUM_RUNS,
+    num_runs: int,
 ) -> dict[str, float]:
     """Share of runs with a false alarm in a round that does not change.
 
@@ -103,8 +105,21 @@ def count(
 
 def main() -> None:
     """Print both shares of every case."""
-    print(f"{NUM_RUNS} runs a case, {NUM_ROUNDS} rounds; alarms by run, found by round")
-    kinds = {"independent": independent, "heavy tails": heavy, "rho 0.5": following}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flat", type=int, default=400)
+    parser.add_argument("--planted", type=int, default=20)
+    options = parser.parse_args()
+    print(
+        f"{options.flat} runs without a change, {options.planted} a case with one;"
+        f" {NUM_ROUNDS} rounds; alarms by run, found by round"
+    )
+    kinds: dict[str, Callable[[np.random.Generator, int], Array]] = {
+        "independent": independent,
+        "heavy tails": heavy,
+        "rho 0.3": partial(following, rho=0.3),
+        "rho 0.5": following,
+        "rho 0.8": partial(following, rho=0.8),
+    }
     heads = f"{'alarms':>7} {'found':>6} {'elsewhere':>9}"
     print(f"{'steps':>5} {'noise':12} {'signal':24} {heads}")
     for num in (40, 200):
@@ -118,8 +133,9 @@ def main() -> None:
         cases.append(("grows x 3", growing(num, 3), "growth", None))
         for kind, noise in kinds.items():
             for name, signal, change, place in cases:
-                result = count(noise, signal, change, place)
-                shares = f"{result['false alarms']:7.2f} {result['found']:6.2f}"
+                num_runs = options.planted if signal.any() else options.flat
+                result = count(noise, signal, change, place, num_runs)
+                shares = f"{result['false alarms']:7.3f} {result['found']:6.2f}"
                 shares += f" {result['misplaced']:9.2f}"
                 print(f"{num:5} {kind:12} {name:24} {shares}", flush=True)
 

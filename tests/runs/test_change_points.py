@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from rounddiag.runs import find_changes
+from rounddiag.runs.change_points import correlation
 from rounddiag.schema import CHANGES
 from tests.benchmarks import change_points as cases
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def test_few_runs_without_a_change_show_one() -> None:
+    from rounddiag._typing import Array
+
+
+@pytest.mark.parametrize("noise", [cases.independent, cases.heavy, cases.following])
+def test_one_in_a_hundred_runs_without_a_change_shows_one(
+    noise: Callable[[np.random.Generator, int], Array],
+) -> None:
     flat = np.zeros((40, 8))
-    result = cases.count(cases.independent, flat, "step", None, num_runs=30)
-    assert result["false alarms"] <= 2 / 30
+    result = cases.count(noise, flat, "step", None, num_runs=60)
+    assert result["false alarms"] <= 1 / 60
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.5, 0.8])
+def test_the_correlation_of_neighbours_is_not_underestimated(rho: float) -> None:
+    generator = np.random.default_rng(0)
+    noise = cases.following(generator, 200, rho)
+    step = 5 * (np.arange(200) >= 120)  # of five standard deviations
+    found = [
+        correlation([*(noise + change * step[:, None]).T]) for change in (0.0, 1.0)
+    ]
+    assert found == pytest.approx([rho + 0.04] * 2, abs=0.08)
+
+
+def test_correlation_of_too_few_or_equal_values_is_0() -> None:
+    assert correlation([]) == 0
+    assert correlation([np.array([1.0])]) == 0
+    assert correlation([np.ones(9)]) == 0
 
 
 @pytest.mark.parametrize(("at", "least"), [(20, 0.95), (32, 0.9), (37, 0.8)])
