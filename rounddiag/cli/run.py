@@ -22,7 +22,6 @@ def open_steps(path: str, tokenizer: str | None = None) -> Run | None:
 
     if not (Path(path).is_dir() or is_url(path) or has_magic(path)):
         return None
-
     try:
         run = open_run(path, tokenizer=tokenizer)
     except LoadError:

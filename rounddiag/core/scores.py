@@ -98,7 +98,11 @@ def check_pair(frame: pd.DataFrame, a: str, b: str) -> None:
 
 def tag_pair(frame: pd.DataFrame, source: Batch | pd.DataFrame) -> pd.DataFrame:
     """Note on a frame the pair of its source, where it is not the standard one."""
-    pair = pair_of(source)
+    return tag_as(frame, pair_of(source))
+
+
+def tag_as(frame: pd.DataFrame, pair: Pair) -> pd.DataFrame:
+    """Note a pair on a frame, where it is not the standard one."""
     if not pair.is_standard:
         frame.attrs[_KEY] = [pair.a, pair.b]
     return frame

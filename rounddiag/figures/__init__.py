@@ -2,8 +2,8 @@
 
 One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_ppl`,
 `tail`, `positions`, `conditional`, `roles` and `compare`; `run` shows many steps,
-`finding` the evidence of a finding, `colored_text` the text of samples; `_parts` has
-what figures share.
+`compare_runs` those of two runs, `finding` the evidence of a finding, `colored_text`
+the text of samples; `_parts` has what figures share.
 """
 
 from rounddiag.figures._parts.canvas import png, use_theme

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,7 @@ from rounddiag.figures._parts.means import (
     unit_suffix,
 )
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
+from rounddiag.figures.compare_runs import compare_runs, name_runs
 from rounddiag.schema import DIFFERENCE, METRICS, ROUND
 from rounddiag.stats import round_summary
 from rounddiag.stats.comparison import differences, name_batches
@@ -47,7 +48,7 @@ from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
 
     import plotly.graph_objects as go
 
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
     from rounddiag.figures._parts.lines import RoundLine
+    from rounddiag.runs import Run
+
+    Data: TypeAlias = Batch | pd.DataFrame
+    Batches: TypeAlias = Mapping[str, Data] | Sequence[Data]
+    Several: TypeAlias = Mapping[str, Data | Run] | Sequence[Data | Run]
 
 
 LAYERS = ("ci", "difference", "strip")
@@ -113,7 +119,8 @@ class Comparison:
 
 
 def plot_compare(
-    batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
+    batches: Several | Run,
+    other: Run | None = None,
     *,
     metric: str = "abs_diff",
     a: str = "old",
@@ -123,16 +130,22 @@ def plot_compare(
 ) -> go.Figure:
     """Plot the mismatch per round of two or more batches, and their difference.
 
+    Of two runs, plot the mean of each step, paired by step.
+
     Parameters
     ----------
-    batches : mapping of str to Batch, or sequence of Batch
+    batches : mapping of str to Batch, sequence of Batch, or Run
         Up to 8, the one that the others are compared with first; token frames will do.
+        Or two runs, in a mapping or sequence, or as two arguments.
+    other : Run, optional
+        The run that is compared with the first one.
     metric : str
         What is averaged, as in `round_summary`.
     a, b : str
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
-        What to leave out: `{"ci": False, "difference": False, "strip": False}`.
+        What to leave out: `{"ci": False, "difference": False, "strip": False}`. Of runs
+        there are no intervals; the strip is the heatmap of their differences.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 
@@ -141,13 +154,15 @@ def plot_compare(
     plotly.graph_objects.Figure
         The mean of each batch and round with its interval, on a logarithmic axis where
         it has no sign; the differences as `stats.differences` gives them; and the same
-        means as colours in one range.
+        means as colours in one range. Of runs, the mean of each step over the tokens of
+        all rounds, the differences of the steps that both have, and those of each step
+        and round as colours.
 
     Raises
     ------
     FrameError
-        If there are not 2 to 8 batches of one pair of scores, a frame lacks a column,
-        or a metric or layer is unknown.
+        If there are not 2 to 8 batches of one pair of scores, or not two runs; a frame
+        lacks a column, or a metric or layer is unknown.
     BatchError
         If a batch has no such score.
 
@@ -173,10 +188,12 @@ def plot_compare(
     >>> rd.plot_compare(batches).layout.yaxis2.title.text
     'difference of means [nat]'
     """
-    inputs = _prepare_all(
-        name_batches(batches),
-        {"a": a, "b": b, "metric": metric, "layers": layers, "theme": theme},
-    )
+    options: dict[str, Any] = {"a": a, "b": b, "metric": metric}
+    options |= {"layers": layers, "theme": theme}
+    runs = name_runs(batches, other)
+    if runs is not None:
+        return compare_runs(runs, **options)
+    inputs = _prepare_all(name_batches(cast("Batches", batches)), options)
     first = next(iter(inputs.values()))
     data = {name: own.data for name, own in inputs.items()}
     lines = _style_batches(data, first.metric, first.theme)

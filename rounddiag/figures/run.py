@@ -19,9 +19,8 @@ from rounddiag.figures._parts.canvas import (
     cross,
     empty_figure,
     new_figure,
-    theme_of,
 )
-from rounddiag.figures._parts.data import resolve_layers
+from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, number
 from rounddiag.figures._parts.means import (
     MeanSeries,
@@ -33,7 +32,7 @@ from rounddiag.figures._parts.means import (
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.findings.reference import named_range
 from rounddiag.runs import Run, find_breaks, find_changes
-from rounddiag.schema import ROUND, RUN, STEP, STEPS, Pair, metric_name
+from rounddiag.schema import ROUND, RUN, STEP, STEPS, Pair
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ class RunScene:
     rounds : list of int
         Those with a line.
     metric : str
+    pair : Pair
+        The scores, as labels name them.
     axis : MeanAxis
     theme : Theme
     """
@@ -84,6 +85,7 @@ class RunScene:
     rows: pd.DataFrame
     rounds: list[int]
     metric: str
+    pair: Pair
     axis: MeanAxis
     theme: Theme
 
@@ -100,10 +102,12 @@ class RunScene:
         return self.rows[self.rows["round"] == round_].sort_values("step")
 
 
-def plot_run(
+def plot_run(  # noqa: PLR0913 the options of a figure
     run: Run | pd.DataFrame,
     *,
     metric: str = "abs_diff",
+    a: str = "old",
+    b: str = "rollout",
     rounds: Sequence[int] | None = None,
     panels: Sequence[str] = (),
     kind: str | None = None,
@@ -118,6 +122,8 @@ def plot_run(
         A run, or its summary, made with the same metric.
     metric : str
         What is averaged, as in `round_summary`.
+    a, b : str
+        The scores to compare; a frame has those that it was made with.
     rounds : sequence of int, optional
         The rounds that have a line, at most 8; evenly chosen when left out. The heatmap
         shows all.
@@ -125,9 +131,10 @@ def plot_run(
         Means over the samples of a step to draw below; a run only.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, whose usual range is the band; that of
-        the run when left out. A frame has no band without it.
+        the run when left out. A frame has no band without it, and another pair than
+        `old` and `rollout` has none.
     layers : mapping, optional
-        What to leave out: `ci`, the intervals; `band`, the healthy range; `marks`, the
+        What to leave out: `ci`, the intervals; `band`, the usual range; `marks`, of
         steps at which rounds change; `heatmap`.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
@@ -141,6 +148,8 @@ def plot_run(
     FrameError
         If a frame lacks a column, or there is no such metric, round, panel, kind or
         layer.
+    LoadError
+        If no file has these scores.
 
     Notes
     -----
@@ -152,7 +161,7 @@ def plot_run(
     is never reset. A single spike that goes back is usual. Step 0, before the first
     update, stands apart: a mismatch that is there already has nothing to do with
     training. Dashed lines mark the steps that `Run.changes` finds; the shaded band is
-    the usual range of the kind of run. A hatched cell of the heatmap is a step without
+    the usual range of the kind of run. An empty cell of the heatmap is a step without
     that round. Shaded ribbons are 95 % intervals.
 
     Examples
@@ -163,20 +172,23 @@ def plot_run(
     >>> rd.plot_run(frame, kind="vlm").layout.xaxis.title.text
     'training step'
     """
-    metric = metric_name(metric)
-    drawn = resolve_layers(layers, *LAYERS)
-    chosen = theme_of(theme)
-    rows, beside = _get_rows(run, metric, panels)
+    rows, beside = _get_rows(run, metric, Pair(a, b), panels)
+    inputs = prepare(
+        rows, a, b, metric=metric, layers=layers, known=LAYERS, theme=theme
+    )
+    metric, chosen, drawn = inputs.metric, inputs.theme, inputs.layers
     if rows.empty:
         return empty_figure(_TITLE, NO_TOKENS, chosen)
     scene = RunScene(
         rows=rows,
         rounds=_choose_rounds(rows, rounds),
         metric=metric,
+        pair=inputs.pair,
         axis=choose_axis(rows, metric),
         theme=chosen,
     )
-    usual = _usual(run, metric, kind) if drawn["band"] else None
+    has_band = drawn["band"] and inputs.pair.is_standard
+    usual = _usual(run, metric, kind) if has_band else None
     if usual is not None:
         scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
@@ -202,7 +214,7 @@ def plot_run(
 
 
 def _get_rows(
-    run: Run | pd.DataFrame, metric: str, panels: Sequence[str]
+    run: Run | pd.DataFrame, metric: str, pair: Pair, panels: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the summary, and the means of steps for other panels."""
     for name in panels:
@@ -215,7 +227,7 @@ def _get_rows(
             )
     if isinstance(run, Run):
         beside = run.step_summary() if panels else pd.DataFrame()
-        return run.summary(metric=metric), beside
+        return run.summary(metric=metric, a=pair.a, b=pair.b), beside
     if not isinstance(run, pd.DataFrame):
         raise FrameError.build(
             expected="a Run or its summary",
@@ -267,8 +279,8 @@ def _usual(
     if kind is None:
         if not isinstance(run, Run):
             return None
-        kind, is_told = run.kind
-        assumed = "" if is_told else ", assumed"
+        kind, is_stated = run.kind
+        assumed = "" if is_stated else ", assumed"
     usual = named_range(kind)
     return f"{usual.meaning}{assumed}", float(getattr(usual, _RANGES[metric]))
 
@@ -448,22 +460,14 @@ def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
         marker=cross(scene.theme),
         hoverinfo="skip",
     )
-    title = axis_title(scene.metric, Pair(), width=_KEY)
+    title = axis_title(scene.metric, scene.pair, width=_KEY)
     add_color_bar(figure, scale, means, title)
 
 
 def _add_mark(figure: go.Figure, mark: Break, theme: Theme) -> None:
-    place = (mark.previous + mark.step) / 2
-    figure.add_shape(
-        type="line",
-        x0=place,
-        x1=place,
-        xref="x",
-        y0=0,
-        y1=1,
-        yref="paper",
-        line={"color": theme.text, "width": 1, "dash": "dot"},
-    )
+    line = {"color": theme.text, "width": 1, "dash": "dot"}
+    ends = dict.fromkeys(("x0", "x1"), (mark.previous + mark.step) / 2)
+    figure.add_shape(type="line", **ends, y0=0, y1=1, yref="paper", line=line)
 
 
 def _set_axes(
@@ -485,7 +489,7 @@ def _set_axes(
     for index, (name, height) in enumerate(heights.items(), 1):
         axis: dict[str, Any] = {"domain": [(top - height) / plot, top / plot]}
         if name == "means":
-            title = axis_title(scene.metric, Pair())
+            title = axis_title(scene.metric, scene.pair)
             axis |= {**scene.axis.layout(), "title": {"text": title}}
         elif name == "heatmap":
             num_rounds = int(scene.rows["round"].max()) + 1

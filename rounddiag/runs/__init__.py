@@ -7,6 +7,7 @@
 `step_tables` what the index keeps of one step
 `change_points` steps at which a round changes, and growth over steps
 `breaks`      steps at which several rounds change together
+`comparison`  two runs, paired by step
 `diagnosis`   a verdict per step, and what changed between steps
 `sql`         `Run.query`: DuckDB over the step files
 `ingestion`   `ingest`: files of a framework become step files

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from rounddiag.batch.html import table
+from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.parquet import load_sample
@@ -27,7 +28,7 @@ from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
 from rounddiag.runs.step_tables import load_step, measure_step, step_frame
-from rounddiag.schema import metric_name
+from rounddiag.schema import Pair, metric_name
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
 
@@ -194,13 +195,20 @@ class Run:
         return one if tokenizer is None else replace(one, tokenizer=tokenizer)
 
     def summary(
-        self, *, metric: str = "abs_diff", by: str | None = None
+        self,
+        *,
+        metric: str = "abs_diff",
+        by: str | None = None,
+        a: str = "old",
+        b: str = "rollout",
     ) -> pd.DataFrame:
         """Summarise each round of each step, with the columns of `schema.RUN`.
 
-        The first call reads the masks and the log-probabilities of all steps, and shows
-        a progress bar; later ones read the index, and files that are new. A step whose
-        file cannot be read is left out with a warning, and is in `failed`.
+        The first call reads the footer of each file, where a `Recorder` or `ingest` has
+        put the totals; of other files, or for another metric, column or pair, it reads
+        the masks and the log-probabilities. Later ones read the index, and files that
+        are new. A step whose file cannot be read is left out with a warning, and is in
+        `failed`.
 
         Parameters
         ----------
@@ -208,6 +216,8 @@ class Run:
             As in `rounddiag.round_summary`.
         by : str, optional
             A column of samples or rounds: one row per step, value and round.
+        a, b : str
+            The scores to compare, as in `rounddiag.round_summary`.
 
         Returns
         -------
@@ -219,16 +229,22 @@ class Run:
         ------
         FrameError
             If there is no such metric.
+        LoadError
+            If no file has these scores.
         """
-        metric = metric_name(metric)
-        usual = (metric, by) == ("abs_diff", None)
+        metric, pair = metric_name(metric), Pair(a, b)
+        usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
         name = "rounds" if usual else f"rounds_{metric}"
         name += f"_by_{quote(by, safe='')}" if by is not None else ""
-        compute = partial(measure_step, self._folder, metric=metric, by=by)
+        name += "" if pair.is_standard else f"_{quote(a, safe='')}_{quote(b, safe='')}"
+        compute = partial(measure_step, self._folder, metric=metric, by=by, pair=pair)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
         with self._lock:
             self._fill(names, compute, "summaries")
-            return self._index.rows(name, self._files.values())
+            rows = self._index.rows(name, self._files.values())
+        if len(rows) == 0 and self.failed and not pair.is_standard:
+            raise LoadError(next(iter(self.failed.values())))
+        return tag_as(rows, pair)
 
     def step_summary(self) -> pd.DataFrame:
         """Summarise each step, with the columns of `schema.STEPS`.

@@ -19,6 +19,7 @@ from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
 from rounddiag.stats.inputs import drop_worst_picks
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.runs.folder import RunFolder, StepFiles
+    from rounddiag.schema import Pair
 
 
 # The columns of a step file from which summaries are computed.
@@ -61,19 +63,22 @@ def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # n
     return read_batch(path, files=paths, **options)
 
 
-def load_log_probs(folder: RunFolder, step: StepFiles, *, by: str | None) -> Batch:
+def load_log_probs(
+    folder: RunFolder, step: StepFiles, *, by: str | None, pair: Pair
+) -> Batch:
     """Read what summaries are computed from; other columns only for `by`."""
     if folder.is_raw or len(step.files) > 1:
         return load_step(folder, step)
     file = step.files[0]
     try:
-        return load_columns(folder.fetch(file), _COLUMNS, open_columns=by is not None)
+        names = _COLUMNS | {f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"}
+        return load_columns(folder.fetch(file), names, open_columns=by is not None)
     finally:
         folder.forget(file)
 
 
 def measure_step(
-    folder: RunFolder, step: StepFiles, *, metric: str, by: str | None
+    folder: RunFolder, step: StepFiles, *, metric: str, by: str | None, pair: Pair
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of `RUN` of a step, and its row of `STEPS` without means.
 
@@ -83,18 +88,20 @@ def measure_step(
     step : StepFiles
     metric, by : str
         As in `round_summary`.
+    pair : Pair
+        The scores to compare.
 
     Returns
     -------
     dict of str to DataFrame
         `rounds` and `steps`.
     """
-    is_usual = (metric, by) == ("abs_diff", None)
+    is_usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
     known = _stored_tables(folder, step) if is_usual else None
     if known is not None:
         return known
-    batch = load_log_probs(folder, step, by=by)
-    rounds = round_summary(batch, metric=metric, by=by)
+    batch = load_log_probs(folder, step, by=by, pair=pair)
+    rounds = round_summary(batch, metric=metric, by=by, a=pair.a, b=pair.b)
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:

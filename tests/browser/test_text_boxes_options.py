@@ -10,7 +10,7 @@ import pytest
 from rounddiag.schema import METRICS
 from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
 from tests.browser.text_boxes import clashes, plots_with
-from tests.figures.test_run import frame
+from tests.runs.step_folders import summary_frame
 
 if TYPE_CHECKING:
     from tests.browser.text_boxes import FigurePage, Theme
@@ -84,7 +84,7 @@ def test_no_words_of_a_metric_touch(name: str, figure_page: FigurePage) -> None:
 
 @pytest.mark.parametrize("metric", ["diff", "k3"])
 def test_no_words_of_a_run_touch(metric: str, figure_page: FigurePage) -> None:
-    rows = frame(first=3)
+    rows = summary_frame(first=3)
     assert clashes(figure_page, "plot_run", rows, NARROW, metric=metric) == []
 
 

@@ -13,37 +13,20 @@ import pytest
 
 import rounddiag as rd
 from rounddiag import plot_run
-from rounddiag.errors import FrameError
+from rounddiag.errors import FrameError, LoadError
 from tests.figures.plots import captions
-from tests.runs.step_folders import MEANS, scaled_batch, write_steps
+from tests.runs.step_folders import (
+    MEANS,
+    STEPS,
+    scaled_batch,
+    summary_frame,
+    write_steps,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAN = math.nan
-# 20 steps; rounds 1 and 2 change at step 80.
-STEPS = [10 * step for step in range(1, 21)]
-
-
-def frame(*, first: int = 0, **columns: list[Any]) -> pd.DataFrame:
-    """Three rounds: their means are 0.01, or 0.2 from step 80 on."""
-    wobble = np.resize([1.0, 1.1, 0.95], len(STEPS))
-    rows = [
-        {
-            "step": step,
-            "round": round_,
-            "num_samples": 64,
-            "num_tokens": 640,
-            "num_nonfinite": 0,
-            "mean": size * (0.2 if round_ > 0 and step >= 80 else 0.01),
-        }
-        for step, size in zip(STEPS, wobble, strict=True)
-        for round_ in range(3)
-    ]
-    rows += [{**rows[0], "step": 0, "round": round_} for round_ in range(first)]
-    made = pd.DataFrame(rows)
-    made = made.assign(ci_low=made["mean"] / 2, ci_high=made["mean"] * 2)
-    return made.assign(**columns)
 
 
 def lines_of(figure: Any) -> list[Any]:
@@ -51,7 +34,7 @@ def lines_of(figure: Any) -> list[Any]:
 
 
 def test_a_line_per_round_over_the_steps() -> None:
-    figure = plot_run(frame(), layers={"heatmap": False})
+    figure = plot_run(summary_frame(), layers={"heatmap": False})
     lines = lines_of(figure)
     assert [line.x.tolist() for line in lines] == [STEPS] * 3
     assert lines[0].y[:3].tolist() == pytest.approx([0.01, 0.011, 0.0095])
@@ -64,27 +47,27 @@ def test_a_line_per_round_over_the_steps() -> None:
 
 
 def test_ribbons_are_the_intervals() -> None:
-    figure = plot_run(frame(), rounds=[0], layers={"heatmap": False})
+    figure = plot_run(summary_frame(), rounds=[0], layers={"heatmap": False})
     (ribbon,) = [one for one in figure.data if one.fill == "toself"]
     assert ribbon.x.tolist() == STEPS + STEPS[::-1]
     assert ribbon.y[:2].tolist() == pytest.approx([0.02, 0.022])
     assert ribbon.y[-1] == pytest.approx(0.005)
-    bare = plot_run(frame(), rounds=[0], layers={"ci": False, "heatmap": False})
+    bare = plot_run(summary_frame(), rounds=[0], layers={"ci": False, "heatmap": False})
     assert [one for one in bare.data if one.fill == "toself"] == []
 
 
 def test_a_mark_names_the_step_and_the_rounds_that_change() -> None:
-    figure = plot_run(frame())
+    figure = plot_run(summary_frame())
     text = "┆ from step 80: rounds 1 to 2, 0.01 to 0.2 nat"
     assert text in captions(figure)
     (mark,) = [one for one in figure.layout.shapes if one.type == "line"]
     assert (mark.x0, mark.x1) == (75, 75)
-    bare = plot_run(frame(), layers={"marks": False})
+    bare = plot_run(summary_frame(), layers={"marks": False})
     assert [one for one in bare.layout.shapes if one.type == "line"] == []
 
 
 def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
-    rows = frame()
+    rows = summary_frame()
     rows.loc[0, "mean"] = NAN  # step 10, round 0
     rows = rows.drop(index=[3])  # step 20, round 0
     heat = next(one for one in plot_run(rows).data if one.type == "heatmap")
@@ -98,7 +81,7 @@ def test_the_heatmap_has_the_mean_of_each_step_and_round() -> None:
 
 
 def test_step_0_stands_apart() -> None:
-    figure = plot_run(frame(first=3), layers={"heatmap": False})
+    figure = plot_run(summary_frame(first=3), layers={"heatmap": False})
     diamonds = [one for one in figure.data if one.marker.symbol == "diamond-open"]
     assert [one.x.tolist() for one in diamonds] == [[0]] * 3
     assert all(0 not in line.x for line in lines_of(figure) if len(line.x) > 1)
@@ -109,7 +92,7 @@ def test_step_0_stands_apart() -> None:
     ("metric", "end"), [("abs_diff", 0.03), ("k3", 0.02), ("prob_diff", 0.008)]
 )
 def test_the_band_is_the_usual_range_of_the_kind(metric: str, end: float) -> None:
-    figure = plot_run(frame(), metric=metric, kind="vlm")
+    figure = plot_run(summary_frame(), metric=metric, kind="vlm")
     (band,) = [one for one in figure.layout.shapes if one.type == "rect"]
     assert band.y1 == end
     unit = "" if metric == "prob_diff" else " nat"
@@ -117,7 +100,7 @@ def test_the_band_is_the_usual_range_of_the_kind(metric: str, end: float) -> Non
         f"▒ usual: up to {end:g}{unit} (dense vision-language model in bf16)"
         in captions(figure)
     )
-    assert plot_run(frame(), metric="diff", kind="vlm").layout.shapes[:0] == ()
+    assert plot_run(summary_frame(), metric="diff", kind="vlm").layout.shapes[:0] == ()
 
 
 def test_a_run_has_its_kind_and_its_panels(tmp_path: Path) -> None:
@@ -147,7 +130,7 @@ def test_steps_whose_rounds_are_unknown_are_said_first(tmp_path: Path) -> None:
 
 
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:
-    rows = pd.concat([frame().assign(round=round_) for round_ in range(20)])
+    rows = pd.concat([summary_frame().assign(round=round_) for round_ in range(20)])
     rows = rows.drop_duplicates(["step", "round"])
     figure = plot_run(rows, layers={"marks": False})
     assert "round  ● 0  ● 3  ● 5  ● 8  ● 11  ● 14  ● 16  ● 19" in captions(figure)
@@ -178,7 +161,7 @@ def test_an_option_that_does_not_exist_is_an_error(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FrameError, match=re.escape(message)):
-        plot_run(frame(), **options)
+        plot_run(summary_frame(), **options)
 
 
 def test_other_data_is_an_error() -> None:
@@ -187,3 +170,27 @@ def test_other_data_is_an_error() -> None:
     message = "Build it with `rounddiag.open_run(folder).summary()`."
     with pytest.raises(FrameError, match=re.escape(message)):
         plot_run(pd.DataFrame({"step": [0]}))
+
+
+def test_another_pair_of_scores(tmp_path: Path) -> None:
+    for step in (1, 2):
+        batch = scaled_batch(step)
+        ref = batch.rollout_log_probs - 0.125 * step
+        rd.save(replace(batch, scores={"ref": ref}), tmp_path / f"step_{step}.parquet")
+    run = rd.open_run(tmp_path)
+    summary = run.summary(a="ref")
+    assert summary["mean"].tolist() == [0.125, 0.125, 0.25, 0.25]
+    assert run.summary()["mean"].tolist()[:2] == pytest.approx(MEANS)
+    figure = plot_run(run, a="ref")
+    assert lines_of(figure)[0].y.tolist() == [0.125, 0.25]
+    assert figure.layout.yaxis.title.text == "mean |ref - rollout| log-prob [nat]"
+    assert not any("usual" in line for line in captions(figure))
+    of_frame = plot_run(summary, a="ref", layers={"heatmap": False})
+    assert of_frame.layout.yaxis.title.text == "mean |ref - rollout| log-prob [nat]"
+    with pytest.raises(FrameError, match="found a frame of the pair"):
+        plot_run(run.summary(), a="ref")
+    with (
+        pytest.warns(UserWarning, match="2 steps left out"),
+        pytest.raises(LoadError, match="lora"),
+    ):
+        plot_run(run, a="lora")
