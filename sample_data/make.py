@@ -7,7 +7,6 @@ is seeded and runs on one thread; README.md describes the method and the results
 import copy
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from synthetic.files import GROUP, group_id, to_batch
 from synthetic.model import build
 from synthetic.report import is_good, show
 from synthetic.rollout import Trajectory, roll_out
+from synthetic.run import save_run
 from synthetic.score import WINDOW, old_log_probs, window_log_probs
 from synthetic.train import APPS, Lesson, State, Teacher, batches, fit, teacher_texts
 from tokenizers import Tokenizer
@@ -33,9 +33,6 @@ DRILLS = ((2400, 1), (2400, 2), (1200, 3))  # number, widgets
 TASKS_TAUGHT = ((1500, 1, 2), (1000, 2, 2))  # number, goals per task, repeats
 LAGS = (5, 10, 20, 40)  # training steps by which the sampler of `stale` lags
 VERL_SCREENSHOTS = 16  # 113 kB each
-# `run`: its steps, the first with the fault, samples a step, those with screenshots.
-RUN_STEPS, RUN_ONSET = range(0, 400, 10), 240
-RUN_SAMPLES, RUN_SHOWN = 48, 2
 
 
 def curriculum(teacher: Teacher) -> list[list[Lesson]]:
@@ -81,24 +78,6 @@ def choose_solved(trajectories: Sequence[Trajectory]) -> list[int]:
             chosen.append(index)
             room -= size
     return chosen
-
-
-def save_run(healthy: rd.Batch, image_window: rd.Batch) -> None:
-    """Write the step files of a run in which older screenshots are dropped at a step.
-
-    Each step has 48 of the 64 trajectories, drawn anew, so that steps differ by their
-    samples. Up to step 230 they are scored as in `healthy`, from step 240 on as in
-    `image_window`.
-    """
-    generator = np.random.default_rng(SEED)
-    for step in RUN_STEPS:
-        batch = image_window if step >= RUN_ONSET else healthy
-        rows = np.sort(generator.choice(len(batch), RUN_SAMPLES, replace=False))
-        drawn = batch[rows.tolist()]
-        shots = drawn.images or ()
-        shown = [one if i < RUN_SHOWN else () for i, one in enumerate(shots)]
-        drawn = replace(drawn, step=step, images=tuple(shown))
-        rd.save(drawn, HERE / "run" / f"step_{step}.parquet")
 
 
 def save_verl(
@@ -149,7 +128,7 @@ def main() -> int:
         rd.save(batch, HERE / f"{name}.parquet")
         show(name, batch, tokenizer)
     save_verl(model, fresh, cut, step)
-    save_run(files["healthy"], files["image_window"])
+    save_run(files["healthy"], files["image_window"], HERE / "run")
     return 0 if all(is_good(batch) for batch in files.values()) else 1
 
 

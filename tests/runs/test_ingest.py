@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -20,6 +20,8 @@ from rounddiag.errors import LoadError, RounddiagError
 from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rounddiag.runs import ingestion
 
 VERL = Path("sample_data/image_window_verl.pkl")
@@ -144,15 +146,59 @@ def test_a_killed_ingestion_goes_on_where_it_was(tmp_path: Path) -> None:
     )
 
 
+def start(raw: Path, out: Path) -> subprocess.Popen[str]:
+    """Ingest in a process of its own, which prints how many files failed."""
+    code = f"print(len(rd.ingest({str(raw)!r}, {str(out)!r}).failed))"
+    command = [sys.executable, "-c", f"import rounddiag as rd; {code}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 def test_two_at_once_give_one_result(tmp_path: Path) -> None:
     raw, out = verl_steps(tmp_path / "raw", *range(1, 9)), tmp_path / "out"
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(rd.ingest, raw, out) for _ in range(2)]
-        assert [one.result().failed for one in both] == [{}, {}]
+    with start(raw, out) as one, start(raw, out) as other:
+        assert [process.communicate()[0] for process in (one, other)] == ["0\n"] * 2
     assert rd.open_run(out).summary()["mean"].tolist()[::2] == [
         0.25 * step for step in range(1, 9)
     ]
     assert [*out.glob(".*.partial")] == []
+    assert rd.ingest(raw, out).unchanged == tuple(range(1, 9))
+
+
+def test_one_of_two_that_is_killed_does_the_other_no_harm(tmp_path: Path) -> None:
+    raw, out = verl_steps(tmp_path / "raw", *range(1, 25)), tmp_path / "out"
+    with start(raw, out) as one, start(raw, out) as other:
+        while len(times(out)) < 3 and one.poll() is None:
+            time.sleep(0.005)
+        one.kill()
+        assert other.communicate()[0] == "0\n"
+    assert rd.ingest(raw, out).unchanged == tuple(range(1, 25))
+    assert rd.open_run(out).summary()["mean"].tolist()[::2] == [
+        0.25 * step for step in range(1, 25)
+    ]
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    written = pq.write_table
+
+    def stopped(table: pa.Table, path: Path, **options: Any) -> None:
+        written(table, path, **options)
+        with path.open("rb+") as file:
+            file.truncate(100)
+        seen.append(sorted(times(path.parent)))
+        message = "the disk is full"
+        raise OSError(message)
+
+    raw, out = verl_steps(tmp_path / "raw", 1, 2), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", stopped)
+        done = rd.ingest(raw, out)
+    assert seen == [[], []]
+    assert [*done.failed.values()] == ["the disk is full"] * 2
+    assert [*out.iterdir()] == []
+    assert rd.ingest(raw, out).written == (1, 2)
 
 
 def test_urls_are_read_and_written(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""A run in which a fault begins: step files of the trajectories of two batches."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import rounddiag as rd
+from rounddiag.capture.step_file import save_in
+
+SEED = 0
+# Its steps, the first with the fault, samples a step, those with screenshots.
+STEPS, ONSET = range(0, 400, 10), 240
+SAMPLES, SHOWN = 48, 2
+
+
+def save_run(healthy: rd.Batch, image_window: rd.Batch, folder: Path) -> None:
+    """Write the step files of a run in which older screenshots are dropped at a step.
+
+    Each step has 48 of the 64 trajectories, drawn anew, so that steps differ by their
+    samples. Up to step 230 they are scored as in `healthy`, from step 240 on as in
+    `image_window`. Like those of a Recorder, the files have their totals in the footer.
+    """
+    generator = np.random.default_rng(SEED)
+    for step in STEPS:
+        batch = image_window if step >= ONSET else healthy
+        rows = np.sort(generator.choice(len(batch), SAMPLES, replace=False))
+        drawn = batch[rows.tolist()]
+        shots = drawn.images or ()
+        shown = [one if i < SHOWN else () for i, one in enumerate(shots)]
+        # Of a batch that was read from a file, the file is not its origin.
+        meta = {name: fact for name, fact in drawn.meta.items() if name != "source"}
+        drawn = replace(drawn, step=step, images=tuple(shown), meta=meta)
+        save_in(str(folder), f"step_{step}.parquet", drawn)

@@ -1,0 +1,55 @@
+"""The run among the sample data is what `sample_data/make.py` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.loaders.parquet import load_parquet
+from sample_data.synthetic.run import ONSET, STEPS, save_run
+
+FOLDER = Path("sample_data/run")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    healthy, image_window = (
+        load_parquet(f"sample_data/{name}.parquet")
+        for name in ("healthy", "image_window")
+    )
+    save_run(healthy, image_window, folder)
+    return folder
+
+
+def test_the_files_are_those_that_make_writes(made: Path) -> None:
+    names = sorted(file.name for file in FOLDER.glob("*.parquet"))
+    assert names == sorted(file.name for file in made.glob("*.parquet"))
+    for name in names:
+        one, other = pq.read_table(FOLDER / name), pq.read_table(made / name)
+        assert one.equals(other)
+        assert one.schema.metadata == other.schema.metadata
+        assert b'"source"' not in one.schema.metadata[b"rounddiag"]
+    assert sum(file.stat().st_size for file in FOLDER.glob("*.parquet")) < 5e6
+
+
+def test_the_fault_begins_at_a_step(made: Path) -> None:
+    run = rd.open_run(made)
+    assert run.steps == tuple(STEPS)
+    (one,) = run.breaks()
+    assert (one.step, one.rounds) == (ONSET, (2, 3, 4, 5, 6, 7))
+    before, after = run.batch(ONSET - 10), run.batch(ONSET)
+    pd.testing.assert_frame_equal(
+        run.summary()
+        .query("step == @ONSET")
+        .drop(columns="step")
+        .reset_index(drop=True),
+        rd.round_summary(after),
+    )
+    assert len(before) == len(after) == 48
+    assert not torch.equal(before.response_mask, after.response_mask)
