@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import rounddiag as rd
+from rounddiag.capture.step_file import save_in
 from rounddiag.runs.index import FOLDER
 from tests.benchmarks.core import make
 
@@ -62,11 +63,11 @@ def write_raw(folder: Path, num_steps: int, samples: int, positions: int) -> Non
 
 
 def fill(folder: Path, num_steps: int, samples: int, positions: int) -> None:
-    """Step files, which are copies of one."""
+    """Step files as a Recorder writes them, which are copies of one."""
     inputs = make(samples, positions)
     groups = tuple(f"group-{sample // 8}" for sample in range(samples))
     batch = replace(inputs.batch(), group_ids=groups, step=0)
-    rd.save(batch, folder / "step_0.parquet")
+    save_in(str(folder), "step_0.parquet", batch)
     for step in range(1, num_steps):
         shutil.copy(folder / "step_0.parquet", folder / f"step_{step}.parquet")
 
@@ -90,6 +91,9 @@ def time_run(folder: Path, num_steps: int, options: argparse.Namespace) -> None:
     )
     line("summary without the index", seconds(without_index, 1), num_steps)
     line("summary with it", seconds(lambda: rd.open_run(folder).summary()), num_steps)
+    few = rd.open_run(folder / "step_1.parquet")
+    of_columns = seconds(lambda: few.summary(metric="k3"), 1)
+    line("summary from columns, of 1 step", of_columns, 1)
     run = rd.open_run(folder)
     line("run.batch(step)", seconds(lambda: run.batch(num_steps - 1)), 1)
     one = seconds(lambda: run.sample(0, options.samples // 2), 10)
