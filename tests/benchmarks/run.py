@@ -27,6 +27,7 @@ import rounddiag as rd
 from rounddiag.capture.step_file import save_in
 from rounddiag.runs.index import FOLDER
 from tests.benchmarks.core import make
+from tests.runs.ray_nodes import node_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,16 +133,19 @@ def time_ingestion(home: Path, options: argparse.Namespace) -> None:
 def time_ray(raw: Path, home: Path, num: int) -> None:
     """Time ingestion by 1 and by 2 workers."""
     import ray
+    from ray.cluster_utils import Cluster
 
     found = []
     for workers in (1, 2):
-        ray.init(num_cpus=workers, log_to_driver=False)
+        cluster = Cluster(initialize_head=True, head_node_args=node_options(workers))
+        ray.init(address=cluster.address, log_to_driver=False)
         rd.ingest([*raw.iterdir()][:2], home / f"warm{workers}", engine="ray")
         out = home / f"out{workers}"
         call = partial(rd.ingest, raw, out, engine="ray")
         found.append(seconds(call, 1, time.perf_counter))
         line(f"ingest, Ray with {workers} workers", found[-1], num)
         ray.shutdown()
+        cluster.shutdown()
     print(f"two workers are {found[0] / found[1]:.2f} times as fast as one")
 
 

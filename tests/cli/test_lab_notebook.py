@@ -11,6 +11,7 @@ import pytest
 
 from rounddiag.cli.lab import prepare_notebook
 from rounddiag.errors import LoadError, RounddiagError
+from tests.runs.step_folders import write_steps
 
 
 @pytest.fixture
@@ -35,6 +36,19 @@ def test_its_one_cell_compiles(batch: Path, tmp_path: Path) -> None:
     cells = nbformat.read(prepare_notebook(batch, tmp_path), as_version=4).cells
     (source,) = [cell.source for cell in cells]
     assert compile(source, "cell", "exec") is not None
+
+
+def test_the_notebook_of_a_run_opens_its_figure_verdicts_and_explorer(
+    tmp_path: Path,
+) -> None:
+    folder = write_steps(tmp_path / "run", {1: 1, 2: 1})
+    cells = nbformat.read(prepare_notebook(folder, tmp_path), as_version=4).cells
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert sources[1:] == ["rd.plot_run(run)", "run.diagnose()", "rd.explore(run)"]
+    names: dict[str, object] = {}
+    for source in sources:
+        exec(source, names)  # noqa: S102 our own cells
+    assert repr(names["run"]).startswith(f"Run(run: {folder}")
 
 
 def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag import plot_run
@@ -127,6 +128,16 @@ def test_steps_whose_rounds_are_unknown_are_said_first(tmp_path: Path) -> None:
     figure = plot_run(rd.open_run(tmp_path))
     note = "the rounds of 1 step are unknown: `rd.check(batch)` says why"
     assert captions(figure)[1].endswith(note)
+
+
+def test_the_entropy_of_steps_is_beside_them_on_request(tmp_path: Path) -> None:
+    for step in (1, 2):
+        batch = scaled_batch(step)
+        entropy = torch.full_like(batch.old_log_probs, 0.5 * step)
+        rd.save(replace(batch, entropy=entropy), tmp_path / f"step_{step}.parquet")
+    figure = plot_run(rd.open_run(tmp_path), panels=["entropy"])
+    (line,) = [one for one in figure.data if one.yaxis == "y2" and one.mode == "lines"]
+    assert (line.x.tolist(), line.y.tolist()) == ([1, 2], [0.5, 1.0])
 
 
 def test_more_rounds_than_lines_are_chosen_evenly() -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tqdm import auto as tqdm_auto
 
 import rounddiag as rd
 from rounddiag.errors import LoadError, RounddiagError
@@ -212,3 +213,22 @@ def test_urls_are_read_and_written(tmp_path: Path) -> None:
     finally:
         memory.rm("/in", recursive=True)
         memory.rm("/out", recursive=True)
+
+
+def test_the_bar_counts_files_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[tqdm_auto.tqdm[Any]] = []
+
+    class Bar(tqdm_auto.tqdm):  # type: ignore[type-arg]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            bars.append(self)
+
+    monkeypatch.setattr(tqdm_auto, "tqdm", Bar)
+    raw = verl_steps(tmp_path / "raw", 1, 2)
+    (raw / "global_step_2.pt").write_bytes(b"PK" * 1_000_000)  # counts as a file too
+    rd.ingest(raw, tmp_path / "out")
+    (bar,) = bars
+    assert (bar.n, bar.total, bar.unit, bar.desc) == (2, 2, "file", "ingest")
+    assert bar.postfix == "2 MB"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 import rounddiag as rd
+from tests.runs.ray_nodes import node_options
 from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
@@ -28,24 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
-
-
-def node_options() -> dict[str, int]:
-    """One core and fixed ports: a node waits 15 s for a port that is not known."""
-    names = (
-        *("metrics_agent_port", "metrics_export_port", "runtime_env_agent_port"),
-        "dashboard_agent_listen_port",
-    )
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in names]
-        for one in sockets:
-            one.bind(("", 0))
-        ports = [one.getsockname()[1] for one in sockets]
-    return {
-        "num_cpus": 1,
-        "object_store_memory": 80_000_000,
-        **dict(zip(names, ports, strict=True)),
-    }
 
 
 @pytest.fixture
