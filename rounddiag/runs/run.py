@@ -151,10 +151,15 @@ class Run:
             The step. Its file is complete: files get their names at the end.
         """
         last = time.monotonic()
+        known = {one.stamp for one in self._files.values()}
         while timeout is None or time.monotonic() - last < timeout:
-            for step in self.refresh():
-                yield step
-                last = time.monotonic()
+            self.refresh()  # elsewhere it may have been called too
+            files = [*self._files.values()]
+            for one in files:
+                if one.stamp not in known:
+                    yield one.step
+                    last = time.monotonic()
+            known = {one.stamp for one in files}
             time.sleep(every)
 
     def batch(self, step: int) -> Batch:

@@ -6,6 +6,7 @@ A file of a step that appears while the explorer is shown appears in the line.
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
@@ -51,7 +52,8 @@ class StepLine:
     """
 
     def __init__(self, run: Run, step: int | None = None) -> None:
-        self.run = run
+        # A look of its own at the folder: what is new here stays new for `run.watch()`.
+        self.run = run = copy(run)
         self._breaks = run.breaks()
         self._means = run.step_summary()
         first = next((one.step for one in self._breaks), run.steps[-1])

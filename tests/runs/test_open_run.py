@@ -179,3 +179,13 @@ def test_watch_yields_new_and_rewritten_steps(tmp_path: Path) -> None:
     write_steps(tmp_path, {1: 2, 2: 1})
     assert list(run.watch(every=0.01, timeout=0.05)) == [1, 2]
     assert run.steps == (1, 2)
+
+
+def test_a_refresh_elsewhere_hides_no_step_from_watch(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1}))
+    watched = run.watch(every=0.01, timeout=5)
+    write_steps(tmp_path, {2: 1})
+    assert next(watched) == 2
+    write_steps(tmp_path, {3: 1})
+    assert run.refresh() == (3,)
+    assert next(watched) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -128,7 +129,8 @@ def test_a_step_that_does_not_exist_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_written_meanwhile_are_sent(tmp_path: Path) -> None:
-    line = StepLine(rd.open_run(write_steps(tmp_path, {1: 1})))
+    run = rd.open_run(write_steps(tmp_path, {1: 1}))
+    line = StepLine(run)
     sent: list[Any] = []
     line.follow(lambda name, **facts: sent.append((name, facts)), every=0.01)
     write_steps(tmp_path, {2: 3})
@@ -136,7 +138,24 @@ def test_steps_that_are_written_meanwhile_are_sent(tmp_path: Path) -> None:
     while not sent and time.monotonic() < end:
         time.sleep(0.01)
     line.close()
+    assert run.refresh() == (2,)  # it is new for others too
     name, facts = sent[0]
     assert name == "steps"
     assert facts["steps"]["steps"] == [1, 2]
     assert facts["steps"]["means"] == pytest.approx([MEAN, 3 * MEAN])
+
+
+def test_a_closed_explorer_looks_for_nothing(tmp_path: Path) -> None:
+    line = StepLine(rd.open_run(write_steps(tmp_path, {1: 1})))
+    sent: list[Any] = []
+    before = threading.active_count()
+    line.follow(lambda name, **facts: sent.append((name, facts)), every=0.01)
+    line.follow(lambda name, **facts: sent.append((name, facts)), every=0.01)
+    assert threading.active_count() == before + 1
+    line.close()
+    end = time.monotonic() + 60
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    write_steps(tmp_path, {2: 3})
+    assert sent == []
