@@ -160,15 +160,14 @@ def _height(pair: RunPair) -> int:
 
 
 def _captions(pair: RunPair) -> list[str]:
+    signs = [colorize(*one) for one in zip("●◆", pair.colors, strict=True)]
     first, other = (
-        f"{colorize(sign, color)} {name}: {pluralize(len(means), 'step')}"
-        for sign, color, name, means in zip(
-            "●◆", pair.colors, pair.names, pair.means, strict=True
-        )
+        f"{sign} {name}: {pluralize(len(means), 'step')}"
+        for sign, name, means in zip(signs, pair.names, pair.means, strict=True)
     )
     count = len(pair.steps)
     paired = f"{pluralize(count, 'step')} of both" if count else "no step of both"
-    return [first, other, f"difference: {pair.names[1]} - {pair.names[0]}, {paired}"]
+    return [first, other, f"difference: {signs[1]} - {signs[0]}, {paired}"]
 
 
 def _add_means(figure: go.Figure, pair: RunPair) -> None:

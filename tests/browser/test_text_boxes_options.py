@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import rounddiag as rd
 from rounddiag.schema import METRICS
 from tests.browser.hard_batches import HOSTILE, NAMES, hard_batches
 from tests.browser.text_boxes import clashes, plots_with
-from tests.runs.step_folders import summary_frame
+from tests.runs.step_folders import summary_frame, write_steps
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.browser.text_boxes import FigurePage, Theme
 
 NARROW: list[tuple[Theme, int]] = [("light", 400)]
@@ -86,6 +89,18 @@ def test_no_words_of_a_metric_touch(name: str, figure_page: FigurePage) -> None:
 def test_no_words_of_a_run_touch(metric: str, figure_page: FigurePage) -> None:
     rows = summary_frame(first=3)
     assert clashes(figure_page, "plot_run", rows, NARROW, metric=metric) == []
+
+
+@pytest.mark.parametrize("metric", ["diff", "k3"])
+def test_no_words_of_two_runs_touch(
+    metric: str, figure_page: FigurePage, tmp_path: Path
+) -> None:
+    steps = (dict.fromkeys(range(20), factor) for factor in (1.0, 2.0))
+    runs = [
+        rd.open_run(write_steps(tmp_path / f"a run with a long name {i}", factors))
+        for i, factors in enumerate(steps)
+    ]
+    assert clashes(figure_page, "plot_compare", runs, NARROW, metric=metric) == []
 
 
 @pytest.mark.parametrize("name", plots_with("a"))
