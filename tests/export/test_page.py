@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
