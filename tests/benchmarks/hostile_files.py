@@ -43,30 +43,30 @@ class Measured(subprocess.Popen[bytes]):
 def main(size: float, words: list[str]) -> None:
     """Print a row for each kind."""
     print("| kind | bytes | seconds | MB | said |")
-    print("|---|--:|--:|--:|---|")
+    print("|---|--:|--:|--:|---|", flush=True)  # before a fork
     for kind, (name, write) in KINDS.items():
         if words and not any(word in kind for word in words):
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
             in_a_fork(partial(write, path, size))
-            num_bytes = path.stat().st_size
-            start = perf_counter()
-            said = open_untrusted(path)
-            took = perf_counter() - start
-        most = Measured.num_bytes / 1e6
-        print(
-            f"| {kind} | {num_bytes:,} | {took:.1f} | {most:,.0f} | {said:.150} |",
-            flush=True,
-        )
+            in_a_fork(partial(print_row, kind, path))
 
 
-def in_a_fork(write: Callable[[], object]) -> None:
-    """Write apart: the memory of a child counts from the most that its parent held."""
+def print_row(kind: str, path: Path) -> None:
+    start = perf_counter()
+    said = open_untrusted(path)
+    took, most = perf_counter() - start, Measured.num_bytes / 1e6
+    facts = f"{path.stat().st_size:,} | {took:.1f} | {most:,.0f}"
+    print(f"| {kind} | {facts} | {said:.150} |", flush=True)
+
+
+def in_a_fork(act: Callable[[], object]) -> None:
+    """Do it apart: the memory of a child counts from the most that its parent held."""
     child = os.fork()
     if child == 0:
         try:
-            write()
+            act()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
