@@ -71,7 +71,9 @@ def pack(reply: object) -> str:
     """
     plain, buffers = serialize(reply)
     sizes = [len(one) for one in buffers]
-    head = json.dumps({"plain": plain, "sizes": sizes}, separators=(",", ":")).encode()
+    content = {"plain": plain, "sizes": sizes}
+    # Columns of a file can hold dates, which a notebook's messages write as text too.
+    head = json.dumps(content, separators=(",", ":"), default=str).encode()
     data = b"".join([len(head).to_bytes(4, "little"), head, *buffers])
     return b64encode(zlib.compress(data)).decode()
 

@@ -205,3 +205,12 @@ def test_what_takes_long_of_many_tokens_is_left_out(
         "What tokens have in common is not in the report of so many:"
         " open the batch in a notebook with rounddiag.explore."
     )
+
+
+def test_dates_of_a_file_are_text(tmp_path: Path) -> None:
+    days = np.array(["2026-11-20", "2026-11-21", "2026-11-22"], "datetime64[s]")
+    page = page_of(hand_batch(sample_columns={"day": days}), tmp_path)
+    offers = {
+        one["name"]: one for one in page.replies["overview"]["options"]["columns"]
+    }
+    assert offers["day"]["values"][0] == "2026-11-20 00:00:00"
