@@ -146,8 +146,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     Raises
     ------
     FrameError
-        If a frame lacks a column, or there is no such metric, round, panel, kind or
-        layer.
+        If a frame lacks a column, or a metric, round, panel, kind or layer is unknown.
     LoadError
         If no file has these scores.
 
@@ -160,9 +159,9 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     growth goes with what training changes: longer answers, rarer tokens, a cache that
     is never reset. A single spike that goes back is usual. Step 0, before the first
     update, stands apart: a mismatch that is there already has nothing to do with
-    training. Dashed lines mark the steps that `Run.changes` finds; the shaded band is
-    the usual range of the kind of run. An empty cell of the heatmap is a step without
-    that round. Shaded ribbons are 95 % intervals.
+    training. Dashed lines mark the steps that `Run.changes` finds; the band is the
+    usual range of the kind of run; ribbons are 95 % intervals. An empty cell of the
+    heatmap is a step without that round.
 
     Examples
     --------
@@ -187,8 +186,9 @@ def plot_run(  # noqa: PLR0913 the options of a figure
         axis=choose_axis(rows, metric),
         theme=chosen,
     )
-    has_band = drawn["band"] and inputs.pair.is_standard
-    usual = _usual(run, metric, kind) if has_band else None
+    usual = None
+    if drawn["band"] and inputs.pair.is_standard:
+        usual = _usual(run, metric, kind)
     if usual is not None:
         scene = replace(scene, axis=choose_axis(_with_value(rows, usual[1]), metric))
     marks = _find_breaks(rows, metric) if drawn["marks"] else []
@@ -390,20 +390,17 @@ def _add_ribbon(
     ends = scene.axis.layout()["range"]
     limits = [10**end for end in ends] if "type" in scene.axis.layout() else ends
     low, high = (known[name].clip(*limits) for name in ("ci_low", "ci_high"))
+    parts = hex_to_rgb(color) if color.startswith("#") else unlabel_rgb(color)
+    fill = f"rgba({','.join(f'{float(part):.0f}' for part in parts)},{_RIBBON})"
     figure.add_scatter(
         x=np.concatenate([known["step"], known["step"][::-1]]),
         y=np.concatenate([high, low[::-1]]),
         mode="lines",
         line={"width": 0},
         fill="toself",
-        fillcolor=_transparent(color),
+        fillcolor=fill,
         hoverinfo="skip",
     )
-
-
-def _transparent(color: str) -> str:
-    parts = hex_to_rgb(color) if color.startswith("#") else unlabel_rgb(color)
-    return f"rgba({','.join(f'{float(part):.0f}' for part in parts)},{_RIBBON})"
 
 
 def _add_panel(
