@@ -125,8 +125,7 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     a, b : str
         The scores to compare; a frame has those that it was made with.
     rounds : sequence of int, optional
-        The rounds that have a line, at most 8; evenly chosen when left out. The heatmap
-        shows all.
+        The rounds with a line, at most 8; evenly chosen when left out.
     panels : sequence of {"reward", "entropy", "length"}
         Means over the samples of a step to draw below; a run only.
     kind : str, optional
