@@ -194,7 +194,7 @@ def marked_array(values: Array, field: pa.Field) -> Array:
     Raises
     ------
     LoadError
-        If the mark is no dtype of numbers, times or texts.
+        If the mark is no dtype of numbers, times or texts, or the values are not of it.
     """
     mark = (field.metadata or {}).get(KEY)
     if mark is None:
@@ -208,7 +208,11 @@ def marked_array(values: Array, field: pa.Field) -> Array:
     is_text = dtype.kind in "US"
     if is_text and len(values) * dtype.itemsize > _MOST_TEXT:
         return values
-    return values.astype(dtype, copy=False)
+    try:
+        with np.errstate(invalid="raise", over="raise"):
+            return values.astype(dtype, copy=False)
+    except (FloatingPointError, TypeError, ValueError, OverflowError) as error:
+        raise _unknown(field, mark) from error
 
 
 def _unknown(field: pa.Field, mark: bytes) -> LoadError:

@@ -93,6 +93,16 @@ def test_an_array_of_no_dtype(tmp_path: Path, mark: str) -> None:
     )
 
 
+def test_values_that_are_not_of_the_dtype_are_refused(tmp_path: Path) -> None:
+    field = pa.field("sample:x", pa.float64(), metadata={"rounddiag.dtype": "int8"})
+    path = write_table(tmp_path / "odd.parquet", {field: pa.array([float("nan")])})
+    expect(
+        path,
+        "`sample:x`: expected the name of a dtype in the column's metadata;"
+        f" found b'int8'. {RESAVE}",
+    )
+
+
 def test_texts_of_absurd_width_stay_objects(tmp_path: Path) -> None:
     marks = {"rounddiag": "objects", "rounddiag.dtype": "<U100000000"}
     field = pa.field("sample:x", pa.string(), metadata=marks)
