@@ -39,6 +39,9 @@ _START = 300  # seconds that starting the child may take on a busy machine
 _PAUSE = 0.2  # seconds between two looks at the memory of a child, on macOS
 _MAX_MESSAGE = 4000  # bytes
 _GB = 10**9
+# A byte of JSON becomes up to 30 bytes of objects, and takes long to decode: this part
+# of the memory is left to it.
+_JSON_PART = 100
 # One thread: each more reserves address space. Arrow's own allocators reserve 1 GB.
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -214,13 +217,15 @@ def _batch_in(folder: Path, path: object, limits: Limits) -> Batch:
     import pyarrow.parquet as pq
 
     from rounddiag.loaders.parquet import load_parquet
+    from rounddiag.loaders.parquet.columns import json_size
     from rounddiag.loaders.parquet.screenshots import COLUMN
     from rounddiag.text.token_table import TokenTable
 
     file, tokens = folder / _BATCH, folder / _TOKENS
     facts = pq.read_metadata(file)
     sizes = [facts.row_group(i).total_byte_size for i in range(facts.num_row_groups)]
-    if sum(sizes) + facts.serialized_size > limits.num_bytes:
+    json_bytes = json_size(file) + facts.serialized_size
+    if max(sum(sizes), _JSON_PART * json_bytes) > limits.num_bytes:
         raise _unread(_NO_MEMORY, "", path, limits)
     batch = load_parquet(file)
     images = batch.images

@@ -25,7 +25,7 @@ from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
 from tests.fuzz.forked import run_forked
-from tests.loaders.hostile_files import KINDS
+from tests.loaders.hostile_files import KINDS, json_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +198,16 @@ def test_without_a_limit_of_address_space_the_other_limits_hold(
     monkeypatch.setattr("rounddiag.loaders.open.read_batch", read)
     with pytest.raises(LoadError, match=r"in 2 s; found one that takes longer\."):
         load(OURS, untrusted=True, memory_limit=0.5, time_limit=2)
+
+
+@pytest.mark.usefixtures("forked")
+def test_cells_that_would_fill_the_parent_are_refused(tmp_path: Path) -> None:
+    """Their text is 6 MB; as lists they would take 150."""
+    path = tmp_path / "cells.parquet"
+    json_cells(path, 2 / 30)
+    assert load(path, untrusted=True, memory_limit=1).num_samples == 2
+    with pytest.raises(LoadError, match=r"in 0\.5 GB of memory; found one that needs"):
+        load(path, untrusted=True, memory_limit=0.5)
 
 
 def end_by(signal_number: int) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 
 from rounddiag.errors import BatchError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -267,6 +269,13 @@ def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
         column = pc.list_flatten(column)
     values = _read(column, (field.metadata or {}).get(_MARK))
     return marked_array(values, field).reshape(shape)
+
+
+def json_size(path: Path) -> int:
+    """Return the bytes of a file's cells of JSON, without decoding them."""
+    marks = {one.name: (one.metadata or {}).get(_MARK) for one in pq.read_schema(path)}
+    names = [name for name, mark in marks.items() if mark == _JSON]
+    return int(pq.read_table(path, columns=names).nbytes) if names else 0
 
 
 def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
