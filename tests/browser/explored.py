@@ -136,12 +136,14 @@ class Explored:
         self.node.get_by_label(name, exact=True).evaluate(_OPEN)
 
     def open_list(self, name: str) -> None:
-        """Open the drawer at a list."""
+        """Open the drawer at a list, and wait for what it shows."""
         tab = self.node.get_by_role("tab", name=name, exact=True)
         if not self.find(".rdx-drawer[data-open]").count() or (
             tab.get_attribute("aria-selected") != "true"
         ):
             tab.click()
+        shown = self.find(".rdx-list-rows > li").filter(has_not_text="computing…")
+        expect(shown.first).to_be_attached()
 
     def text(self, selector: str) -> str:
         return self.find(selector).first.text_content() or ""
