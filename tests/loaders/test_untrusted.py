@@ -52,7 +52,7 @@ def same(read: Batch, expected: Batch) -> None:
 
 
 def test_a_child_process_returns_the_same_batch() -> None:
-    read, expected = load(OURS, untrusted=True), load(OURS)
+    read, expected = load(OURS, untrusted=True, time_limit=600), load(OURS)
     same(read, expected)
     assert isinstance(read.tokenizer, TokenTable)
     ids = expected.response_ids.tolist()
@@ -69,7 +69,7 @@ def test_a_child_process_returns_the_same_batch() -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_file_of_a_framework_is_the_same_batch() -> None:
-    same(load(VERL, untrusted=True), load(VERL))
+    same(load(VERL, untrusted=True, time_limit=600), load(VERL))
 
 
 @pytest.mark.usefixtures("forked")

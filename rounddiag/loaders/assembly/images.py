@@ -244,9 +244,6 @@ def _shortened(facts: list[str]) -> list[str]:
     return [*facts[:_MAX_FACTS], *[f"and {more} more"] * (more > 0)]
 
 
-MAX_PICTURES = 1 << 18  # a file can name one picture in many places
-
-
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
     """Return a picture: encoded bytes, a struct with `bytes`, or an image of Pillow.
 

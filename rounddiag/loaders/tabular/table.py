@@ -10,7 +10,6 @@ from torch import Tensor
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import (
-    MAX_PICTURES,
     read_picture,
     with_pictures,
     with_screenshots,
@@ -133,8 +132,6 @@ def with_picture_column(
             found=f"{len(values)}",
             advice="Save a list of pictures for every sample; it may be empty.",
         )
-    if sum(map(len, values)) > MAX_PICTURES:
-        raise source.damaged(found=f"more than {MAX_PICTURES} pictures")
     read = [[read_picture(value) for value in row] for row in values]
     pictures = [[shot for shot in row if shot is not None] for row in read]
     if any(pictures) or not any(values):
