@@ -90,33 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         " file cannot be read.",
     )
     _add_file(check)
-    check.add_argument(
-        "--fail-on",
-        choices=("noisy", "stale", "suspicious", "broken"),
-        default="suspicious",
-        help="the least verdict that fails; default: suspicious",
-    )
-    check.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_check_options(check)
     check.set_defaults(run=_check)
     report = commands.add_parser(
         "report", help="write a report on a saved batch or a run as one HTML page"
     )
     _add_file(report)
-    report.add_argument(
-        "-o",
-        dest="page",
-        type=Path,
-        metavar="PAGE",
-        help="output path; default: FILE's name with .html, in the current folder",
-    )
-    report.add_argument(
-        "--samples",
-        metavar="SAMPLES",
-        type=_samples,
-        default=4,
-        help="samples of a batch that the page has token by token, besides the worst:"
-        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
-    )
+    _add_report_options(report)
     report.set_defaults(run=_report)
     lab = commands.add_parser(
         "lab",
@@ -136,6 +116,45 @@ def _parser() -> argparse.ArgumentParser:
         epilog="It can be repeated, and goes on where it was stopped. Exit codes: 0"
         " all files converted, 1 some failed; they are listed.",
     )
+    _add_ingest_options(ingest)
+    ingest.set_defaults(run=_ingest)
+    recipe = commands.add_parser(
+        "recipe", help="print the lines that save a batch in a trainer"
+    )
+    recipe.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
+    recipe.set_defaults(run=_recipe)
+    return parser
+
+
+def _add_check_options(check: argparse.ArgumentParser) -> None:
+    check.add_argument(
+        "--fail-on",
+        choices=("noisy", "stale", "suspicious", "broken"),
+        default="suspicious",
+        help="the least verdict that fails; default: suspicious",
+    )
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_report_options(report: argparse.ArgumentParser) -> None:
+    report.add_argument(
+        "-o",
+        dest="page",
+        type=Path,
+        metavar="PAGE",
+        help="output path; default: FILE's name with .html, in the current folder",
+    )
+    report.add_argument(
+        "--samples",
+        metavar="SAMPLES",
+        type=_samples,
+        default=4,
+        help="samples of a batch that the page has token by token, besides the worst:"
+        " numbers or ids with commas between, or +N for N drawn ones; default: +4",
+    )
+
+
+def _add_ingest_options(ingest: argparse.ArgumentParser) -> None:
     ingest.add_argument("paths", nargs="+", metavar="PATH")
     ingest.add_argument(
         "-o", dest="folder", required=True, metavar="FOLDER", help="where to write"
@@ -147,13 +166,6 @@ def _parser() -> argparse.ArgumentParser:
         default="thumbnails",
         help="how screenshots are stored; default: thumbnails",
     )
-    ingest.set_defaults(run=_ingest)
-    recipe = commands.add_parser(
-        "recipe", help="print the lines that save a batch in a trainer"
-    )
-    recipe.add_argument("name", metavar="NAME", nargs="?", help="none lists the names")
-    recipe.set_defaults(run=_recipe)
-    return parser
 
 
 def _samples(text: str) -> int | list[str]:
