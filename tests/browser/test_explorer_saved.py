@@ -81,6 +81,7 @@ def test_it_is_a_picture_without_a_kernel(
     lab.page.evaluate(OPEN_WITHOUT_KERNEL, NAME)
     picture = lab.page.locator(PICTURE)
     expect(picture).to_be_visible()
+    expect(picture).to_have_js_property("complete", value=True)
     assert picture.evaluate(SIZE)[0] > 1000
     note = lab.page.get_by_text(
         "The kernel does not respond: it is busy or not running"
@@ -105,6 +106,7 @@ def test_it_is_a_picture_in_a_page_by_nbconvert(
     page.goto(file.as_uri(), wait_until="commit")
     picture = page.locator("img[src^='data:image/jpeg']")
     expect(picture).to_be_visible()
+    expect(picture).to_have_js_property("complete", value=True)
     assert picture.evaluate(SIZE)[0] > 1000
     page.screenshot(path=ARTEFACTS / "explorer_nbconvert.png", full_page=True)
     context.close()

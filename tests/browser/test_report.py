@@ -143,7 +143,7 @@ def test_it_opens_at_the_evidence_of_the_first_finding(
     expect(opened.find(".rdx-chunk > .rdx-now")).to_be_visible()
     image = opened.find(".rdx-current img")
     expect(image).to_be_visible()
-    assert image.evaluate("one => one.naturalWidth") == 448
+    expect(image).to_have_js_property("naturalWidth", 448)
     expect(opened.find(".rdx-caption-action").first).to_contain_text("click (54, 285)")
 
 
