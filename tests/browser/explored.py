@@ -44,6 +44,8 @@ _AXES = """(node, [x, y]) => {
 _CLOSE = """node => {
   for (const one of node.querySelectorAll('.rdx-dropdown')) one.open = false;
   node.querySelector('.rdx-drawer').removeAttribute('data-open');
+  if (node.querySelector('.rdx-stage')?.offsetWidth)
+    node.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
 }"""
 _OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
