@@ -10,7 +10,7 @@ import torch
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from tests.browser.explorers import explorer, waits_for
+from tests.browser.explorers import explorer, rest, waits_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,11 +97,7 @@ class Explored:
 
     def rest(self) -> None:
         """Wait until the kernel has answered what the page asks, and what that asks."""
-        for _ in range(3):
-            self.lab.settle()
-            self.lab.value("0")
-            busy = self.page.locator(".rdx[aria-busy='true']")
-            expect(busy).to_have_count(0)
+        rest(self.lab)
 
     @property
     def state(self) -> dict[str, Any]:

@@ -53,6 +53,14 @@ def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
         lab.page.keyboard.press(key)
 
 
+def rest(lab: LabNotebook) -> None:
+    """Wait until the kernel has answered what the page asks, and what that asks."""
+    for _ in range(4):
+        lab.settle()
+        lab.value("0")
+        expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
+
+
 def waits_for(lab: LabNotebook, expression: str, value: Any) -> None:
     """Wait until Python has a value."""
     waits_until(lambda: lab.value(expression) == value)

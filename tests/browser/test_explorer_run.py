@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import explorer, press, waits_for, waits_until
+from tests.browser.explorers import explorer, press, rest, waits_for, waits_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,13 +57,6 @@ def page(lab: LabNotebook) -> Locator:
     expect(found.get_by_label("Verdict")).not_to_contain_text("diagnosing…")
     rest(lab)
     return found
-
-
-def rest(lab: LabNotebook) -> None:
-    for _ in range(4):
-        lab.settle()
-        lab.value("0")
-        expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
 
 
 def shows(lab: LabNotebook, page: Locator, step: int) -> None:

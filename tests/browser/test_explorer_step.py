@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT
-from tests.browser.explorers import explorer, waits_until
+from tests.browser.explorers import explorer, rest, waits_until
 from tests.browser.planted import FIRST_ROUND, NUM_RANKS, NUM_SAMPLES, RANK
 from tests.browser.test_explorer_layout import (
     AREA,
@@ -58,13 +58,6 @@ def page(lab: LabNotebook) -> Locator:
     return found
 
 
-def rest(lab: LabNotebook) -> None:
-    """Wait until the kernel has answered what the page asks, and what that asks."""
-    for _ in range(4):
-        lab.settle()
-        lab.value("0")
-
-
 def test_it_opens_at_the_fault_without_a_click(lab: LabNotebook, page: Locator) -> None:
     assert lab.value("batch.num_tokens") == 800_000
     expect(page.locator(".rdx-verdict[data-bad]")).to_have_count(1)
@@ -86,7 +79,7 @@ def test_one_click_tells_rank_role_round_and_samples(
     lab: LabNotebook, page: Locator
 ) -> None:
     page.get_by_role("tab", name="In common", exact=True).click()
-    told = page.locator(".rdx-list-what")
+    caption = page.locator(".rdx-list-what")
     faulty = (
         f"(tokens['sample'] % {NUM_RANKS} == {RANK}) & (tokens['diff'].abs() > 0.6931)"
     )
@@ -98,7 +91,7 @@ def test_one_click_tells_rank_role_round_and_samples(
         f"all in 8 of {NUM_SAMPLES} samples",
         f"none before round {FIRST_ROUND}",
     ):
-        expect(told).to_contain_text(text)
+        expect(caption).to_contain_text(text)
     lab.screenshot("explorer_step_in_common")
     page.get_by_role("tab", name="In common", exact=True).click()
 
