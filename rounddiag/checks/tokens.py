@@ -75,7 +75,8 @@ def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, i
 
 
 def _failed(error: Exception) -> UntestableError:
-    what = f"{type(error).__name__}: {error!s:.80}"
+    cause = error.__cause__ or error
+    what = f"{type(cause).__name__}: {cause!s:.80}"
     return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {what}")
 
 

@@ -22,7 +22,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -325,7 +325,11 @@ def _write_batch(folder: Path, request: Mapping[str, Any]) -> None:
     if batch.tokenizer is not None:
         fields = (batch.response_ids, batch.prompt_ids, *(batch.rollout_ids or ()))
         ids = {i for field in fields if field is not None for i in field.tolist()}
-        table = TokenTable.from_tokenizer(batch.tokenizer, ids)
+        try:
+            table = TokenTable.from_tokenizer(batch.tokenizer, ids)
+        except BatchError as error:  # it does not name the file
+            message = f"{request['path']}: {error}"
+            raise LoadError(message) from error
         (folder / _TOKENS).write_text(table.to_json(), encoding="ascii")
     images = batch.images
     if images is not None:

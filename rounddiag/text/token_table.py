@@ -50,7 +50,9 @@ class TokenTable:
         Raises
         ------
         LoadError
-            If the tokenizer cannot be read, or fails.
+            If the tokenizer cannot be read.
+        BatchError
+            If it fails.
         """
         ids = sorted({token_id for token_id in token_ids if token_id >= 0})
         texts = pieces(ids, tokenizer, starts=range(len(ids)))  # each for itself

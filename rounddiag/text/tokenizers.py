@@ -170,20 +170,21 @@ def _checked(decode: Callable[[list[int]], object]) -> Decode:
         try:
             text = decode(ids)
         except BaseException as error:
-            if not _is_panic(error):
+            if not (isinstance(error, Exception) or _is_panic(error)):
                 raise
-            found = f"a tokenizer that fails ({_first_line(error)})"
-            raise _unreadable(None, found) from error
+            found = f"{type(error).__name__} ({_first_line(error)})"
+            raise _without_text(found) from error
         if isinstance(text, str):
             return _valid(text)
-        raise BatchError.build(
-            key="tokenizer",
-            expected="text for a list of ids",
-            found=type(text).__name__,
-            advice=_KINDS,
-        )
+        raise _without_text(type(text).__name__)
 
     return checked
+
+
+def _without_text(found: str) -> BatchError:
+    return BatchError.build(
+        key="tokenizer", expected="text for a list of ids", found=found, advice=_KINDS
+    )
 
 
 _SIGNS = {" ": "·", "\n": "↵", "\t": "⇥"}
@@ -263,7 +264,7 @@ def pieces(
     LoadError
         If the path is no `tokenizer.json`, or the name cannot be found.
     BatchError
-        If `tokenizer` is none of the above or does not return text.
+        If `tokenizer` is none of the above, fails, or does not return text.
 
     Examples
     --------
@@ -291,8 +292,13 @@ def _with_signs(texts: list[str]) -> list[str]:
     return [signs[text] for text in texts]
 
 
+# `tokenizers` takes ids of 32 bits and raises for others.
+_MAX_ID = 2**32 - 1
+
+
 def _piece(decode: Decode | None, token_id: int) -> str:
-    alone = decode([token_id]) if decode is not None and token_id >= 0 else ""
+    is_id = 0 <= token_id <= _MAX_ID
+    alone = decode([token_id]) if decode is not None and is_id else ""
     if decode is None or not alone or _FRAGMENT in alone:
         return alone or f"⟨{token_id}⟩"
     # Some decoders drop the space before the first word: the second one keeps it.

@@ -190,7 +190,7 @@ def one_value_for_all_rows(path: Path, size: float) -> None:
     value = NonTensorData({"tensordict": shape, "non_tensordict": {"data": "a"}})
     fields = {name.replace("_ids", "s"): torch.tensor(v) for name, v in ROWS.items()}
     room = torch.zeros(2, count // 2, dtype=torch.int8)
-    entries = {**fields, "entropys": room, "uid": value}
+    entries = {**fields, "unused": room, "uid": value}
     with patch.dict(sys.modules, modules):
         torch.save(TensorDict({"_tensordict": entries}), path)
 
@@ -286,7 +286,7 @@ def with_tokenizer(path: Path, tokenizer: dict[str, Any]) -> None:
 
 
 def tokenizer(decoder: dict[str, Any]) -> dict[str, Any]:
-    vocabulary = {f"{'a' * 200}{i}": i for i in range(10)}
+    vocabulary = {f"{'a' * 200}{i}": i for i in range(10) if i != 5} | {" ": 5, "a": 10}
     return {
         "version": "1.0",
         "added_tokens": [],
@@ -304,6 +304,11 @@ def doubling() -> dict[str, Any]:
     """Return a decoder whose text is 2 to the power of 60 long: the process ends."""
     twice = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
     return tokenizer({"type": "Sequence", "decoders": [twice] * 60})
+
+
+def panicking() -> dict[str, Any]:
+    """Return a decoder that strips more than a token of spaces has: `Strip` panics."""
+    return tokenizer({"type": "Strip", "content": " ", "start": 0, "stop": 5})
 
 
 def duplicate_keys(path: Path, size: float) -> None:
@@ -365,6 +370,7 @@ KINDS: dict[str, tuple[str, Callable[[Path, float], object]]] = {
         lambda p, _: with_tokenizer(p, backtracking()),
     ),
     "tokenizer, doubling": ("a.parquet", lambda p, _: with_tokenizer(p, doubling())),
+    "tokenizer, panicking": ("a.parquet", lambda p, _: with_tokenizer(p, panicking())),
     "100,000 rounds": (
         "a.parquet",
         lambda p, s: save(of_rounds(int(100_000 * s)), p),

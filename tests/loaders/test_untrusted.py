@@ -25,7 +25,12 @@ from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
 from tests.fuzz.forked import run_forked
-from tests.loaders.hostile_files import KINDS, json_cells
+from tests.loaders.hostile_files import (
+    KINDS,
+    json_cells,
+    panicking,
+    with_tokenizer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -286,6 +291,15 @@ def test_a_hostile_file_is_a_batch_or_a_load_error(kind: str, tmp_path: Path) ->
         assert "unexpected error" not in str(error)  # noqa: PT017 both are right
     else:
         assert batch.num_samples > 0
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_tokenizer_that_fails_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    with_tokenizer(path, panicking())
+    message = f"^{path}: `tokenizer`: expected text for a list of ids; found Panic"
+    with pytest.raises(LoadError, match=message):
+        load(path, untrusted=True)
 
 
 def test_the_command_line_has_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from types import ModuleType
@@ -11,6 +12,7 @@ import pytest
 
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.text import pieces, special_tokens
+from tests.loaders.hostile_files import panicking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,12 +102,34 @@ def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path) -> None:
     [
         (7, "expected something that turns ids into text; found int"),
         (lambda ids: ids, "expected text for a list of ids; found list"),
+        (
+            lambda ids: {}[ids[0]],
+            "expected text for a list of ids; found KeyError (1)",
+        ),
     ],
 )
-def test_what_is_no_tokenizer_is_told(tokenizer: Any, message: str) -> None:
+def test_what_is_no_tokenizer_is_refused(tokenizer: Any, message: str) -> None:
     whole = f"`tokenizer`: {message}. {KINDS}"
     with pytest.raises(BatchError, match=f"^{re.escape(whole)}$"):
         pieces([1], tokenizer)
+
+
+def test_a_decoder_that_panics_is_refused() -> None:
+    """`Strip` looks for a fifth space in a token of one; a panic is no Exception."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(json.dumps(panicking()))
+    assert pieces([1], tokenizer) == ["a" * 200 + "1"]
+    message = r"^`tokenizer`: expected text for .* found PanicException \(index out of "
+    with pytest.raises(BatchError, match=message):
+        pieces([5], tokenizer)
+
+
+@pytest.mark.parametrize("token_id", [-1, 2**31, 2**32, 2**63 - 1])
+def test_an_id_that_no_tokenizer_has_is_its_number(
+    of_bytes: Tokenizer, token_id: int
+) -> None:
+    assert pieces([token_id], of_bytes) == [f"⟨{token_id}⟩"]
 
 
 @pytest.fixture
