@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +31,7 @@ from rounddiag.text import visible
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -79,20 +81,24 @@ def chip(num_tokens: int) -> str:
     return f'<div><span class="o">{size}</span></div>'
 
 
-def spans(part: pd.DataFrame, pair: Pair) -> Iterator[str]:
-    """Yield a span per token; tokens that share a character share a span."""
-    texts = part["text"].tolist()
-    columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
+def text_by_round(shown: pd.DataFrame, pair: Pair) -> dict[int, str]:
+    """Return the coloured text of each round, a span per token.
+
+    Tokens that share a character share a span.
+    """
+    texts, rounds = shown["text"].tolist(), shown["round"].to_numpy()
+    columns = shown[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))
-    starts = [i for i, text in enumerate(texts) if text or i == 0]
-    parts = [
-        values[start:stop]
-        for start, stop in zip(starts, [*starts[1:], len(texts)], strict=True)
-    ]
+    is_start = np.diff(rounds, prepend=-1) != 0
+    is_start |= np.array([text != "" for text in texts], dtype=bool)
+    starts = np.flatnonzero(is_start).tolist()
+    parts = [values[start:stop] for start, stop in pairwise([*starts, len(texts)])]
     strongest = [max((diff for diff, _, _ in one), key=_strength) for one in parts]
     names = token_classes(np.array(strongest))
+    found: defaultdict[int, list[str]] = defaultdict(list)
     for start, one, name in zip(starts, parts, names, strict=True):
-        yield _span(texts[start], name, one, pair)
+        found[int(rounds[start])].append(_span(texts[start], name, one, pair))
+    return {index: "".join(spans) for index, spans in found.items()}
 
 
 def _span(
@@ -133,38 +139,39 @@ def rounds_html(
     """
     if tokens.empty:
         yield '<div class="k">The response mask is 0 everywhere.</div>'
-    parts = dict(iter(shown.groupby("round")))
-    left_out: list[pd.DataFrame] = []
+    texts = text_by_round(shown, pair)
+    num_shown = shown["round"].value_counts()
+    left_out: dict[int, int] = {}
     reached = 0
-    for index, whole in tokens.groupby("round"):
-        start = int(whole["position"].iloc[0])
-        if index in parts:
+    rounds = tokens.groupby("round")["position"].agg(["first", "size"])
+    for index, start, size in rounds.itertuples(name=None):
+        if index in texts:
             yield _left_out(left_out)
-            left_out = []
+            left_out = {}
             yield chip(start - reached) if end is not None else ""
-            yield _round(index, len(whole), parts[index], pair)
+            yield _round(index, size, int(num_shown[index]), texts[index])
         else:
-            left_out.append(whole)
-        reached = start + len(whole)
+            left_out[index] = size
+        reached = start + size
     yield _left_out(left_out)
     yield chip(end - reached) if end is not None else ""
 
 
-def _left_out(rounds: Sequence[pd.DataFrame]) -> str:
-    if not rounds:
+def _left_out(sizes: Mapping[int, int]) -> str:
+    if not sizes:
         return ""
-    first, last = (int(rounds[place]["round"].iloc[0]) for place in (0, -1))
+    first, last = min(sizes), max(sizes)
     names = f"round {first}" if first == last else f"rounds {first} to {last}"
-    size = pluralize(sum(map(len, rounds)), "token")
+    size = pluralize(sum(sizes.values()), "token")
     return f'<div class="k">Left out: {names}, {size}.</div>'
 
 
-def _round(index: object, size: int, part: pd.DataFrame, pair: Pair) -> str:
-    first = f", the first {len(part):,} of them" if len(part) < size else ""
+def _round(index: int, size: int, num_shown: int, text: str) -> str:
+    first = f", the first {num_shown:,} of them" if num_shown < size else ""
     head = (
         f'<div class="k"><b>round {index}</b>, {pluralize(size, "token")}{first}</div>'
     )
-    return f'{head}<pre class="t">{"".join(spans(part, pair))}</pre>'
+    return f'{head}<pre class="t">{text}</pre>'
 
 
 _OF_LONG = (
