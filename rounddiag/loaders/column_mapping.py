@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.source import format_names
@@ -254,4 +256,6 @@ def _kind_of(values: Any) -> str:  # noqa: ANN401 an array, or a list of anythin
     first = [*values[:_MAX_VALUES]]
     if any(isinstance(value, str) for value in first):
         return "text"
+    if any(isinstance(value, list | dict | np.ndarray | np.void) for value in first):
+        return "nested values"
     return "one value a sample"

@@ -192,9 +192,9 @@ def _read(
     except (AttributeError, TypeError) as error:
         # Such as the keys of JSON lines in an `.npz`.
         raise source.error(
-            expected=f"{form.name}, as {form.framework} saves it",
-            found=f"{describe_content(table)}, with values of other kinds"
-            f" ({error!s:.80})",
+            expected=f"{form.name}, as {form.framework} saves it in "
+            + ", ".join(form.files),
+            found=f"{describe_content(table)}, with values of other kinds",
             advice="Save it again with the program that wrote it.",
         ) from error
     check_used(batch, mapping, source)

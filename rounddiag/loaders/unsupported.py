@@ -114,6 +114,7 @@ def unsupported_error(source: Source, root: object) -> LoadError:
     near = "; ".join(
         f"{form.name} ({form.framework}), which also has {', '.join(missing)}"
         for form, missing in closest(names)
+        if missing
     )
     advice = f"It comes close to: {near}. " if near else ""
     if isinstance(root, UnknownContent):

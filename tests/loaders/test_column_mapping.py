@@ -91,6 +91,22 @@ def test_text_in_the_place_of_ids_is_told_without_columns_too() -> None:
         load({**held, "responses": ["a b", "c"]})
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [{"id": 1}, {"id": 2}],
+        np.zeros(2, dtype=[("id", "i4"), ("weight", "f4")]),
+    ],
+)
+def test_nested_values_in_the_place_of_ids_are_named(ids: Any) -> None:
+    message = (
+        f"dict: `response_ids`: expected {TOKENWISE}; found `response_ids`, which holds"
+        f" nested values. {IDS}"
+    )
+    with says(message):
+        load({**COLUMNS, "response_ids": ids})
+
+
 def test_verl_s_names_serve_in_columns() -> None:
     verl = {
         "response_ids": "responses",

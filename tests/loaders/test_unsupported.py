@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from rounddiag.loaders import load
 from tests.loaders.table_cases import says
+from tests.loaders.wide_files import ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +95,36 @@ def test_another_json_document_is_told_by_its_keys(tmp_path: Path) -> None:
         " Write JSON lines, with one row a line, or pass what `json.load` makes of"
         " the file."
         " `rounddiag.formats()` lists what can be opened."
+    )
+    with says(message):
+        load(path)
+
+
+def test_a_json_object_of_all_columns_comes_close_to_no_other_format(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ROWS))
+    message = (
+        f"{path}: expected a saved batch; found one JSON object of {', '.join(ROWS)}."
+        " Write JSON lines, with one row a line, or pass what `json.load` makes of"
+        " the file. `rounddiag.formats()` lists what can be opened."
+    )
+    with says(message):
+        load(path)
+
+
+def test_the_keys_of_json_lines_in_an_npz_name_the_file_that_has_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.npz"
+    keys = ("generation_logprobs", "prev_logprobs", "input_lengths")
+    arrays: dict[str, Any] = dict.fromkeys(keys, np.zeros(2))
+    np.savez(path, **arrays)
+    message = (
+        f"{path}: expected training data of a step, as NeMo-RL saves it in"
+        f" train_data_step*.jsonl; found a dictionary of {', '.join(keys)}, with"
+        " values of other kinds. Save it again with the program that wrote it."
     )
     with says(message):
         load(path)

@@ -130,7 +130,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"]
         return replace(batch, meta={**batch.meta, "screenshots": facts})
     rows = [_plain(row) for row in inputs]
-    known = list(_within_budget((_pictures(row, source) for row in rows), source))
+    known = list(_bounded_by_size((_pictures(row, source) for row in rows), source))
     pictures = [images or () for images in known]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     sequences = (known_sequence(batch, sample)[1] for sample in range(len(batch)))
@@ -149,7 +149,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     return replace(batch, images=None if none else images, meta={**batch.meta, **note})
 
 
-def _within_budget(
+def _bounded_by_size(
     found: Iterable[Images | None], source: Source
 ) -> Iterator[Images | None]:
     """Refuse a small file that repeats the same pixels many times."""
