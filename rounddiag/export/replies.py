@@ -17,7 +17,7 @@ from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
 from rounddiag.widgets.requests import RequestHandler, batch_name
 from rounddiag.widgets.session import Session, evidence_place
-from rounddiag.widgets.state import METRICS
+from rounddiag.widgets.state import OFFERED_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -186,7 +186,7 @@ def _figures(
 ) -> Iterator[tuple[str, object]]:
     """Yield both figures for each metric, and for each `by` where that is fast."""
     opened = session.state
-    for metric in METRICS:
+    for metric in OFFERED_METRICS:
         figures = first
         if metric != opened.metric:
             session.change({"metric": metric})

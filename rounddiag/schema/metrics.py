@@ -42,6 +42,8 @@ class Metric(Column):
         A heatmap can show the mean (`stats.cell_frame` computes it).
     meaning_in_cells : str
         What a heatmap calls the mean, if not `meaning`: options have their defaults.
+    color_range : tuple of float
+        The means between which the explorer's colours differ, the same in every batch.
     in_explorer : bool
         The explorer offers the metric.
     short, hint : str
@@ -58,6 +60,7 @@ class Metric(Column):
     in_summary: bool = False
     in_cells: bool = False
     meaning_in_cells: str = ""
+    color_range: tuple[float, float] = (0.003, 3.0)
     in_explorer: bool = False
     short: str = ""
     hint: str = ""
@@ -129,6 +132,7 @@ METRICS = {
             upper_bound=1,
             in_summary=True,
             in_cells=True,
+            color_range=(0.001, 1.0),
             in_explorer=True,
             short="|Δp|",
             hint="mean |difference| of the probabilities",
@@ -147,6 +151,7 @@ METRICS = {
             round_column="k3",
             in_summary=True,
             in_cells=True,
+            color_range=(5e-6, 5.0),  # what 0.003 to 3 nat makes of it
             in_explorer=True,
             short="k3",
             hint="mean k3 estimate of the KL divergence",
@@ -161,6 +166,7 @@ METRICS = {
             meaning="share of tokens whose importance ratio is beyond limits",
             upper_bound=1,
             in_cells=True,
+            color_range=(0.001, 1.0),
             meaning_in_cells="share of tokens beyond a ratio of 2",
         ),
         # As trainers log them.

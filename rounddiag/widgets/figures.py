@@ -21,8 +21,8 @@ from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
 from rounddiag.figures.rounds import RoundOptions
+from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
-from rounddiag.widgets.state import METRICS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -53,15 +53,6 @@ _LABEL_ABOVE = {
     "yanchor": "bottom",
 }
 _NO_MARGINALS = {"marginals": False}
-# So that a colour means the same in every batch: 0.003 to 3 nat, what that makes of k3,
-# which is about diff ** 2 / 2, and shares.
-_COLOR_RANGES = {
-    "abs_diff": (0.003, 3.0),
-    "diff": (0.003, 3.0),
-    "k3": (5e-6, 5.0),
-    "prob_diff": (0.001, 1.0),
-    "beyond": (0.001, 1.0),
-}
 _TAG = re.compile("<[^>]*>")
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
@@ -226,12 +217,13 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
     if reason := empty_reason(filtered):
         return empty_figure("Mismatch per sample and round", reason, theme_of(theme))
     metric = METRICS[state.metric]
+    column = metric.mean_column.name
     is_all, is_plain = filtered.is_all, state.order in get_args(Order)
     figure = plot_heatmap(
         filtered.batch if is_all else filtered.rounds,
-        order=state.order if is_all and is_plain else _rows(session, metric),  # type: ignore[arg-type]
-        metric=metric,
-        color_range=_COLOR_RANGES[state.metric] if state.colors == "fixed" else None,
+        order=state.order if is_all and is_plain else _rows(session, column),  # type: ignore[arg-type]
+        metric=column,
+        color_range=metric.color_range if state.colors == "fixed" else None,
         layers=_NO_MARGINALS,
         theme=theme,
     )
@@ -263,16 +255,17 @@ def _heatmap_of_pair(
     Rows are in one order, and colours have one range, whichever batch is active.
     """
     metric = METRICS[state.metric]
-    order = pair.order(state.order, metric)  # type: ignore[arg-type]
+    column = metric.mean_column.name
+    order = pair.order(state.order, column)  # type: ignore[arg-type]
     if state.heatmap == "batch":
         own = pair.sides[pair.batch]
         return plot_heatmap(
             own.batch if own.is_all else own.rounds,
             order=order,
-            metric=metric,
-            color_range=_COLOR_RANGES[state.metric]
+            metric=column,
+            color_range=metric.color_range
             if state.colors == "fixed"
-            else choose_color_range(pair.values(metric), metric),
+            else choose_color_range(pair.values(column), column),
             layers=_NO_MARGINALS,
             theme=theme,
         )
@@ -280,7 +273,7 @@ def _heatmap_of_pair(
         return empty_figure("Difference per sample and round", reason, theme_of(theme))
     paired = pair.pair.partners[pair.batch]
     return plot_heatmap(
-        pair.differences(metric),
+        pair.differences(column),
         order=[sample for sample in order if sample in paired],
         metric="difference",
         layers=_NO_MARGINALS,

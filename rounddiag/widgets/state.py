@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from rounddiag import schema
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
 from rounddiag.figures._parts.token_colors import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
-from rounddiag.schema import MEAN_COLUMNS, ROUNDS, metric_name
+from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order
 
 if TYPE_CHECKING:
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
     from rounddiag.widgets.columns import BatchColumns
 
 
-# What the metric switch offers, by the name that `round_summary` has for it, and the
-# column of a round frame that holds its mean.
-METRICS = {
-    name: metric.mean_column.name
-    for name, metric in schema.METRICS.items()
-    if metric.in_explorer
-}
+OFFERED_METRICS = tuple(name for name, metric in METRICS.items() if metric.in_explorer)
 Axis: TypeAlias = Literal["round", "images", "context"]
 AXES = get_args(Axis)
 Heatmap: TypeAlias = Literal["batch", "difference"]
@@ -38,7 +31,7 @@ Scope: TypeAlias = Literal["auto", "round", "sample"]
 _ORDERED = ("group_id", "num_rounds", *get_args(Order))
 _CELLS = "{'samples': [...], 'rounds': [first, last]}"
 _CHOICES = {
-    "metric": tuple(METRICS),
+    "metric": OFFERED_METRICS,
     "axis": AXES,
     "heatmap": get_args(Heatmap),
     "colors": get_args(Colors),
@@ -269,8 +262,7 @@ def available_options(columns: BatchColumns) -> dict[str, Any]:
         "batch": [0],
         "heatmap": ["batch"],
         "metric": [
-            [name, schema.METRICS[name].short, schema.METRICS[name].hint]
-            for name in METRICS
+            [name, METRICS[name].short, METRICS[name].hint] for name in OFFERED_METRICS
         ],
         "order": [
             *(order for order in get_args(Order) if not lacking.get(order)),

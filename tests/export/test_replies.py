@@ -15,7 +15,7 @@ from rounddiag.export.replies import choose_samples, dark_colors
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.state import METRICS
+from rounddiag.widgets.state import OFFERED_METRICS
 from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
 
@@ -95,7 +95,7 @@ def test_a_sample_is_as_the_explorer_has_it(batch: rd.Batch, page: Page) -> None
 
 
 def test_every_metric_and_every_column_is_drawn(batch: rd.Batch, page: Page) -> None:
-    for metric in METRICS:
+    for metric in OFFERED_METRICS:
         assert page.figure(f"rounds {metric} all")["data"]
         assert page.figure(f"heatmap {metric}")["data"]
     options = page.replies["overview"]["options"]["by"]
@@ -125,7 +125,7 @@ def test_dark_figures_are_light_ones_with_other_colours(batch: rd.Batch) -> None
     session = Session({"": batch}, {})
     requests = RequestHandler(session, lambda: None)
     dark = dict(dark_colors())
-    for metric in METRICS:
+    for metric in OFFERED_METRICS:
         session.change({"metric": metric})
         drawn: list[Any] = [
             requests("overview", {"theme": theme}) for theme in ("light", "dark")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.widgets.state import METRICS, Cells, Place, State, bounding_cells
+from rounddiag.widgets.state import OFFERED_METRICS, Cells, Place, State, bounding_cells
 
 PLACES = st.builds(Place, sample=st.integers(0), round=st.integers(0))
 RANGES = st.fixed_dictionaries({"from": st.integers(0), "to": st.integers(0)})
@@ -24,7 +24,7 @@ CELLS = st.builds(
 )
 STATES = st.builds(
     State,
-    metric=st.sampled_from([*METRICS]),
+    metric=st.sampled_from(OFFERED_METRICS),
     threshold=st.floats(1e-6, 100),
     layers=st.dictionaries(st.text(), st.booleans()),
     current=PLACES,
