@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 _BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-# Columns that the first files with `max_samples` lack, and that others determine.
-_LATER, _DERIVED = ("share_zero", "p90"), ("share_nonfinite",)
+_DERIVED = ("share_nonfinite",)  # from other columns of the summary
 
 
 def stored_summary_rows(
@@ -108,7 +107,9 @@ def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, An
 
 
 def _row(entry: dict[str, Any], interval: tuple[float, float]) -> dict[str, Any]:
-    known = {**dict.fromkeys(_LATER, float("nan")), **entry}
+    # Columns newer than the file are NaN.
+    floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
+    known = {**dict.fromkeys(floats, float("nan")), **entry}
     known |= {"mean": entry["mean_abs_diff"]}
     known |= dict(zip(("ci_low", "ci_high"), interval, strict=True))
     return {

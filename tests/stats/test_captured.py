@@ -48,10 +48,14 @@ def test_the_rows_of_the_whole_batch_are_the_summary() -> None:
     assert (row["ci_low"], row["ci_high"]) == (pytest.approx(0.5), pytest.approx(0.5))
 
 
-def test_what_files_did_not_have_at_first_is_not_known() -> None:
+def test_columns_newer_than_the_file_are_nan() -> None:
     row = round_summary(part()).iloc[0]
     assert row[["p90", "share_zero"]].isna().all()
     assert row[["mean", "share_nonfinite", "is_few"]].tolist() == [0.5, 0, False]
+    without_k3 = {name: value for name, value in ROUND.items() if name != "k3"}
+    row = round_summary(part(rounds=[without_k3])).iloc[0]
+    assert np.isnan(row["k3"])
+    assert row["num_tokens"] == 20
     later = part(rounds=[{**ROUND, "p90": 0.75, "share_zero": 0.25}])
     assert round_summary(later)[["p90", "share_zero"]].iloc[0].tolist() == [0.75, 0.25]
 
