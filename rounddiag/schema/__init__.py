@@ -1,9 +1,9 @@
 """Columns, tables and metrics: the only place that describes them.
 
-- `columns`: `Column`, and the columns that several tables or figures share.
+- `columns`: `Column`, the columns that several tables or figures share, and `Pair`, the
+  two scores that are compared, whose names labels contain.
 - `metrics`: `METRICS`, the one list of metrics, and their names.
 - `tables`: `Table`, and one table for each kind of frame.
-- `pair`: `Pair`, the two scores that are compared, whose names labels contain.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rounddiag.schema.columns import SAMPLE as SAMPLE
 from rounddiag.schema.columns import SHARE as SHARE
 from rounddiag.schema.columns import STEP as STEP
 from rounddiag.schema.columns import Column as Column
+from rounddiag.schema.columns import Pair as Pair
 from rounddiag.schema.metrics import MEAN_COLUMNS as MEAN_COLUMNS
 from rounddiag.schema.metrics import METRICS as METRICS
 from rounddiag.schema.metrics import Metric as Metric
 from rounddiag.schema.metrics import mean_column as mean_column
 from rounddiag.schema.metrics import metric_name as metric_name
-from rounddiag.schema.pair import Pair as Pair
 from rounddiag.schema.tables import CELLS as CELLS
 from rounddiag.schema.tables import CHANGES as CHANGES
 from rounddiag.schema.tables import PAIRED_CELLS as PAIRED_CELLS

@@ -1,10 +1,8 @@
-"""Columns of frames: name, dtype, unit and meaning."""
+"""Columns of frames (name, dtype, unit, meaning), and the pair of scores in labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from rounddiag.schema.pair import Pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +36,73 @@ class Column:
         'old - rollout log-prob [nat]'
         """
         return Pair().label(self)
+
+
+# Template fields of `Pair.named` that name the engines of the standard pair.
+_ENGINES = {
+    "training": "training",
+    "training_engine": "the training engine",
+    "sampling_engine": "the sampling engine",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The scores `a` and `b` that are compared; every difference is `a - b`.
+
+    Attributes
+    ----------
+    a, b : str
+        Names of scores. By default those of the training engine (`old`) and of the
+        sampling engine (`rollout`).
+    """
+
+    a: str = "old"
+    b: str = "rollout"
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether these are the two scores that every batch has."""
+        return self == Pair()
+
+    def named(self, template: str) -> str:
+        """Fill the names of the scores into a template.
+
+        Parameters
+        ----------
+        template : str
+            With the fields `{a}` and `{b}`, and `{training}`, `{training_engine}` and
+            `{sampling_engine}`, which are words for the engines of the standard pair
+            and the names of the scores for any other pair.
+
+        Examples
+        --------
+        >>> Pair("current", "rollout").named("|{a} - {b}| log-prob [nat]")
+        '|current - rollout| log-prob [nat]'
+        >>> Pair().named("log-prob by {sampling_engine}")
+        'log-prob by the sampling engine'
+        >>> Pair("ref", "old").named("log-prob by {sampling_engine}")
+        'log-prob by old'
+        """
+        engines = _ENGINES
+        if not self.is_standard:
+            engines = {
+                "training": self.a,
+                "training_engine": self.a,
+                "sampling_engine": self.b,
+            }
+        return template.format(a=self.a, b=self.b, **engines)
+
+    def label(self, column: Column) -> str:
+        """Return a column's label with these names.
+
+        Examples
+        --------
+        >>> Pair("current", "rollout").label(DIFF)
+        'current - rollout log-prob [nat]'
+        """
+        meaning = self.named(column.meaning)
+        return f"{meaning} [{column.unit}]" if column.unit else meaning
 
 
 def nat(name: str, meaning: str, dtype: str = "float32") -> Column:
