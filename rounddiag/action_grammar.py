@@ -1,10 +1,10 @@
 """The grammar of actions in a model's text: calls, and tool calls in JSON or XML.
 
-Two readers share it: `rounddiag.text` gives every part of an action a role, also of one
-that is not complete, and `rounddiag.vision` turns complete calls into actions.
+Two packages share it: `rounddiag.text` assigns a role to every part of an action, even
+an incomplete one, and `rounddiag.vision` turns complete calls into actions.
 
-The text is untrusted and may be long. Every pattern is bounded and has no two ways to
-match the same characters, so that the time is proportional to the length.
+The text is untrusted and may be long. Every pattern is bounded and can match the same
+characters in only one way, so that time is linear in the length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_DEPTH, _MAX_VALUES = 3, 64
 _MAX_JSON = 100_000  # characters of one tool call
 _TEXT_PARAMETERS = ("text", "content", "status")  # their values may look like numbers
 _CALL = re.compile(r"(?<![\w.])(?P<name>[^\W\d]\w{0,31}(?:\.\w{1,32})?)[ \t]{0,4}\(")
-# An apostrophe inside a word ends no string, though it should have been escaped.
+# An unescaped apostrophe inside a word does not end a string.
 _STRINGS = "|".join(
     rf"{quote}(?:[^{quote}\\]|\\.|(?<=\w){quote}(?=\w)){{0,20000}}{quote}"
     for quote in "'\""
@@ -38,19 +38,19 @@ _PART = re.compile(
     r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<space>\s+)|.",
     re.DOTALL,
 )
-_GOES_ON = re.compile(r"[\w.]")  # after a number or word: it is neither
+_CONTINUES = re.compile(r"[\w.]")  # follows what is then no number or word
 _ESCAPE = re.compile(r"\\([nrt'\"\\])")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def bracket_parts(text: str, at: int) -> Iterator[re.Match[str]]:
-    """Give the parts of a call or an object of JSON, up to its closing bracket.
+    """Yield the parts of a call or a JSON object, up to its closing bracket.
 
     Parameters
     ----------
     text : str
     at : int
-        Where its opening bracket is.
+        Index of its opening bracket.
 
     Yields
     ------
@@ -83,11 +83,11 @@ class Call:
 
 
 class _NotACallError(Exception):
-    """The text continues in another way than a call does."""
+    """The text turns out to be no call."""
 
 
 def find_calls(text: str) -> Iterator[Call]:
-    """Give the complete calls of a text in their order, without nested ones.
+    """Yield the complete calls of a text in order, without nested ones.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def find_calls(text: str) -> Iterator[Call]:
 def _values(
     parts: Iterator[re.Match[str]], close: str, depth: int
 ) -> tuple[list[tuple[str | None, Value]], int]:
-    """Read values up to a closing bracket, each with its keyword; say where that is."""
+    """Return values up to a closing bracket, each with its keyword, and its end."""
     values: list[tuple[str | None, Value]] = []
     if depth > _MAX_DEPTH:
         raise _NotACallError
@@ -123,12 +123,12 @@ def _values(
         key = part["word"] if part["keyword"] and depth == 0 else None
         first = next(parts, None) if key else part
         values.append((key, _value(first, parts, depth)))
-        behind = next(parts, None)
-        if behind is None or len(values) == _MAX_VALUES:
+        following = next(parts, None)
+        if following is None or len(values) == _MAX_VALUES:
             break
-        if behind[0] == close:
-            return values, behind.end()
-        if behind[0] != ",":
+        if following[0] == close:
+            return values, following.end()
+        if following[0] != ",":
             break
     raise _NotACallError
 
@@ -144,28 +144,28 @@ def _value(
     if part["string"] and not part["key"]:
         inside = part["string"][1:-1]
         return _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[1]), inside)
-    goes_on = _GOES_ON.match(part.string, part.end())
-    if part["number"] and not goes_on:
+    continues = _CONTINUES.match(part.string, part.end())
+    if part["number"] and not continues:
         return float(part[0]) if "." in part[0] else int(part[0])
     is_call = part.string.startswith("(", part.end())
-    if part["word"] and not (part["keyword"] or goes_on or is_call):
+    if part["word"] and not (part["keyword"] or continues or is_call):
         return part[0]
     raise _NotACallError
 
 
 def json_calls(text: str) -> Iterator[Call]:
-    """Give the calls in `<tool_call>` tags; without tags, the text may be one call."""
+    """Yield the calls in `<tool_call>` tags; without tags, the text may be one call."""
     for part in text.split(TOOL_CALL)[1:] or [text]:
         inside = part.partition(TOOL_CALL_END)[0]
         source = inside[inside.find("{") : inside.rfind("}") + 1]
-        match _arguments(_parsed(source)):
+        match _arguments(_parse_json(source)):
             case {"action": str(name), **arguments}:
                 kwargs = {str(key): value for key, value in arguments.items()}
                 yield Call(name, kwargs=kwargs, source_text=source)
 
 
 def xml_calls(text: str) -> Iterator[Call]:
-    """Give the complete calls of Qwen3-Coder: `<function=...>` with `<parameter=...>`.
+    """Yield the complete calls of Qwen3-Coder: `<function=...>` with `<parameter=...>`.
 
     Examples
     --------
@@ -187,21 +187,21 @@ def _parameters(inside: str) -> Iterator[tuple[str, object]]:
         name, _, rest = part.partition(">")
         value = rest.partition("</parameter>")[0]
         value = value.removeprefix("\n").removesuffix("\n")
-        parsed = None if name in _TEXT_PARAMETERS else _parsed(value)
+        parsed = None if name in _TEXT_PARAMETERS else _parse_json(value)
         yield name, value if parsed is None else parsed
 
 
 def _arguments(call: object) -> object:
-    """Return the arguments of a call, which may be JSON in a string themselves."""
+    """Return the arguments of a call, which may themselves be JSON in a string."""
     match call:
         case {"arguments": str(source)}:
-            return _parsed(source)
+            return _parse_json(source)
         case {"arguments": arguments}:
             return arguments
     return None
 
 
-def _parsed(source: str) -> object:
+def _parse_json(source: str) -> object:
     try:
         return json.loads(source) if 0 < len(source) <= _MAX_JSON else None
     except (ValueError, RecursionError):

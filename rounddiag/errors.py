@@ -1,4 +1,4 @@
-"""What rounddiag raises when its input is not what it must be."""
+"""Errors that rounddiag raises for invalid input."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RounddiagError(ValueError):
         file: object = None,
         key: str | None = None,
     ) -> Self:
-        """Put the facts of one failure into the one sentence shape of the project.
+        """Build an error in the project's sentence shape: expected, found, advice.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class RounddiagError(ValueError):
         Returns
         -------
         RounddiagError
-            An error of this class, to be raised.
+            An error of this class, to raise.
         """
         where = [str(file)] if file is not None else []
         where += [f"`{key}`"] if key is not None else []
@@ -67,7 +67,7 @@ class RounddiagError(ValueError):
 
 
 def nearest(found: object, known: Iterable[str], otherwise: str) -> str:
-    """Advise the known name that is nearest to what was found, or something else.
+    """Suggest the known name that is most similar, or return `otherwise`.
 
     Examples
     --------

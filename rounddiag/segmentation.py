@@ -1,4 +1,4 @@
-"""Rounds of a response mask, found with torch on the CPU and on CUDA."""
+"""Rounds in a response mask, on the CPU and on CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Block: TypeAlias = np.ndarray[Any, Any] | Tensor
 
-# Positions a block: a slice of the mask and its comparison then stay in the cache.
+# Positions per block: a slice of the mask and its comparison then stay in the cache.
 _BLOCK = 1 << 16
 
 
@@ -58,12 +58,12 @@ def find_rounds(
     offsets : Tensor of int64, shape (num_samples + 1,)
         Where each sample starts in `response_mask`. A run never crosses a start.
     round_ids : Tensor of int, shape (num_positions,), optional
-        A run is also divided where this changes.
+        A run is also split where this changes.
 
     Returns
     -------
     Rounds
-        One entry a round, ordered by position.
+        One entry per round, ordered by position.
 
     Raises
     ------
@@ -81,9 +81,9 @@ def find_rounds(
     breaks = limits[1:-1]
     if round_ids is not None:
         changes = np.empty(len(round_ids), dtype=np.int64)
-        num_changes = _put_changes(round_ids, changes, 0)
+        num_changes = _write_changes(round_ids, changes, 0)
         breaks = np.concatenate([breaks, changes[:num_changes]])
-    start, stop = _divided(edges[0::2].copy(), edges[1::2], breaks)
+    start, stop = _split_runs(edges[0::2].copy(), edges[1::2], breaks)
     first = np.searchsorted(start, limits)
     counts = np.diff(first)
     index = np.arange(len(start))
@@ -99,34 +99,34 @@ def find_rounds(
 
 
 def _edges(mask: Tensor) -> Array:
-    """Find where runs of 1s start and stop, in turns."""
-    # Memory that is reserved and not written to costs nothing.
+    """Return the starts and stops of runs of 1s, alternating."""
+    # Memory that is allocated but never written costs nothing.
     edges = np.empty(len(mask) + 1, dtype=np.int64)
     edges[0] = 0
     num_edges = 1 if len(mask) and mask[0] != 0 else 0
-    num_edges = _put_changes(mask, edges, num_edges, is_mask=True)
+    num_edges = _write_changes(mask, edges, num_edges, is_mask=True)
     if num_edges % 2:
         edges[num_edges] = len(mask)
         num_edges += 1
     return edges[:num_edges]
 
 
-def _put_changes(
+def _write_changes(
     values: Tensor, out: Array, num_out: int, *, is_mask: bool = False
 ) -> int:
-    """Put positions whose value differs from the one before behind the first ones."""
+    """Append to `out` the positions whose value differs from the one before."""
     for begin, block in _blocks(values):
         if is_mask and not _holds_zero_one(block):
-            raise _no_mask(block)
-        places = _nonzero(_changes(block))
-        stop = num_out + len(places)
-        np.add(places, begin + 1, out=out[num_out:stop])
+            raise _mask_error(block)
+        indices = _nonzero(_changes(block))
+        stop = num_out + len(indices)
+        np.add(indices, begin + 1, out=out[num_out:stop])
         num_out = stop
     return num_out
 
 
 def _blocks(values: Tensor) -> Iterator[tuple[int, Block]]:
-    """Give pieces that share their border positions: numpy views on the CPU."""
+    """Yield blocks that overlap by one position: numpy views on the CPU."""
     if values.device.type != "cpu":
         yield 0, values
         return
@@ -143,7 +143,7 @@ def _holds_zero_one(block: Block) -> bool:
     return bool(((block == 0) | (block == 1)).all())
 
 
-def _no_mask(block: Block) -> BatchError:
+def _mask_error(block: Block) -> BatchError:
     other = block[(block != 0) & (block != 1)][0].item()
     return BatchError.build(
         key="response_mask",
@@ -162,12 +162,12 @@ def _nonzero(flags: Block) -> Array:
     # numpy skips stretches without a flag; torch on the CPU writes as it counts.
     if isinstance(flags, np.ndarray):
         return np.flatnonzero(flags)
-    places: Array = flags.nonzero()[:, 0].cpu().numpy()
-    return places
+    indices: Array = flags.nonzero()[:, 0].cpu().numpy()
+    return indices
 
 
-def _divided(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:
-    """Divide the runs at the breaks that fall inside of them."""
+def _split_runs(start: Array, stop: Array, breaks: Array) -> tuple[Array, Array]:
+    """Split the runs at the breaks inside them."""
     if len(start) == 0:
         return start, stop
     run = np.searchsorted(start, breaks) - 1

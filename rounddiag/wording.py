@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def pluralize(number: float, noun: str) -> str:
-    """Write a count, which a frame may hold as a float, with its noun.
+    """Write a count, which may be a float from a frame, with its noun.
 
-    The noun takes an s unless there is one of it.
+    The noun takes an s unless the count is 1.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def pluralize(number: float, noun: str) -> str:
 
 
 def join_names(first: Sequence[object], total: int, *, most: int = 3) -> str:
-    """Name the first few, and how many more there are.
+    """Join the first few names, and say how many more there are.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def encodable(text: str) -> str:
 
 
 def printable(text: object) -> str:
-    r"""Write text from a file so that it stays on its line and commands no terminal.
+    r"""Escape control characters of text from a file, so that it stays on one line.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Invariants of a batch, checked without statistics.
 
 ============  ====================================================================
-`run`         `check`: which contracts there are, and which are fast
-`contracts`   what a contract, its result and its places are
+`run`         `check`: the list of contracts, and which are fast
+`contracts`   contracts, their results, and places in messages
 `tokens`      token ids of both engines; prompts
 `log_probs`   log-probabilities that no engine computes
 `rounds`      headers, ends and holes of rounds

@@ -1,4 +1,4 @@
-"""What a contract of a batch is, and the result of checking it."""
+"""Contracts of a batch, the results of checking them, and places in messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Check:
         What must hold, in words.
     status : {"passed", "failed", "not testable"}
     detail : str
-        How many places break it and where the first are, or what is missing; empty if
+        How many places break it and the first few of them, or what is missing; empty if
         it holds. One line and safe to print, but not escaped for HTML.
     field : str
         The field that was checked, or the one that is missing.
@@ -86,20 +86,20 @@ class Checks(Sequence[Check]):
     @property
     def failed(self) -> tuple[Check, ...]:
         """The contracts that the batch breaks."""
-        return self._with("failed")
+        return self._with_status("failed")
 
     @property
     def passed(self) -> tuple[Check, ...]:
         """The contracts that hold."""
-        return self._with("passed")
+        return self._with_status("passed")
 
     @property
     def not_testable(self) -> tuple[Check, ...]:
         """The contracts for which the batch lacks a field."""
-        return self._with("not testable")
+        return self._with_status("not testable")
 
     def as_frame(self) -> pd.DataFrame:
-        """Return one row a contract: `name, status, detail, field, samples`."""
+        """Return one row per contract: `name, status, detail, field, samples`."""
         import pandas as pd
 
         names = list(Check.__dataclass_fields__)
@@ -113,11 +113,11 @@ class Checks(Sequence[Check]):
             for one in self
         ]
 
-    def _with(self, status: Status) -> tuple[Check, ...]:
+    def _with_status(self, status: Status) -> tuple[Check, ...]:
         return tuple(one for one in self if one.status == status)
 
     def _failed_first(self) -> list[Check]:
-        return [one for status in _SIGNS for one in self._with(status)]
+        return [one for status in _SIGNS for one in self._with_status(status)]
 
     def __repr__(self) -> str:
         num = Counter(one.status for one in self)
@@ -158,7 +158,7 @@ class UntestableError(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """How a batch breaks a contract: in words, and in which samples."""
+    """A violation of a contract: a description, and the samples concerned."""
 
     detail: str
     samples: tuple[int, ...] = ()
@@ -206,15 +206,15 @@ class Contract:
 
 def merge_faults(faults: Iterable[Fault | None]) -> Fault | None:
     """Merge faults into one; None if there are none."""
-    found = [fault for fault in faults if fault is not None]
-    if not found:
+    present = [fault for fault in faults if fault is not None]
+    if not present:
         return None
-    samples = sorted({sample for fault in found for sample in fault.samples})
-    return Fault("; ".join(fault.detail for fault in found), tuple(samples))
+    samples = sorted({sample for fault in present for sample in fault.samples})
+    return Fault("; ".join(fault.detail for fault in present), tuple(samples))
 
 
 _MAX_NAMED = 3  # places and samples in a sentence
-# Positions a block: intermediate results stay in the cache, and torch uses one thread,
+# Positions per block: intermediate results stay in cache, and torch uses one thread,
 # which is faster when other work occupies the cores.
 _BLOCK = 1 << 15
 
@@ -269,7 +269,7 @@ def fault_in(samples: Sequence[int], what: str) -> Fault | None:
 
 
 def require_tokens(batch: Batch) -> None:
-    """Raise UntestableError if the model wrote nothing."""
+    """Raise UntestableError if the batch has no generated token."""
     if len(batch.rounds) == 0:
         why = "the batch has no generated token"
         raise UntestableError(field="response_mask", why=why)
@@ -298,17 +298,17 @@ def generated_where(
     Raises
     ------
     UntestableError
-        If the model wrote nothing.
+        If the batch has no generated token.
     """
     require_tokens(batch)
-    found = list(blocks_where(batch.response_mask, condition, *fields))
-    return torch.cat(found) if found else batch.offsets.new_empty(0)
+    indices = list(blocks_where(batch.response_mask, condition, *fields))
+    return torch.cat(indices) if indices else batch.offsets.new_empty(0)
 
 
 def blocks_where(
     mask: Tensor, condition: Callable[..., Tensor], *fields: Tensor
 ) -> Iterator[Tensor]:
-    """Give the indices where the mask is 1 and a condition holds, a block at a time."""
+    """Yield the indices where the mask is 1 and a condition holds, block by block."""
     size = _BLOCK if mask.device.type == "cpu" else max(len(mask), 1)
     for begin in range(0, len(mask), size):
         part = slice(begin, begin + size)

@@ -1,4 +1,4 @@
-"""Image tokens that fit the screenshots, and M-RoPE position ids."""
+"""Image tokens against screenshots, and M-RoPE position ids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def image_token(batch: Batch) -> int:
-    """Return the token id that stands for pictures; see `find_image_token`.
+    """Return the id of the image token; see `find_image_token`.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def image_token(batch: Batch) -> int:
 
 
 def _pictures_in_ids(batch: Batch) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the number of image tokens of the pictures, and where they start."""
+    """Return the number of image tokens and the start of each picture, by sample."""
     if batch.images is None or batch.prompt_ids is None:
         return [], []
     sizes = [
@@ -83,7 +83,7 @@ def image_blocks(batch: Batch) -> list[list[Block]]:
     Raises
     ------
     UntestableError
-        If there are no prompts, or nothing tells which token stands for pictures.
+        If there are no prompts, or nothing identifies the image token.
     """
     token = image_token(batch)
     runs = (TokenRuns.of_ids(sequence(batch, i), token) for i in range(len(batch)))
@@ -103,7 +103,7 @@ def screenshots(batch: Batch) -> tuple[tuple[Screenshot, ...], ...]:
     return batch.images
 
 
-def _other_sizes(batch: Batch) -> Fault | None:
+def _wrong_sizes(batch: Batch) -> Fault | None:
     pairs = list(zip(screenshots(batch), image_blocks(batch), strict=True))
     if not any(
         isinstance(shot, PatchScreenshot) for shots, _ in pairs for shot in shots
@@ -111,55 +111,57 @@ def _other_sizes(batch: Batch) -> Fault | None:
         raise UntestableError(
             field="images", why="needs `images` with their `image_grid_thw`"
         )
-    found = [
+    wrong = [
         (sample, number, length, shot)
         for sample, (shots, blocks) in enumerate(pairs)
         for number, (shot, (_, length)) in enumerate(zip(shots, blocks, strict=False))
         if isinstance(shot, PatchScreenshot) and shot.num_image_tokens != length
     ]
-    if not found:
+    if not wrong:
         return None
-    sample, number, length, shot = found[0]
+    sample, number, length, shot = wrong[0]
     return Fault(
-        f"{pluralize(len(found), 'screenshot')} with more or fewer: sample {sample}"
+        f"{pluralize(len(wrong), 'screenshot')} with more or fewer: sample {sample}"
         f" screenshot {number} has {pluralize(length, 'image token')}, its grid"
         f" {shot.grid_thw} asks for {shot.num_image_tokens:,}",
-        tuple(sorted({sample for sample, *_ in found})),
+        tuple(sorted({sample for sample, *_ in wrong})),
     )
 
 
-def _other_numbers(batch: Batch) -> Fault | None:
+def _wrong_numbers(batch: Batch) -> Fault | None:
     pairs = zip(screenshots(batch), image_blocks(batch), strict=True)
     sizes = [(len(shots), len(blocks)) for shots, blocks in pairs]
-    found = [row for row, (shots, blocks) in enumerate(sizes) if shots != blocks]
-    if not found:
+    wrong = [row for row, (shots, blocks) in enumerate(sizes) if shots != blocks]
+    if not wrong:
         return None
-    shots, blocks = sizes[found[0]]
+    shots, blocks = sizes[wrong[0]]
     return Fault(
-        f"{pluralize(len(found), 'sample')} with more or fewer: sample {found[0]} has"
+        f"{pluralize(len(wrong), 'sample')} with more or fewer: sample {wrong[0]} has"
         f" {pluralize(blocks, 'image block')} and {pluralize(shots, 'screenshot')}",
-        tuple(found),
+        tuple(wrong),
     )
 
 
-def _written(batch: Batch) -> Fault | None:
+def _written_vision_tokens(batch: Batch) -> Fault | None:
     require_ids(batch)
     try:
         ids = list(special_ids(batch.tokenizer, VISION_TOKENS).values())
     except UntestableError:
         ids = [image_token(batch)]
     wanted = torch.tensor(ids, device=batch.response_ids.device)
-    found = generated_where(
+    indices = generated_where(
         batch, lambda part: torch.isin(part, wanted), batch.response_ids
     )
-    return fault_at(batch, found, "of the vision template")
+    return fault_at(batch, indices, "of the vision template")
 
 
 SIZES = Contract(
-    "image tokens are as many as the grids ask for", "images", _other_sizes
+    "image tokens are as many as the grids ask for", "images", _wrong_sizes
 )
-NUMBERS = Contract("every screenshot has one image block", "images", _other_numbers)
-NOT_WRITTEN = Contract("the model wrote no vision token", "response_ids", _written)
+NUMBERS = Contract("every screenshot has one image block", "images", _wrong_numbers)
+NOT_WRITTEN = Contract(
+    "the model wrote no vision token", "response_ids", _written_vision_tokens
+)
 
 
 Picture: TypeAlias = "tuple[int, tuple[int, int, int]]"
@@ -197,18 +199,18 @@ def rope_positions(length: int, pictures: Sequence[Picture]) -> Tensor:
     # numpy: a torch operation costs more than so few numbers.
     parts, at, following = [np.empty((3, 0), dtype=np.int64)], 0, 0
     for start, (t, height, width) in pictures:
-        parts.append(_text(start - at, following))
+        parts.append(_text_positions(start - at, following))
         following += start - at
         sides = (t, height // _MERGE, width // _MERGE)
         grid = np.indices(sides).reshape(3, -1)
         parts.append(grid + following)
         at = start + grid.shape[1]
         following += max(sides)
-    parts.append(_text(length - at, following))
+    parts.append(_text_positions(length - at, following))
     return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
-def _text(length: int, first: int) -> Array:
+def _text_positions(length: int, first: int) -> Array:
     return np.broadcast_to(np.arange(first, first + length), (3, length))
 
 
@@ -227,13 +229,13 @@ def _not_integers(batch: Batch) -> Fault | None:
     return Fault(f"they are {kind}, which rounds positions above {largest:,}")
 
 
-def _others(batch: Batch) -> Fault | None:
-    found = dict(_differences(batch))
-    if not found:
+def _wrong_positions(batch: Batch) -> Fault | None:
+    differences = dict(_differences(batch))
+    if not differences:
         raise UntestableError(
             field="images", why="the image tokens are not those of the grids"
         )
-    wrong = {sample: why for sample, why in found.items() if why}
+    wrong = {sample: why for sample, why in differences.items() if why}
     if not wrong:
         return None
     if batch.images is None:
@@ -259,12 +261,12 @@ def _differences(batch: Batch) -> Iterator[tuple[int, str]]:
     )
     for sample, (ids, before, length, pictures, num) in enumerate(rows):
         if pictures is not None:
-            limits = [*_starts(ids, int(num)), before + length]
+            limits = [*_row_starts(ids, int(num)), before + length]
             yield sample, _difference(ids.cpu(), limits, pictures, before)
 
 
-def _starts(ids: Tensor, num_rows: int) -> list[int]:
-    """Return where the positions start anew, in a sample joined from several rows."""
+def _row_starts(ids: Tensor, num_rows: int) -> list[int]:
+    """Return where positions restart, in a sample joined from several rows."""
     zeros = (torch.atleast_2d(ids) == 0).all(dim=0).nonzero()[:, 0].tolist()
     return zeros if 1 < len(zeros) == num_rows else [0]
 
@@ -274,12 +276,12 @@ def _pictures(batch: Batch) -> list[list[Picture] | None]:
     if batch.images is None or not any(batch.images):
         return [[]] * batch.num_samples
     return [
-        _fitted(shots, blocks)
+        _pictures_with_grids(shots, blocks)
         for shots, blocks in zip(batch.images, image_blocks(batch), strict=True)
     ]
 
 
-def _fitted(
+def _pictures_with_grids(
     shots: Sequence[Screenshot], blocks: Sequence[Block]
 ) -> list[Picture] | None:
     patches = [shot for shot in shots if isinstance(shot, PatchScreenshot)]
@@ -295,7 +297,7 @@ def _difference(
 ) -> str:
     """Describe the first position that differs; empty if none does.
 
-    Positions start anew at all `limits` but the last, which is the length.
+    Positions restart at each of `limits` except the last, which is the length.
     """
     length, parts = limits[-1], [*pairwise(limits)]
     own = [[(at - a, grid) for at, grid in pictures if a <= at < b] for a, b in parts]
@@ -322,4 +324,4 @@ def _difference(
 
 
 INTEGERS = Contract("position ids are integers", "position_ids", _not_integers)
-MROPE = Contract("position ids are those of M-RoPE", "position_ids", _others)
+MROPE = Contract("position ids are those of M-RoPE", "position_ids", _wrong_positions)

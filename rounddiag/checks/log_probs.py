@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Below this, in nats, no engine can be sure of the token.
-_FAR = -1.0
-# Rounding of float32 can put a log-softmax this far above 0, at most.
+# Below this, in nats, an engine is not sure of the token.
+_UNSURE = -1.0
+# float32 rounding can put a log-softmax at most this far above 0.
 _ROUNDING = 1e-4
 # Scores that are importance weights, not log-probs.
 _WEIGHTED = {"rollout_is"}
@@ -107,14 +107,14 @@ def _above_zero(batch: Batch) -> Fault | None:
 def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
     indices = generated_where(batch, lambda own: own > _ROUNDING, values)
     fault = fault_at(batch, indices, f"whose {name} log-prob is above 0")
-    if fault is None or not (what := _instead(batch, values)):
+    if fault is None or not (what := _likely_kind(batch, values)):
         return fault
     hint = f"no {name} log-prob is below 0: {what}?"
     return replace(fault, detail=f"{fault.detail}; {hint}")
 
 
-def _instead(batch: Batch, values: Tensor) -> str:
-    """Return what values without a negative one may be instead of log-probs."""
+def _likely_kind(batch: Batch, values: Tensor) -> str:
+    """Return what values without a negative one probably are; empty if log-probs."""
     written = values[batch.response_mask != 0]
     finite = written[written.isfinite()]
     if len(finite) == 0 or (finite < 0).any():
@@ -123,7 +123,7 @@ def _instead(batch: Batch, values: Tensor) -> str:
 
 
 def _zero_alone(batch: Batch) -> Fault | None:
-    what = f"log-prob is exactly 0, the other engine's under {_FAR:g}"
+    what = f"log-prob is exactly 0, the other engine's under {_UNSURE:g}"
     rollout, old = batch.rollout_log_probs, batch.old_log_probs
     return merge_faults(
         fault_at(batch, generated_where(batch, _is_zero_alone, *pair), f"{name} {what}")
@@ -135,7 +135,7 @@ def _zero_alone(batch: Batch) -> Fault | None:
 
 
 def _is_zero_alone(own: Tensor, other: Tensor) -> Tensor:
-    return (own == 0) & (other < _FAR)
+    return (own == 0) & (other < _UNSURE)
 
 
 def _not_finite(batch: Batch) -> Fault | None:
@@ -148,11 +148,11 @@ def _not_finite(batch: Batch) -> Fault | None:
 
 
 def _nonfinite(batch: Batch, name: str, values: Tensor) -> Tensor:
-    # What is not finite has no difference from itself; faster than `isfinite`.
+    # x - x is NaN where x is not finite; faster than `isfinite`.
     indices = generated_where(batch, lambda own: own - own != 0, values)
     if name not in batch.scores or len(indices) == 0:
         return indices
-    # A score may be of some samples only.
+    # A score may cover only some of the samples.
     known = find_samples(batch, generated_where(batch, torch.isfinite, values))
     return indices[torch.isin(find_samples(batch, indices), known)]
 
@@ -165,14 +165,14 @@ ZERO_IN_BOTH = Contract(
 )
 
 
-# A value is a fill if this share of a sample's tokens, and this many, have it.
+# A value is a fill if at least this share and this number of a sample's tokens have it.
 _SHARE, _TOKENS = 1 / 4, 8
-# Log-probs, in nats, of tokens of which a model is sure repeat, 0 included. They are a
-# fill only if the sample has no others.
+# Log-probs this near 0, in nats, repeat because the model is sure of the tokens. They
+# are a fill only if the sample has no others.
 _SURE = 1e-3
 
 
-def _find(batch: Batch) -> Fault | None:
+def _filled(batch: Batch) -> Fault | None:
     require_tokens(batch)
     scores = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
     return merge_faults(
@@ -181,17 +181,17 @@ def _find(batch: Batch) -> Fault | None:
 
 
 def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
-    found = {}
+    fills = {}
     for sample in _suspects(batch, log_probs):
         fill = _fill(_generated(batch, log_probs, sample))
         if fill is not None:
-            found[sample] = fill
-    if found:
-        sample, (value, share) = next(iter(found.items()))
+            fills[sample] = fill
+    if fills:
+        sample, (value, share) = next(iter(fills.items()))
         yield Fault(
-            f"{pluralize(len(found), 'sample')} with one {name} log-prob at many"
+            f"{pluralize(len(fills), 'sample')} with one {name} log-prob at many"
             f" tokens: sample {sample} has {value:.6g} at {share:.0%} of them",
-            tuple(found),
+            tuple(fills),
         )
 
 
@@ -221,8 +221,8 @@ def _may_be_zero(batch: Batch, log_probs: Tensor) -> Tensor:
 def _repeats(batch: Batch, log_probs: Tensor) -> Tensor:
     """Return the generated tokens with the previous token's log-prob, unless near 0."""
     neighbours = (log_probs[1:], log_probs[:-1])
-    found = list(blocks_where(batch.response_mask[1:], _is_repeated, *neighbours))
-    return torch.cat(found) + 1 if found else batch.offsets.new_empty(0)
+    indices = list(blocks_where(batch.response_mask[1:], _is_repeated, *neighbours))
+    return torch.cat(indices) + 1 if indices else batch.offsets.new_empty(0)
 
 
 def _is_repeated(own: Tensor, before: Tensor) -> Tensor:
@@ -240,14 +240,14 @@ def _fill(values: Array) -> tuple[float, float] | None:
     """Return the value that fills a sample, and its share of the tokens."""
     if (values == values[0]).all():
         return float(values[0]), 1.0
-    found, num = np.unique(values[abs(values) > _SURE], return_counts=True)
+    distinct, num = np.unique(values[abs(values) > _SURE], return_counts=True)
     if num.max(initial=0) < max(_TOKENS, _SHARE * len(values)):
         return None
-    return float(found[num.argmax()]), float(num.max() / len(values))
+    return float(distinct[num.argmax()]), float(num.max() / len(values))
 
 
 FILLS = Contract(
     "no value fills the log-probs of a sample",
     "rollout_log_probs, old_log_probs",
-    _find,
+    _filled,
 )

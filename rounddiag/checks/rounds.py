@@ -1,4 +1,4 @@
-"""Rounds in the mask: headers before them, ends of turns, holes of a rejection."""
+"""Rounds in the mask: headers before them, ends of turns, holes from rejection."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def find_holes(batch: Batch) -> Tensor:
 
 
 def _unknown(batch: Batch) -> Fault | None:
-    """Report what the loader found: a Batch has rounds even if they mean nothing."""
+    """Report what the loader noted: a Batch has rounds even if they are meaningless."""
     if batch.meta.get("rounds") != "unknown":
         return None
     if str(batch.meta.get("mask_source")).startswith("attention_mask"):
@@ -97,7 +97,7 @@ NO_HOLES = Contract("the mask has no holes", "response_mask", _holes)
 
 # Visible line ends, and thoughts that the template opens or omits.
 _REST = re.compile(r"[·↵]*(<think>[·↵]*(</think>[·↵]*)?)?")
-_WIDTH = 12  # tokens that a header and the rest may have
+_WIDTH = 12  # tokens of a header and what may follow it
 _INSIDE = 8  # tokens of a run that are searched for a header
 
 
@@ -125,19 +125,19 @@ def _wrong_starts(batch: Batch) -> Fault | None:
 
 def _is_header(text: str) -> bool:
     """Return whether a text ends with a header and what may follow it."""
-    found = list(HEADER.finditer(text))
-    return bool(found) and _REST.fullmatch(text, found[-1].end()) is not None
+    headers = list(HEADER.finditer(text))
+    return bool(headers) and _REST.fullmatch(text, headers[-1].end()) is not None
 
 
 def _ids_before(batch: Batch, runs: Rounds) -> list[Array]:
     """Return the few tokens of prompt and response before each run of the mask."""
     ids, begins = batch.response_ids.cpu().numpy(), batch.offsets.tolist()
-    ends, found = _prompt_ends(batch), []
+    ends, before = _prompt_ends(batch), []
     for sample, start in zip(runs.sample.tolist(), runs.start.tolist(), strict=True):
         own = ids[max(begins[sample], start - _WIDTH) : start]
         room = _WIDTH - len(own)
-        found.append(np.concatenate([ends[sample][-room:], own]) if room else own)
-    return found
+        before.append(np.concatenate([ends[sample][-room:], own]) if room else own)
+    return before
 
 
 def _prompt_ends(batch: Batch) -> list[Array]:
@@ -149,7 +149,7 @@ def _prompt_ends(batch: Batch) -> list[Array]:
 
 
 def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
-    """Return how runs begin: a mask that begins too early covers the headers."""
+    """Return the first texts of runs: a mask that begins too early covers headers."""
     ids = batch.response_ids.cpu().numpy()
     stops = runs.start + runs.num_tokens.clamp(max=_INSIDE)
     pairs = zip(runs.start.tolist(), stops.tolist(), strict=True)
@@ -159,8 +159,8 @@ def _beginnings(batch: Batch, runs: Rounds) -> list[str]:
 def _texts(rows: list[Array], tokenizer: object | None) -> list[str]:
     """Decode many short texts at once."""
     limits = np.cumsum([0, *map(len, rows)]).tolist()
-    found = decode_ids(np.concatenate(rows).tolist(), tokenizer, starts=limits)
-    return ["".join(found[begin:stop]) for begin, stop in pairwise(limits)]
+    texts = decode_ids(np.concatenate(rows).tolist(), tokenizer, starts=limits)
+    return ["".join(texts[begin:stop]) for begin, stop in pairwise(limits)]
 
 
 STARTS = Contract("every round begins after a header", "response_mask", _wrong_starts)
@@ -172,7 +172,7 @@ def _wrong_ends(batch: Batch) -> Fault | None:
     return fault_at(batch, last[~ends_turn & ~ends_response], what)
 
 
-def _cut(batch: Batch) -> Fault | None:
+def _cut_off(batch: Batch) -> Fault | None:
     last, ends_turn, ends_response = _ends(batch)
     cut = find_samples(batch, last[~ends_turn & ends_response]).tolist()
     return fault_in(cut, "whose last round has no end of turn")
@@ -194,4 +194,4 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 ENDS = Contract("every round ends with its turn", "response_mask", _wrong_ends)
-NOT_CUT = Contract("no last round is cut off", "response_ids", _cut)
+NOT_CUT = Contract("no last round is cut off", "response_ids", _cut_off)

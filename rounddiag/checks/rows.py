@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Number of log-probs of a row that are compared before whole rows are.
+# Number of log-probs per row that are compared before whole rows.
 _PROBES = 16
-# Equal rows are copies if that many are expected by chance, at most. Models repeat
+# Equal rows are copies if at most this many are expected by chance: models repeat
 # short, certain answers, and equal tokens can get equal log-probs.
 _BY_CHANCE = 0.01
 # A total log-prob below this, in nats, is never sampled twice.
@@ -50,8 +50,8 @@ STEP_COLUMNS = ("turn_index_list", "step_ids", "step_idx", "step")
 def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     """Return groups of rows with the same prompt, response and log-probs.
 
-    Rows that may be equal by chance are left out: those whose prompt was sampled so
-    often that a response of this probability is expected twice.
+    Rows that may be equal by chance are left out: their prompt was sampled so often
+    that a response of this probability is expected twice.
 
     Parameters
     ----------
@@ -63,39 +63,41 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     written = batch.rounds.sample.unique_consecutive().tolist()
     if len(written) < 2:  # noqa: PLR2004 two rows can be equal
         return []
-    alike = [
+    equal = [
         same
-        for rows in _alike(written, _probes(batch).__getitem__)
-        for same in _alike(rows, lambda row: _content(batch, row))
+        for rows in _group_equal(written, _probes(batch).__getitem__)
+        for same in _group_equal(rows, lambda row: _content(batch, row))
     ]
-    if not alike:
+    if not equal:
         return []
     names = _names(batch)
-    found = [
+    copies = [
         named
-        for rows in alike
-        for named in _alike(rows, lambda row: names[row])
+        for rows in equal
+        for named in _group_equal(rows, lambda row: names[row])
         if names[named[0]] is not None
     ]
-    is_named = {row for rows in found for row in rows}
-    others = [rows for rows in alike if not {*rows} & is_named]
+    is_named = {row for rows in copies for row in rows}
+    others = [rows for rows in equal if not {*rows} & is_named]
     limit = (lambda _: _NEVER_TWICE) if sure else _least_log_prob(batch)
-    found += [rows for rows in others if not _log_prob(batch, rows[0]) > limit(rows[0])]
-    return sorted(found)
+    copies += [
+        rows for rows in others if not _log_prob(batch, rows[0]) > limit(rows[0])
+    ]
+    return sorted(copies)
 
 
 def _copies(batch: Batch) -> Fault | None:
     require_ids(batch)
     require_tokens(batch)
-    found = find_copies(batch)
-    if not found:
+    copies = find_copies(batch)
+    if not copies:
         return None
-    num = sum(len(rows) - 1 for rows in found)
-    first = found[0]
+    num = sum(len(rows) - 1 for rows in copies)
+    first = copies[0]
     return Fault(
         f"{pluralize(num, 'sample')} with the prompt, response and log-probs of"
         f" another: sample {first[1]} is sample {first[0]}",
-        tuple(sorted(row for rows in found for row in rows[1:])),
+        tuple(sorted(row for rows in copies for row in rows[1:])),
     )
 
 
@@ -131,7 +133,7 @@ def _prompt(batch: Batch, sample: int) -> bytes:
     return ids.tobytes()
 
 
-def _alike(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
+def _group_equal(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
     """Group rows with the same key; single rows are left out."""
     groups: defaultdict[Any, list[int]] = defaultdict(list)
     for row in rows:
@@ -164,7 +166,7 @@ def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
     return (*(values.tobytes() for values in fields), _prompt(batch, sample))
 
 
-def _without_tokens(batch: Batch) -> Fault | None:
+def _unwritten(batch: Batch) -> Fault | None:
     if batch.num_samples == 0:
         raise UntestableError(field="response_mask", why="the batch has no sample")
     unwritten = batch.lengths > 0
@@ -181,30 +183,30 @@ def _empty(batch: Batch) -> Fault | None:
 
 
 COPIES = Contract("no row is a copy of another", "response_ids", _copies)
-WRITTEN = Contract("every row has a generated token", "response_mask", _without_tokens)
+WRITTEN = Contract("every row has a generated token", "response_mask", _unwritten)
 NOT_EMPTY = Contract("no response is empty", "lengths", _empty)
 
 
 # Prefixes of sample columns that are the two ends of a range.
-_ENDS = (("min_", "max_"), ("lowest_", "highest_"))
+_RANGE_PREFIXES = (("min_", "max_"), ("lowest_", "highest_"))
 _UNKNOWN = {"", "None", "nan", "<NA>"}
 
 
-def _mixed(batch: Batch) -> Fault | None:
-    found = [*_of_samples(batch), *_of_rounds(batch)]
-    if not found:
+def _mixed_versions(batch: Batch) -> Fault | None:
+    versions = [*_sample_versions(batch), *_round_versions(batch)]
+    if not versions:
         raise UntestableError(
             field="min_global_steps",
             why="needs `weight_version` in `round_columns`, or `min_global_steps` and"
             " `max_global_steps` in `sample_columns`",
         )
-    return merge_faults(_fault(name, values) for name, values in found)
+    return merge_faults(_version_fault(name, values) for name, values in versions)
 
 
-def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
+def _sample_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
     """Yield each pair of version columns with the two versions of each sample."""
     columns = batch.sample_columns
-    for low, high in _ENDS:
+    for low, high in _RANGE_PREFIXES:
         for name in columns:
             other = high + name.removeprefix(low)
             if name.startswith(low) and _is_version(name) and other in columns:
@@ -212,7 +214,7 @@ def _of_samples(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]
                 yield f"`{name}` and `{other}`", pairs
 
 
-def _of_rounds(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
+def _round_versions(batch: Batch) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
     """Yield each version column with the versions of each sample's rounds."""
     for name, values in batch.round_columns.items():
         if _is_version(name):
@@ -227,7 +229,7 @@ def _is_version(name: str) -> bool:
     return "version" in name or "global_step" in name
 
 
-def _fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
+def _version_fault(name: str, values: Iterable[Iterable[object]]) -> Fault | None:
     versions = [_distinct(row) for row in values]
     mixed = [sample for sample, known in enumerate(versions) if len(known) > 1]
     if not mixed:
@@ -246,4 +248,6 @@ def _distinct(values: Iterable[object]) -> list[str]:
     return [name for name in names if name not in _UNKNOWN]
 
 
-ONE_VERSION = Contract("one weight version wrote each row", "weight_version", _mixed)
+ONE_VERSION = Contract(
+    "one weight version wrote each row", "weight_version", _mixed_versions
+)

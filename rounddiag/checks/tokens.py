@@ -47,8 +47,8 @@ def decode_ids(
     """
     try:
         return pieces(token_ids, tokenizer, starts=starts, visible_whitespace=True)
-    except Exception as error:  # it is somebody's own code
-        raise _failed(error) from error
+    except Exception as error:  # any callable can be a tokenizer
+        raise _tokenizer_error(error) from error
 
 
 def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, int]:
@@ -63,25 +63,25 @@ def special_ids(tokenizer: object | None, texts: Collection[str]) -> dict[str, i
         raise UntestableError(field="tokenizer")
     try:
         known = special_tokens(tokenizer)
-    except Exception as error:  # it is somebody's own code
-        raise _failed(error) from error
-    found = {text: token_id for token_id, text in known.items() if text in texts}
-    if not found:
+    except Exception as error:  # any callable can be a tokenizer
+        raise _tokenizer_error(error) from error
+    ids = {text: token_id for token_id, text in known.items() if text in texts}
+    if not ids:
         why = f"its special tokens are none of {', '.join(texts)}"
         raise UntestableError(
             field="tokenizer", why=f"needs another `tokenizer`: {why}"
         )
-    return found
+    return ids
 
 
-def _failed(error: Exception) -> UntestableError:
+def _tokenizer_error(error: Exception) -> UntestableError:
     cause = error.__cause__ or error
     what = f"{type(cause).__name__}: {cause!s:.80}"
     return UntestableError(field="tokenizer", why=f"the `tokenizer` fails: {what}")
 
 
 # Tokens on each side of a difference, for a message.
-_AROUND = 5
+_CONTEXT = 5
 
 
 def _as_input_ids(batch: Batch) -> Fault | None:
@@ -103,31 +103,31 @@ def _pairs(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _lengths(batch: Batch) -> Fault | None:
     sizes = [(len(own), len(rollout)) for own, rollout in _pairs(batch)]
-    found = [row for row, (own, rollout) in enumerate(sizes) if own != rollout]
-    if not found:
+    rows = [row for row, (own, rollout) in enumerate(sizes) if own != rollout]
+    if not rows:
         return None
-    own, rollout = sizes[found[0]]
+    own, rollout = sizes[rows[0]]
     return Fault(
-        f"{pluralize(len(found), 'sample')} with another length: sample {found[0]} has"
+        f"{pluralize(len(rows), 'sample')} with another length: sample {rows[0]} has"
         f" {pluralize(own, 'token')} by the trainer and {rollout:,} by the sampler",
-        tuple(found),
+        tuple(rows),
     )
 
 
 def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
-    found = {
+    differing = {
         sample: at
         for sample, (own, rollout) in enumerate(_pairs(batch))
         if (at := _first_difference(own, rollout)) is not None
     }
-    if not found:
+    if not differing:
         return None
-    sample, position = next(iter(found.items()))
+    sample, position = next(iter(differing.items()))
     place = place_of(batch, int(batch.offsets[sample]) + position)
-    words = _around(batch, place, batch.tokenizer if as_text else None)
+    words = _describe(batch, place, batch.tokenizer if as_text else None)
     return Fault(
-        f"{pluralize(len(found), 'sample')} with other ids: {place}, {words}",
-        tuple(found),
+        f"{pluralize(len(differing), 'sample')} with other ids: {place}, {words}",
+        tuple(differing),
     )
 
 
@@ -139,13 +139,13 @@ def _first_difference(own: Tensor, rollout: Tensor) -> int | None:
     return int((own[:common] != rollout[:common]).nonzero()[0])
 
 
-def _around(batch: Batch, place: TokenPlace, tokenizer: object | None) -> str:
-    """Describe the tokens at a difference, separated by |: equal texts may differ."""
+def _describe(batch: Batch, place: TokenPlace, tokenizer: object | None) -> str:
+    """Describe the tokens at a difference, with | between tokens."""
     own, rollout = next(islice(_pairs(batch), place.sample, None))
-    first, stop = max(place.position - _AROUND, 0), place.position + _AROUND
-    parts = (own[first : place.position], own[place.position : stop])
-    parts_of_text = [*parts, rollout[place.position : stop]]
-    before, here, there = (_text(ids.tolist(), tokenizer) for ids in parts_of_text)
+    first, stop = max(place.position - _CONTEXT, 0), place.position + _CONTEXT
+    at = slice(place.position, stop)
+    parts = (own[first : place.position], own[at], rollout[at])
+    before, here, there = (_text(ids.tolist(), tokenizer) for ids in parts)
     return f"after {before} the trainer has {here} and the sampler {there}"
 
 
@@ -211,8 +211,8 @@ def _share_encoded_again(tokenizer: object, rows: Sequence[list[int]]) -> float:
         try:
             text = inner.decode(row, skip_special_tokens=False)
             again = inner.encode(text, add_special_tokens=False)
-        except Exception as error:  # it is somebody's own code
-            raise _failed(error) from error
+        except Exception as error:  # any callable can be a tokenizer
+            raise _tokenizer_error(error) from error
         same = Counter(row) & Counter(getattr(again, "ids", again))
         num_same += same.total()
     return num_same / max(sum(map(len, rows)), 1)
@@ -269,21 +269,21 @@ def known_sequence(batch: Batch, sample: int) -> tuple[int, Array]:
     return stop - first, ids.cpu().numpy()
 
 
-# A response may begin with its prompt by chance if that is a single token.
-_TOKENS = 2
+# A response may begin with a single-token prompt by chance.
+_MIN_PROMPT = 2
 
 
 def _begins_with_prompt(batch: Batch) -> Fault | None:
     require_ids(batch)
     lengths = prompt_lengths(batch)
-    long = [sample for sample, size in enumerate(lengths) if size >= _TOKENS]
+    long = [sample for sample, size in enumerate(lengths) if size >= _MIN_PROMPT]
     if not long:
-        why = f"no prompt has {_TOKENS} tokens"
+        why = f"no prompt has {_MIN_PROMPT} tokens"
         raise UntestableError(field="prompt_ids", why=why)
-    found = [sample for sample in long if _is_repeated(batch, sample, lengths[sample])]
-    if len(found) <= len(long) / 2:
+    rows = [sample for sample in long if _is_repeated(batch, sample, lengths[sample])]
+    if len(rows) <= len(long) / 2:
         return None
-    return fault_in(found, f"of {len(long):,} whose response begins with its prompt")
+    return fault_in(rows, f"of {len(long):,} whose response begins with its prompt")
 
 
 def _is_repeated(batch: Batch, sample: int, size: int) -> bool:

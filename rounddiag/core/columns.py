@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from rounddiag.text.role_tagging import Tagger
 
 
-_EXACT = 1 << 53  # up to here every integer is a float64
+_EXACT = 1 << 53  # every integer up to here is exact in float64
 
 
 def extra_column_names(batch: Batch) -> list[str]:
-    """Return the names of its open columns that frames do not have for themselves."""
+    """Return the extra columns of a batch whose names frames do not use themselves."""
     names = dict.fromkeys([*batch.round_columns, *batch.sample_columns])
     own = {column.name for column in TOKENS.columns}
     return [name for name in names if name not in own]
@@ -45,7 +45,7 @@ MAX_INTEGER_BITS = 4096  # Python writes no more than 4,300 digits
 
 
 def plain_values(values: Array) -> Array:
-    """Return an open column as frames and figures have it: one plain value a row.
+    """Convert an extra column for frames and figures: one plain value per row.
 
     Numbers of half or extended precision and of another byte order are converted.
     Lists, dictionaries, rows of several dimensions and other objects become text.
@@ -83,21 +83,21 @@ def _plain_value(value: object) -> object:
 
 
 def plain_columns(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Return open columns as `plain_values`, under names that a frame can have."""
+    """Convert extra columns by `plain_values`, under names that a frame can have."""
     return {encodable(name): plain_values(one) for name, one in columns.items()}
 
 
 def extra_column_values(batch: Batch, name: str) -> Array:
-    """Return an open column with one value a round; rounds come before samples."""
+    """Return an extra column with one value per round; `round_columns` come first."""
     if name in batch.round_columns:
         return round_values(batch, name)
-    values = plain_values(batch.sample_columns[name])
-    of_round: Array = values[batch.rounds.sample.cpu().numpy()]
-    return of_round
+    by_sample = plain_values(batch.sample_columns[name])
+    values: Array = by_sample[to_numpy(batch.rounds.sample)]
+    return values
 
 
 def round_values(batch: Batch, name: str) -> Array:
-    """Return a column of `round_columns` with one value a round of the batch.
+    """Return a column of `round_columns` with one value per round of the batch.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ def round_values(batch: Batch, name: str) -> Array:
     Returns
     -------
     array, shape (num_rounds,)
-        In the order of `batch.rounds`. Rounds that the column leaves out are NaN or
-        None, as in `scatter_with_missing`. The last of several rows of a round counts.
+        In the order of `batch.rounds`. Rounds without a row are NaN or None, as in
+        `scatter_with_missing`. Of several rows of a round, the last one counts.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def round_values(batch: Batch, name: str) -> Array:
     """
     columns = batch.round_columns
     sample, index = columns["sample"], columns["round"]
-    counts = np.bincount(batch.rounds.sample.cpu().numpy(), minlength=len(batch))
+    counts = np.bincount(to_numpy(batch.rounds.sample), minlength=len(batch))
     known = np.flatnonzero((sample >= 0) & (sample < len(batch)) & (index >= 0))
     known = known[index[known] < counts[sample[known]]]
     first = np.cumsum(counts) - counts
@@ -129,9 +129,9 @@ def round_values(batch: Batch, name: str) -> Array:
 
 
 def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
-    """Put values at their places among `size`; the others are NaN or None.
+    """Put values at their places in an array of this size; fill with NaN or None.
 
-    NaN stands where the values are numbers that a float64 can hold, else None.
+    NaN if the values are numbers that a float64 holds exactly, else None.
 
     Examples
     --------
@@ -140,9 +140,9 @@ def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
     >>> scatter_with_missing(np.array(["a"]), np.array([1]), 2)
     array([None, 'a'], dtype=object)
     """
-    is_there = np.zeros(size, dtype=bool)
-    is_there[places] = True
-    if is_there.all():
+    is_present = np.zeros(size, dtype=bool)
+    is_present[places] = True
+    if is_present.all():
         out = np.empty(size, dtype=values.dtype)
     elif values.dtype.kind == "f" or _is_exact_as_float(values):
         out = np.full(size, np.nan, dtype=np.result_type(values, np.float16))
@@ -165,25 +165,25 @@ def token_texts(batch: Batch) -> list[str]:
 
 
 def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[str]:
-    """Return what every generated token is for, in order.
+    """Return the role of every generated token, in order.
 
     Parameters
     ----------
     batch : Batch
         With a tokenizer.
     tagger : callable, optional
-        From the text of a round to stretches (start, stop, role) of it;
-        `rounddiag.text.tag_actions` where left out.
+        Returns (start, stop, role) spans of a round's text;
+        `rounddiag.text.tag_actions` by default.
 
     Returns
     -------
     Categorical
-        Of `rounddiag.text.ROLES`, and of whatever else the tagger says.
+        Its categories are `rounddiag.text.ROLES` and any other role of the tagger.
 
     Raises
     ------
     FrameError
-        If the batch has no tokenizer, or its token ids were left out of the file.
+        If the batch has no tokenizer, or was saved without token ids.
     """
     import pandas as pd
 
@@ -196,21 +196,21 @@ def token_roles(batch: Batch, tagger: Tagger | None = None) -> pd.Categorical[st
             advice="Pass `tokenizer=` to `rounddiag.load`.",
         )
     special = special_tokens(batch.tokenizer)
-    found = roles(
+    tags = roles(
         token_texts(batch),
         starts=_starts(batch),
         special=set(special.values()),
         tagger=tagger,
     )
-    names = list(dict.fromkeys([*ROLES, *dict.fromkeys(found)]))
+    names = list(dict.fromkeys(ROLES) | dict.fromkeys(tags))
     place = {name: i for i, name in enumerate(names)}
-    # From the names themselves pandas takes as long as all the rest.
-    codes = np.fromiter(map(place.__getitem__, found), np.int64, len(found))
+    # From the names themselves, pandas takes as long as everything else.
+    codes = np.fromiter(map(place.__getitem__, tags), np.int64, len(tags))
     return pd.Categorical.from_codes(codes, pd.Index(names))
 
 
 def require_ids(batch: Batch, column: str) -> None:
-    """Raise a FrameError where the token ids were left out of the batch's file."""
+    """Raise a FrameError if the batch was saved without token ids."""
     if batch.is_redacted:
         raise FrameError.build(
             key=column,
@@ -222,7 +222,7 @@ def require_ids(batch: Batch, column: str) -> None:
 
 def _starts(batch: Batch) -> Array:
     """Return where each round begins among the generated tokens."""
-    num: Array = batch.rounds.num_tokens.cpu().numpy()
+    num = to_numpy(batch.rounds.num_tokens)
     return np.cumsum(num) - num
 
 
@@ -233,7 +233,7 @@ _FIELDS = {
     "old_log_prob": "old_log_probs",
     "entropy": "entropy",
 }
-_OF_IDS = {"token_id", "role", "text"}
+_NEEDS_IDS = {"token_id", "role", "text"}
 _ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
 
 
@@ -254,7 +254,7 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
                 found=repr(name),
                 advice="`sample`, `round`, `token` and `diff` are always there.",
             )
-        if name in _OF_IDS:
+        if name in _NEEDS_IDS:
             require_ids(batch, name)
         if name in _FIELDS and getattr(batch, _FIELDS[name]) is None:
             raise FrameError.build(
@@ -265,19 +265,19 @@ def check_columns(batch: Batch, columns: Sequence[str]) -> None:
 
 
 def aggregates(totals: Totals, num_tokens: Array) -> dict[str, Array]:
-    """Turn totals, whose arrays it uses up, into counts and means of finite diffs."""
-    found = {"num_tokens": num_tokens, "num_nonfinite": totals.num_nonfinite}
+    """Turn totals into counts and means of finite diffs; overwrites their arrays."""
+    counts = {"num_tokens": num_tokens, "num_nonfinite": totals.num_nonfinite}
     num_finite = num_tokens
     if totals.num_nonfinite.any() or not num_tokens.all():
         num_finite = num_tokens - totals.num_nonfinite
         totals.max_abs_diff[num_finite == 0] = np.nan
     sums = {"mean_abs_diff": totals.abs_diff, "mean_diff": totals.diff}
-    # In place, as these arrays are large where rounds are short; and 0 / 0 is NaN,
-    # since nothing finite has no mean.
+    # In place, because the arrays are large where rounds are short. 0 / 0 is NaN: no
+    # finite diff, no mean.
     with np.errstate(invalid="ignore"):
         for values in (*sums.values(), totals.k3):
             np.divide(values, num_finite, out=values)
-    return {**found, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
+    return {**counts, **sums, "max_abs_diff": totals.max_abs_diff, "k3": totals.k3}
 
 
 def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 list, array or categories
@@ -291,7 +291,7 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
         return token_texts(batch)
     if name == "role":
         return token_roles(batch)
-    num = host(batch.rounds.num_tokens)
+    num = to_numpy(batch.rounds.num_tokens)
     if name == "position":
         return np.repeat(positions(batch), num) + token
     return np.repeat(extra_column_values(batch, name), num)
@@ -299,13 +299,13 @@ def token_column(batch: Batch, token: Array, name: str) -> Any:  # noqa: ANN401 
 
 def positions(batch: Batch) -> Array:
     """Position of each round's first token in its response."""
-    first = host(batch.offsets)[host(batch.rounds.sample)]
+    first = to_numpy(batch.offsets)[to_numpy(batch.rounds.sample)]
     return np.subtract(
-        host(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
+        to_numpy(batch.rounds.start), first, dtype=np.int32, casting="unsafe"
     )
 
 
-def host(values: Tensor) -> Array:
-    """Bring a tensor to the host, as an array."""
+def to_numpy(values: Tensor) -> Array:
+    """Copy a tensor to the host as an array."""
     array: Array = values.cpu().numpy()
     return array

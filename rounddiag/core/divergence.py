@@ -34,7 +34,7 @@ def diff(a: Values, b: Values) -> Values:
     Returns
     -------
     Tensor
-        In nats; positive where `a` likes the token more.
+        In nats; positive where `a` gives the token the higher probability.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def k3(difference: Tensor) -> Tensor:
     Parameters
     ----------
     difference : Tensor of float
-        As given by `diff`, in nats.
+        From `diff`, in nats.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def k3(difference: Tensor) -> Tensor:
 
 
 def k3_near_zero(difference: Values) -> Values:
-    r"""Sum the power series of k3, :math:`d^2/2 + d^3/6 + \ldots`, up to the fifth.
+    r"""Sum the power series of k3, :math:`d^2/2 + d^3/6 + \ldots`, up to :math:`d^5`.
 
     Only for values below `SERIES_LIMIT`.
 
@@ -134,8 +134,8 @@ def prob_diff(a: Tensor, b: Tensor) -> Tensor:
 def chi2(difference: Tensor) -> Tensor:
     r"""Chi-squared divergence of `a` from `b` per token, :math:`e^{2d} - 1`.
 
-    With :math:`d` limited to 20 nats on either side, as in verl, which logs its mean as
-    `rollout_corr/chi2_token`. Of one token it can be negative.
+    With :math:`d` clamped to 20 nats on either side, as in verl, which logs its mean as
+    `rollout_corr/chi2_token`. It can be negative for a single token.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def mult_prob_error(difference: Tensor) -> Tensor:
 
 
 def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
-    """Limit a log ratio to 20 nats on either side before its exponential, as verl does.
+    """Clamp a log ratio to 20 nats on either side before its exponential, as in verl.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
 
 
 def beyond(difference: Values, threshold: float) -> Values:
-    r"""Tell which importance ratios :math:`e^d` are outside :math:`[1 / T, T]`.
+    r"""Return which importance ratios :math:`e^d` are outside :math:`[1 / T, T]`.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Tidy frames of a batch: the only place where rows are born.
+"""Tidy frames of a batch: tokens, rounds and samples.
 
-pandas is imported when a frame is made: a trainer measures without it.
+pandas is imported only when a frame is built, so that a trainer can measure without it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rounddiag.core import sums_cpu
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
-    host,
     plain_columns,
     positions,
     round_values,
+    to_numpy,
     token_column,
 )
 from rounddiag.core.scores import select_scores, tag_pair
@@ -45,23 +45,23 @@ def token_frame(
         More columns: `position`, `token_id`, `rollout_log_prob`, `old_log_prob`,
         `entropy`, `prob_diff`; `text`, and `role`, which needs a tokenizer; and by name
         those of the batch's `round_columns` and `sample_columns`, repeated for each
-        token. A round that `round_columns` leave out has NaN or None.
+        token. Rounds without a row in `round_columns` have NaN or None.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
     Returns
     -------
     DataFrame
-        `diff` is `a - b` in nats, NaN or infinite where a log-probability is. Of
-        another pair than the standard one, `old_log_prob` is what `a` gave and
-        `rollout_log_prob` what `b` gave, and `attrs["pair"]` names both.
+        `diff` is `a - b` in nats, NaN or infinite where a log-probability is. For
+        a pair other than the standard one, `old_log_prob` holds the log-probs of `a`
+        and `rollout_log_prob` those of `b`, and `attrs["pair"]` names both.
 
     Raises
     ------
     FrameError
         If a column is unknown, or the batch lacks what it needs.
     BatchError
-        If it is no Batch, or has no such score.
+        If `batch` is not a Batch, or has no such score.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def round_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataF
     Raises
     ------
     BatchError
-        If it is no Batch, or has no such score.
+        If `batch` is not a Batch, or has no such score.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     tokens : DataFrame
-        With `sample`, `round` and `diff`; the rows of one round stand together.
+        With `sample`, `round` and `diff`; the rows of each round are adjacent.
 
     Returns
     -------
@@ -156,8 +156,8 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     num = np.diff(begins, append=len(tokens))
     totals = Totals(**sums_cpu.totals_of(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
-    found = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
-    return tag_pair(found, tokens)
+    frame = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
+    return tag_pair(frame, tokens)
 
 
 def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
@@ -179,7 +179,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     Raises
     ------
     BatchError
-        If it is no Batch, or has no such score.
+        If `batch` is not a Batch, or has no such score.
 
     Examples
     --------
@@ -191,16 +191,18 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
     import pandas as pd
 
     batch = select_scores(batch, a, b)
-    of_sample = batch.rounds.sample.cpu().numpy()
+    of_sample = to_numpy(batch.rounds.sample)
     totals = measure(batch).grouped(of_sample, batch.num_samples)
     num_tokens = np.bincount(
-        of_sample, weights=host(batch.rounds.num_tokens), minlength=batch.num_samples
+        of_sample,
+        weights=to_numpy(batch.rounds.num_tokens),
+        minlength=batch.num_samples,
     )
     known = {
         "sample": np.arange(batch.num_samples, dtype=np.int32),
         "sample_id": batch.sample_ids,
         "group_id": batch.group_ids,
-        "reward": None if batch.rewards is None else host(batch.rewards.double()),
+        "reward": None if batch.rewards is None else to_numpy(batch.rewards.double()),
         "num_rounds": np.bincount(of_sample, minlength=batch.num_samples),
         **aggregates(totals, num_tokens.astype(np.int64)),
     }
@@ -214,11 +216,11 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     rounds = batch.rounds
-    num = host(rounds.num_tokens)
+    num = to_numpy(rounds.num_tokens)
     count = np.arange(num.max(initial=0), dtype=np.int32)
     columns = {
-        "sample": np.repeat(host(rounds.sample).astype(np.int32), num),
-        "round": np.repeat(host(rounds.round).astype(np.int32), num),
+        "sample": np.repeat(to_numpy(rounds.sample).astype(np.int32), num),
+        "round": np.repeat(to_numpy(rounds.round).astype(np.int32), num),
         "token": sums_cpu.take_runs(count, np.zeros_like(num), num),
         "diff": diff,
     }
@@ -232,10 +234,10 @@ def _rounds(batch: Batch, totals: Totals) -> pd.DataFrame:
 
     rounds = batch.rounds
     columns = {
-        "sample": host(rounds.sample).astype(np.int32),
-        "round": host(rounds.round).astype(np.int32),
+        "sample": to_numpy(rounds.sample).astype(np.int32),
+        "round": to_numpy(rounds.round).astype(np.int32),
         "start": positions(batch),
-        **aggregates(totals, host(rounds.num_tokens)),
+        **aggregates(totals, to_numpy(rounds.num_tokens)),
     }
     for name in batch.round_columns:
         if encodable(name) not in columns:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Metric):
-    """A metric with its definition.
+    """A metric with the function that computes it.
 
     Attributes
     ----------
@@ -48,19 +48,21 @@ class Measure(Metric):
         return [] if self.source_column == "diff" else [self.source_column]
 
 
-def _wide(definition: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Array]:
-    """Compute in float64: the exponential of a large diff is no float32."""
+def _float64(
+    definition: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[..., Array]:
+    """Compute in float64: the exponential of a large diff overflows float32."""
 
     def values(column: Array) -> Array:
         wide = torch.from_numpy(column.astype(np.float64))
-        found: Array = definition(wide).double().numpy()
-        return found
+        result: Array = definition(wide).double().numpy()
+        return result
 
     return values
 
 
 def _beyond(threshold: float) -> Callable[[Array], Array]:
-    return _wide(lambda diff: beyond(diff, threshold))
+    return _float64(lambda diff: beyond(diff, threshold))
 
 
 _VALUES: dict[str, Callable[[Array], Array]] = {
@@ -68,13 +70,13 @@ _VALUES: dict[str, Callable[[Array], Array]] = {
     "diff": np.positive,
     "prob_diff": np.positive,
     "k1": k1,
-    "k2": _wide(k2),
-    "k3": _wide(k3),
-    "chi2": _wide(chi2),
+    "k2": _float64(k2),
+    "k3": _float64(k3),
+    "chi2": _float64(chi2),
     "beyond": _beyond(2.0),
     "train_rollout_logprob_abs_diff": np.abs,
-    "mismatch_kl": _wide(k3),
-    "token_mult_prob_error": _wide(mult_prob_error),
+    "mismatch_kl": _float64(k3),
+    "token_mult_prob_error": _float64(mult_prob_error),
 }
 MEASURES = {
     name: Measure(**vars(metric), values=_VALUES[name])
@@ -83,7 +85,7 @@ MEASURES = {
 
 
 def measure_of(metric: str, threshold: float = 2.0) -> Measure:
-    """Return what a metric is.
+    """Return the measure of a metric.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def prob_diffs(batch: Batch) -> Array:
 def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:
     """Return |old - rollout| probability of a token frame's rows.
 
-    None where neither the column `prob_diff` nor `rollout_log_prob` is there.
+    None if the frame has neither `prob_diff` nor `rollout_log_prob`.
     """
     if "prob_diff" in tokens:
         column: Array = tokens["prob_diff"].to_numpy()
@@ -136,5 +138,5 @@ def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:
 
 
 def _prob_diff(a: Array, b: Array) -> Array:
-    found: Array = prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()
-    return found
+    result: Array = prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    return result

@@ -11,7 +11,7 @@ import torch
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core.divergence import diff, k3, prob_diff
-from rounddiag.core.verl import Tokens, add_by_group, metrics, scalars, tokens_of
+from rounddiag.core.verl import Tokens, add_by_group, metrics, scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def variants(batch: Batch) -> dict[str, dict[str, float]]:
-    """Compute the numbers of every known variant, by the words that explain it.
+    """Compute the numbers of every known variant, by its explanation.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def variants(batch: Batch) -> dict[str, dict[str, float]]:
     dict of str to dict
         Explanation -> numbers under the names of `rounddiag.metrics`.
     """
-    tokens = tokens_of(batch)
+    tokens = Tokens.from_batch(batch)
     swapped = replace(tokens, old=tokens.rollout, rollout=tokens.old)
-    found = {
-        "another mask: observations are counted too": _masked(batch, _real(batch)),
+    numbers = {
+        "another mask: observations are counted too": _masked(batch, _is_real(batch)),
         "the two engines are exchanged": scalars(swapped),
         "over log-probabilities, not probabilities": _over_log_probs(tokens),
         "over probabilities, not log-probabilities": _over_probs(tokens),
@@ -45,16 +45,18 @@ def variants(batch: Batch) -> dict[str, dict[str, float]]:
     }
     if batch.loss_mask is not None:
         kept = (batch.response_mask != 0) & (batch.loss_mask != 0)
-        found["another mask: after rejection (`loss_mask`)"] = _masked(batch, kept)
-    return found
+        numbers["another mask: after rejection (`loss_mask`)"] = _masked(batch, kept)
+    return numbers
 
 
 def _masked(batch: Batch, mask: Tensor) -> dict[str, float]:
-    return scalars(tokens_of(replace(batch, response_mask=mask, round_ids=None)))
+    return scalars(
+        Tokens.from_batch(replace(batch, response_mask=mask, round_ids=None))
+    )
 
 
-def _real(batch: Batch) -> Tensor:
-    """Mark every position that is no padding."""
+def _is_real(batch: Batch) -> Tensor:
+    """Return which positions are not padding."""
     sizes = batch.offsets.diff()
     position = torch.arange(len(batch.response_ids), device=sizes.device)
     ends = batch.offsets[:-1] + batch.lengths
@@ -93,22 +95,22 @@ def _by_sample(tokens: Tokens) -> dict[str, float]:
 
 
 def _mean_of_means(tokens: Tokens, values: Tensor, keep: Tensor) -> float:
-    """Average over the samples that have tokens the means over their tokens."""
+    """Return the mean of sample means, over the samples that have tokens."""
     sample, kept = tokens.sample[keep], values[keep]
     count = add_by_group(torch.ones_like(kept), sample, tokens.num_samples)
     total = add_by_group(kept, sample, tokens.num_samples)
     return float((total / count)[count > 0].mean())
 
 
-# verl computes in float32; where terms cancel, fewer of its digits are left.
-_TOLERANCE, _LOOSE = 2e-5, 5e-4
+# verl computes in float32; where terms cancel, fewer of its digits are exact.
+_TOLERANCE, _CANCELLING_TOLERANCE = 2e-5, 5e-4
 _CANCELLING = ("k3", "chi2", "kl", "diff")
-# Differences of means of float32 log-probs are not known below this.
+# Differences of means of float32 log-probs are not resolved below this.
 _FLOOR = 1e-7
 
 
 def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
-    """Say of each number that a trainer logged whether the batch gives the same.
+    """Compare each number that a trainer logged with the one computed from the batch.
 
     Parameters
     ----------
@@ -128,7 +130,7 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     Raises
     ------
     BatchError
-        If it is no Batch.
+        If `batch` is not a Batch.
 
     Examples
     --------
@@ -164,7 +166,7 @@ def _equal(name: str, logged: float, found: float) -> bool:
         return math.isnan(logged) and math.isnan(found)
     tail = name.rsplit("/", 1)[-1]
     loose = any(word in tail for word in _CANCELLING)
-    tolerance = _LOOSE if loose else _TOLERANCE
+    tolerance = _CANCELLING_TOLERANCE if loose else _TOLERANCE
     return math.isclose(logged, found, rel_tol=tolerance, abs_tol=_FLOOR)
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 _KEY = "pair"
-# What a file says of the scores `old` and `rollout`, and of no others.
-_OF_STANDARD = ("checks", "not_measurable", "old_log_probs_source")
+# Entries of `meta` that hold for the standard pair only.
+_STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
 
 
 def select_scores(batch: Batch, a: str, b: str) -> Batch:
@@ -31,14 +31,14 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
     Returns
     -------
     Batch
-        The same one for the standard pair. Of another one, `old_log_probs` are those of
-        `a` and `rollout_log_probs` those of `b`; `meta["pair"]` names them, and what
-        was known of the standard pair only is left out of `meta`.
+        The same one for the standard pair. For another, `old_log_probs` are those of
+        `a` and `rollout_log_probs` those of `b`; `meta["pair"]` names them, and entries
+        that hold for the standard pair only are dropped.
 
     Raises
     ------
     BatchError
-        If it is no Batch, has no such score, or is one of another pair already.
+        If `batch` is not a Batch, has no such score, or already compares another pair.
 
     Examples
     --------
@@ -48,8 +48,8 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
     Pair(a='rollout', b='old')
     """
     require_batch(batch)
-    asked, known = Pair(a, b), pair_of(batch)
-    if asked.is_standard or asked == known:
+    wanted, known = Pair(a, b), pair_of(batch)
+    if wanted.is_standard or wanted == known:
         return batch
     if not known.is_standard:
         raise BatchError.build(
@@ -66,7 +66,7 @@ def select_scores(batch: Batch, a: str, b: str) -> Batch:
 
 
 def pair_of(data: Batch | pd.DataFrame) -> Pair:
-    """Return the scores that a batch, or a frame made of one, compares.
+    """Return the scores that a batch, or a frame built from one, compares.
 
     Examples
     --------
@@ -83,12 +83,12 @@ def pair_of(data: Batch | pd.DataFrame) -> Pair:
 
 
 def check_pair(frame: pd.DataFrame, a: str, b: str) -> None:
-    """Raise a FrameError where a frame was made for another pair than this one.
+    """Raise a FrameError if a frame was built for another pair than this one.
 
-    Every frame is taken for the standard pair, as nobody asked for another.
+    The standard pair, which is the default, accepts every frame.
     """
-    asked, known = Pair(a, b), pair_of(frame)
-    if not asked.is_standard and asked != known:
+    wanted, known = Pair(a, b), pair_of(frame)
+    if not wanted.is_standard and wanted != known:
         raise FrameError.build(
             expected="a Batch, to choose `a` and `b`",
             found=f"a frame of the pair {known.a!r}, {known.b!r}",
@@ -97,20 +97,20 @@ def check_pair(frame: pd.DataFrame, a: str, b: str) -> None:
 
 
 def tag_pair(frame: pd.DataFrame, source: Batch | pd.DataFrame) -> pd.DataFrame:
-    """Note on a frame the pair of its source, where it is not the standard one."""
+    """Record the pair of the source in `attrs`, unless it is the standard one."""
     return tag_as(frame, pair_of(source))
 
 
 def tag_as(frame: pd.DataFrame, pair: Pair) -> pd.DataFrame:
-    """Note a pair on a frame, where it is not the standard one."""
+    """Record a pair in the `attrs` of a frame, unless it is the standard one."""
     if not pair.is_standard:
         frame.attrs[_KEY] = [pair.a, pair.b]
     return frame
 
 
 def _without_standard(batch: Batch) -> dict[str, Any]:
-    found = {name: v for name, v in batch.meta.items() if name not in _OF_STANDARD}
-    facts = found.get("capture")
+    meta = {name: v for name, v in batch.meta.items() if name not in _STANDARD_ONLY}
+    facts = meta.get("capture")
     if isinstance(facts, dict) and "rounds" in facts:
-        found["capture"] = {**facts, "rounds": []}
-    return found
+        meta["capture"] = {**facts, "rounds": []}
+    return meta

@@ -50,22 +50,22 @@ class Totals:
         Returns
         -------
         Totals
-            One entry a group; 0 for a group without rounds.
+            One entry per group; 0 for a group without rounds.
         """
 
-        def added(values: Array) -> Array:
-            # Of nothing bincount makes integers, whatever the weights.
+        def group_sums(values: Array) -> Array:
+            # Without rounds, bincount returns integers even with weights.
             sums = np.bincount(group, weights=values, minlength=num_groups)
             return sums.astype(np.float64, copy=False)
 
         largest = np.zeros(num_groups)
         np.maximum.at(largest, group, self.max_abs_diff)
         return Totals(
-            num_nonfinite=added(self.num_nonfinite).astype(np.int64),
-            abs_diff=added(self.abs_diff),
-            diff=added(self.diff),
+            num_nonfinite=group_sums(self.num_nonfinite).astype(np.int64),
+            abs_diff=group_sums(self.abs_diff),
+            diff=group_sums(self.diff),
             max_abs_diff=largest,
-            k3=added(self.k3),
+            k3=group_sums(self.k3),
         )
 
 
@@ -96,7 +96,7 @@ def diffs(batch: Batch) -> Array:
 
 
 def pack_tokens(batch: Batch, values: Tensor) -> Array:
-    """Return the values of the generated tokens, in order, end to end."""
+    """Return the values of the generated tokens, in order, concatenated."""
     tokens: Array = _engine(batch).pack_tokens(batch.rounds, values)
     return tokens
 

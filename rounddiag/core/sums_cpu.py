@@ -1,6 +1,6 @@
 """Per-round totals and packed values on the CPU, with numpy views of the tensors.
 
-One block of rounds at a time, so that what is computed from it stays in the cache.
+One block of rounds at a time, so that intermediate results stay in the cache.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rounddiag.segmentation import Rounds
 
 
-# Tokens a block.
+# Tokens per block.
 _BLOCK = 1 << 16
-# From this mean length on, a slice for each run is faster than one index for all.
+# From this mean length on, one slice per run is faster than one index for all runs.
 _LONG = 256
-# What is not finite is counted and left out, not warned about.
+# Values that are not finite are counted and left out, without a warning.
 _quiet = np.errstate(invalid="ignore", over="ignore")
 _SUMS = ("abs_diff", "diff", "max_abs_diff", "k3")
 
@@ -38,21 +38,21 @@ def totals(
     """Compute the fields of `Totals`, and fill `out` with each token's diff."""
     start, num, first = _pieces(rounds.start.numpy(), rounds.num_tokens.numpy())
     blocks = _diffs(as_numpy(a), as_numpy(b), start, num, out)
-    return _added_up(blocks, len(start), first)
+    return _sum_blocks(blocks, len(start), first)
 
 
 @_quiet
 def totals_of(values: Array, counts: Array) -> dict[str, Array]:
-    """Compute the fields of `Totals` from diffs that stand end to end."""
+    """Compute the fields of `Totals` from concatenated diffs."""
     start, num, first = _pieces(np.cumsum(counts) - counts, counts)
     blocks = (
         (values[low:high].copy(), np.cumsum(nums) - nums)
         for low, high, _, nums in _blocks(start, num)
     )
-    return _added_up(blocks, len(start), first)
+    return _sum_blocks(blocks, len(start), first)
 
 
-def _added_up(
+def _sum_blocks(
     blocks: Iterable[tuple[Array, Array]], num_pieces: int, first: Array
 ) -> dict[str, Array]:
     """Add up each block, and the pieces that begin at `first`, in float64."""
@@ -80,12 +80,12 @@ def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
 
 
 def pack_tokens(rounds: Rounds, values: Tensor) -> Array:
-    """Copy the values of the generated tokens, in order, end to end."""
+    """Copy the values of the generated tokens, in order, concatenated."""
     return take_runs(as_numpy(values), rounds.start.numpy(), rounds.num_tokens.numpy())
 
 
 def take_runs(values: Array, start: Array, num: Array) -> Array:
-    """Copy `num[i]` values from `start[i]` on, for every run `i`, end to end.
+    """Copy `num[i]` values from `start[i]` on, for every run `i`, concatenated.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def as_numpy(values: Tensor) -> Array:
 
 
 def _pieces(start: Array, num: Array) -> tuple[Array, Array, Array]:
-    """Divide rounds longer than a block; also return each round's first piece."""
+    """Split rounds longer than a block; also return each round's first piece."""
     if len(num) == 0 or num.max() <= _BLOCK:
         return start, num, np.arange(len(start))
     counts = -(-num // _BLOCK)
@@ -118,7 +118,7 @@ def _pieces(start: Array, num: Array) -> tuple[Array, Array, Array]:
 
 
 def _blocks(start: Array, num: Array) -> Iterator[tuple[int, int, Array, Array]]:
-    """Give runs in blocks, with the block's place among the packed tokens."""
+    """Yield blocks of runs, with each block's limits among the packed tokens."""
     ends = np.cumsum(num)
     total = int(ends[-1]) if len(ends) else 0
     cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
@@ -131,7 +131,7 @@ def _blocks(start: Array, num: Array) -> Iterator[tuple[int, int, Array, Array]]
 def _diffs(
     a: Array, b: Array, start: Array, num: Array, out: Array | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Give the diffs of each block of runs, and where in it each run begins."""
+    """Yield the diffs of each block of runs, and the start of each run in it."""
     for low, high, starts, nums in _blocks(start, num):
         select = _selector(starts, nums)
         values = select(a) - select(b)
@@ -141,7 +141,7 @@ def _diffs(
 
 
 def _selector(start: Array, num: Array) -> Callable[[Array], Array]:
-    """Return a function that copies these runs of an array, end to end."""
+    """Return a function that copies and concatenates these runs of an array."""
     if num.sum() >= _LONG * len(num):
         ends = zip(start.tolist(), (start + num).tolist(), strict=True)
         slices = [slice(*limits) for limits in ends]
@@ -154,19 +154,19 @@ def _selector(start: Array, num: Array) -> Callable[[Array], Array]:
 
 def _block_totals(values: Array, begins: Array) -> dict[str, Array]:
     size = np.abs(values)
-    abs_diff = _added(size, begins)
-    found = {}
+    abs_diff = _run_sums(size, begins)
+    counts = {}
     if not np.isfinite(abs_diff).all():
         bad = ~np.isfinite(values)
-        found["num_nonfinite"] = _added(bad.astype(np.int64), begins)
-        # float64: the sum of values near the largest float32 is no float32.
+        counts["num_nonfinite"] = _run_sums(bad.astype(np.int64), begins)
+        # float64: a sum of values near the largest float32 overflows.
         values = np.where(bad, 0, values).astype(np.float64)
         size = np.abs(values)
-        abs_diff = _added(size, begins)
+        abs_diff = _run_sums(size, begins)
     return {
-        **found,
+        **counts,
         "abs_diff": abs_diff,
-        "diff": _added(values, begins),
+        "diff": _run_sums(values, begins),
         "max_abs_diff": np.maximum.reduceat(size, begins),
         "k3": _k3_sums(values, size, begins),
     }
@@ -181,11 +181,11 @@ def _k3_sums(values: Array, size: Array, begins: Array) -> Array:
     k3[large] = 0
     run = np.searchsorted(begins, large, side="right") - 1
     sums: Array = np.bincount(run, weights=exact, minlength=len(begins))
-    return sums + _added(k3, begins)
+    return sums + _run_sums(k3, begins)
 
 
-def _added(values: Array, begins: Array) -> Array:
-    """Add up the runs that begin at `begins`; of one token each they are their sums."""
+def _run_sums(values: Array, begins: Array) -> Array:
+    """Sum the runs that start at `begins`; runs of one token are their own sums."""
     if len(values) == len(begins):
         return values
     sums: Array = np.add.reduceat(values, begins)

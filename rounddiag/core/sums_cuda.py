@@ -30,18 +30,18 @@ def totals(
     values = torch.where(finite, values, 0).double()
     run = _run_of_token(rounds)
 
-    def added(tokens: Tensor) -> Array:
+    def run_sums(tokens: Tensor) -> Array:
         sums = tokens.new_zeros(len(rounds)).index_add_(0, run, tokens)
         return sums.cpu().numpy()
 
     size = values.abs()
     largest = size.new_zeros(len(rounds)).scatter_reduce_(0, run, size, "amax")
     return {
-        "num_nonfinite": added((~finite).long()),
-        "abs_diff": added(size),
-        "diff": added(values),
+        "num_nonfinite": run_sums((~finite).long()),
+        "abs_diff": run_sums(size),
+        "diff": run_sums(values),
         "max_abs_diff": largest.cpu().numpy(),
-        "k3": added(k3(values)),
+        "k3": run_sums(k3(values)),
     }
 
 
@@ -52,7 +52,7 @@ def diffs(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
 
 
 def pack_tokens(rounds: Rounds, values: Tensor) -> Array:
-    """Copy the values of the generated tokens, in order, end to end."""
+    """Copy the values of the generated tokens, in order, concatenated."""
     array: Array = _as_float(values)[_index(rounds)].cpu().numpy()
     return array
 

@@ -14,6 +14,7 @@ from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from typing_extensions import Self
 
 
 # verl adds this to the number of tokens that it divides by, in `masked_mean`.
@@ -28,7 +29,7 @@ _UNDEFINED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Generated tokens of a batch, end to end.
+    """The generated tokens of a batch, concatenated.
 
     Attributes
     ----------
@@ -47,22 +48,22 @@ class Tokens:
     num_samples: int
     num_rounds: int
 
-
-def tokens_of(batch: Batch) -> Tokens:
-    """Pack the generated tokens of a batch."""
-    keep, rounds = batch.response_mask != 0, batch.rounds
-    return Tokens(
-        old=batch.old_log_probs.detach()[keep].double(),
-        rollout=batch.rollout_log_probs.detach()[keep].double(),
-        sample=rounds.sample.repeat_interleave(rounds.num_tokens),
-        round=rounds.round.repeat_interleave(rounds.num_tokens),
-        num_samples=batch.num_samples,
-        num_rounds=int(rounds.round.max()) + 1 if len(rounds) else 0,
-    )
+    @classmethod
+    def from_batch(cls, batch: Batch) -> Self:
+        """Pack the generated tokens of a batch."""
+        keep, rounds = batch.response_mask != 0, batch.rounds
+        return cls(
+            old=batch.old_log_probs.detach()[keep].double(),
+            rollout=batch.rollout_log_probs.detach()[keep].double(),
+            sample=rounds.sample.repeat_interleave(rounds.num_tokens),
+            round=rounds.round.repeat_interleave(rounds.num_tokens),
+            num_samples=batch.num_samples,
+            num_rounds=int(rounds.round.max()) + 1 if len(rounds) else 0,
+        )
 
 
 def scalars(tokens: Tokens) -> dict[str, float]:
-    """Compute all scalars; without any token only what has a value then."""
+    """Compute all scalars; without tokens, only those that are still defined."""
     if len(tokens.old) == 0:
         valid = {"training/rollout_probs_diff_valid": 0}
         return {**valid, **_UNDEFINED, "per_round/total_rounds": 0}
@@ -91,7 +92,7 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
     training = -_sample_means(tokens.old, tokens)
     rollout = -_sample_means(tokens.rollout, tokens)
     gap = training - rollout
-    of_sample = add_by_group(log_ratio, tokens.sample, tokens.num_samples)
+    sample_totals = add_by_group(log_ratio, tokens.sample, tokens.num_samples)
     found = {
         "training_ppl": training.exp().mean(),
         "training_log_ppl": training.mean(),
@@ -105,7 +106,7 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
         "log_ppl_diff_min": gap.min(),
         "ppl_ratio": gap.exp().mean(),
         "chi2_token": _mean((2 * clamp_log_ratio(log_ratio)).exp()) - 1,
-        "chi2_seq": (2 * clamp_log_ratio(of_sample)).exp().mean() - 1,
+        "chi2_seq": (2 * clamp_log_ratio(sample_totals)).exp().mean() - 1,
     }
     return {f"rollout_corr/{name}": value for name, value in found.items()}
 
@@ -160,16 +161,16 @@ def metrics(
     old_log_probs: Tensor | None = None,
     rollout_log_probs: Tensor | None = None,
 ) -> Metrics:
-    r"""Compute what verl logs of the mismatch, by verl's formulas, in float64.
+    r"""Compute the mismatch metrics that verl logs, by verl's formulas, in float64.
 
     Takes a batch, or the three padded tensors as a trainer has them, on any device.
 
     Parameters
     ----------
     response_mask : Batch or Tensor, shape (num_samples, num_positions)
-        A batch; or the mask, 1 where the model wrote the token.
+        A batch, or the mask: 1 where the model wrote the token.
     old_log_probs, rollout_log_probs : Tensor, shape (num_samples, num_positions)
-        In nats; with a mask only.
+        In nats; only with a mask.
 
     Returns
     -------
@@ -180,14 +181,14 @@ def metrics(
         :math:`e^{2d}` less 1; `*ppl*` and `chi2_seq` are means over samples, in which a
         sample without generated tokens counts with mean 0. `per_round/*` are means of
         |diff| over the tokens of each round; `max_round_diff` is the round with the
-        largest one, the lowest of equals, and -1 where no mean is a number. A value
-        that is not finite in the batch makes the means over it not finite.
+        largest one (the lowest index on ties), or -1 if no mean is a number. A
+        value that is not finite makes the means over it not finite.
 
     Raises
     ------
     BatchError
-        If it is no Batch and these are no tensors, they do not have one shape, or the
-        mask is none.
+        If the arguments are neither a Batch nor three tensors of one shape, or the mask
+        has values other than 0 and 1.
 
     References
     ----------
@@ -205,7 +206,7 @@ def metrics(
     (0.5, 0)
     """
     if isinstance(response_mask, Batch):
-        return scalars(tokens_of(response_mask))
+        return scalars(Tokens.from_batch(response_mask))
     match response_mask, old_log_probs, rollout_log_probs:
         case torch.Tensor() as mask, torch.Tensor() as old, torch.Tensor() as rollout:
             batch = Batch.from_padded(
@@ -214,14 +215,14 @@ def metrics(
                 old_log_probs=old,
                 rollout_log_probs=rollout,
             )
-            return scalars(tokens_of(batch))
-        case given:
-            raise _unfit(given)
+            return scalars(Tokens.from_batch(batch))
+        case inputs:
+            raise _input_error(inputs)
 
 
-def _unfit(given: tuple[object, object, object]) -> BatchError:
-    """Say what was given in the place of a batch or of three tensors."""
-    kinds = [type(one).__name__ for one in given if one is not None]
+def _input_error(inputs: tuple[object, object, object]) -> BatchError:
+    """Build the error for arguments that are neither a batch nor three tensors."""
+    kinds = [type(one).__name__ for one in inputs if one is not None]
     return BatchError.build(
         expected="a Batch, or three tensors: `response_mask, old_log_probs,"
         " rollout_log_probs`",

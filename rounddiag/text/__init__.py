@@ -1,8 +1,8 @@
-"""Token ids to text, and what each token is for; knows no batches and no pictures.
+"""Token ids to text, and the role of each token; no batches, no screenshots.
 
 ===============  ==================================================================
 `tokenizers`     ids to pieces of text, with any tokenizer; special tokens
-`chat_template`  headers and ends of turns; the turns of the model by them
+`chat_template`  headers and ends of turns; which tokens the model wrote
 `token_table`    the texts of a batch's tokens, in place of its tokenizer
 `action_spans`   the thought and the parts of the actions in a round's text
 `role_tagging`   the role of each token: thought, action, coordinates, ...

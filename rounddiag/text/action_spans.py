@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Start, stop and role of a stretch of text.
-Stretch: TypeAlias = tuple[int, int, str]
+# Start, stop and role.
+Span: TypeAlias = tuple[int, int, str]
 
 _THINK, _THINK_END = "<think>", "</think>"
-# What announces an action, in the grammars that do.
-_ANNOUNCED = re.compile(rf"(?<![^\n])Action:|{TOOL_CALL}")
-# A call, or an object of JSON. Prose has words before brackets too, but with a space.
+# What introduces an action, in grammars that have it.
+_INTRODUCTION = re.compile(rf"(?<![^\n])Action:|{TOOL_CALL}")
+# A call, or a JSON object. Prose has words before brackets too, but with a space.
 _START = re.compile(
     r"(?<![\w.])(?P<name>(?:[a-z_]{1,32}\.)?[a-zA-Z_]{1,32})\(|\{(?=\s*[\"'}])"
 )
-# Between and behind actions: anything but words.
-_SIGNS = re.compile(r"</?tool_call>|(?:(?!</?tool_call>)\W)+")
+# Between and after actions: anything but words.
+_PUNCTUATION = re.compile(r"</?tool_call>|(?:(?!</?tool_call>)\W)+")
 # '(12,34)', and in the tags of a box or a point too.
 _POINT = re.compile(
     r"(?:<\|box_start\|>|<point>)?[(\[]?\d[\d.,\s]{0,60}[)\]]?"
@@ -33,9 +33,9 @@ _POINT = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES = {"action", "action_type", "name"}  # keys of JSON whose value is the action
-# Keys and calls whose value is typed, though it be a number.
+# Keys and calls whose value is typed text, even if it is a number.
 _TYPED = {"content", "input", "text", "type", "typewrite", "value", "write"}
-# Arguments that are neither a place nor a text, and calls that have no others.
+# Arguments that are neither coordinates nor text, and calls that take only such.
 _OPTIONS = {
     *("app", "app_name", "button", "direction", "goal_status", "key", "keys", "status"),
     *("amount", "clicks", "duration", "interval", "pixels", "seconds", "time"),
@@ -43,10 +43,10 @@ _OPTIONS = {
 }
 
 
-def tag_actions(text: str) -> list[Stretch]:
+def tag_actions(text: str) -> list[Span]:
     """Divide a round's text into thought and the parts of its actions.
 
-    Actions are calls such as `click(1, 2)`, and objects of JSON, also in `<tool_call>`
+    Actions are calls such as `click(1, 2)`, and JSON objects, also in `<tool_call>`
     tags. They need not be complete.
 
     ==============  ==============================================================
@@ -65,52 +65,54 @@ def tag_actions(text: str) -> list[Stretch]:
     [('I type. ', 'thought'), ('type', 'action')]
     """
     begin = text.rfind(_THINK_END) + len(_THINK_END) if _THINK_END in text else 0
-    announced = _ANNOUNCED.search(text, begin)
-    start = _START.search(text, announced.end() if announced else begin)
+    introduction = _INTRODUCTION.search(text, begin)
+    start = _START.search(text, introduction.end() if introduction else begin)
     if start is None or (_THINK in text and not begin):
         return [(0, len(text), "thought")]
-    stretches: list[Stretch] = [(0, start.start(), "thought")]
-    if announced:
-        stretches.append((*announced.span(), "syntax"))
-        stretches += _signs(text, announced.end(), start.start())
+    spans: list[Span] = [(0, start.start(), "thought")]
+    if introduction:
+        spans.append((*introduction.span(), "syntax"))
+        spans += _punctuation(text, introduction.end(), start.start())
     while start is not None:
         parts, end = _action(text, start)
         start = _START.search(text, end)
         stop = start.start() if start else len(text)
-        stretches += [*parts, *_signs(text, end, stop)]
-    return stretches
+        spans += [*parts, *_punctuation(text, end, stop)]
+    return spans
 
 
-def _signs(text: str, start: int, stop: int) -> list[Stretch]:
+def _punctuation(text: str, start: int, stop: int) -> list[Span]:
     """Mark the text between and after actions as syntax, except words."""
-    return [(*match.span(), "syntax") for match in _SIGNS.finditer(text, start, stop)]
+    return [
+        (*match.span(), "syntax") for match in _PUNCTUATION.finditer(text, start, stop)
+    ]
 
 
-def _action(text: str, start: re.Match[str]) -> tuple[list[Stretch], int]:
-    """Return the parts of an action up to its closing bracket, and where that is."""
+def _action(text: str, start: re.Match[str]) -> tuple[list[Span], int]:
+    """Return the spans of an action up to its closing bracket, and its end."""
     name, end = start["name"] or "", start.end() - 1
-    stretches: list[Stretch] = [(start.start(), end, "action")] if name else []
-    usual = key = name.rpartition(".")[2]
+    spans: list[Span] = [(start.start(), end, "action")] if name else []
+    default = key = name.rpartition(".")[2]
     depth = 0
     for part in bracket_parts(text, end):
-        stretches += _roles(part, key)
+        spans += _roles(part, key)
         end = part.end()
         depth += bool(part["open"]) - bool(part["close"])
-        key = _next_key(part, key, usual if depth == 1 else key)
-    return stretches, end
+        key = _next_key(part, key, default if depth == 1 else key)
+    return spans, end
 
 
-def _next_key(match: re.Match[str], key: str, usual: str) -> str:
-    """Return the key of the next value; `usual` after a comma."""
+def _next_key(match: re.Match[str], key: str, default: str) -> str:
+    """Return the key of the next value; `default` after a comma."""
     if match["key"]:
         return match["string"][1:-1]
     if match["keyword"]:
         return match["word"]
-    return usual if match[0] == "," else key
+    return default if match[0] == "," else key
 
 
-def _roles(match: re.Match[str], key: str) -> Iterator[Stretch]:
-    """Give the roles of one part; the inside of a string comes after its quotes."""
+def _roles(match: re.Match[str], key: str) -> Iterator[Span]:
+    """Yield the roles of one part; of a string, its inside comes after the whole."""
     if match["string"] and not match["key"]:
         yield *match.span(), "syntax"
         yield from _inside(match.start() + 1, match["string"][1:-1], key)
@@ -122,7 +124,7 @@ def _roles(match: re.Match[str], key: str) -> Iterator[Stretch]:
         yield *match.span(), "other" if is_choice else "syntax"
 
 
-def _inside(begin: int, value: str, key: str) -> Iterator[Stretch]:
+def _inside(begin: int, value: str, key: str) -> Iterator[Span]:
     if key not in _NAMES | _OPTIONS | _TYPED and _POINT.fullmatch(value):
         for number in _NUMBER.finditer(value):
             yield begin + number.start(), begin + number.end(), "coordinates"

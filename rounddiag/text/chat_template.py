@@ -1,4 +1,4 @@
-"""Headers and ends of turns in chat templates, and the turns of the model by them."""
+"""Headers and ends of turns in chat templates, and which tokens the model wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
-# Of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
+# Assistant headers of Qwen, Llama, gpt-oss, GLM, DeepSeek, Gemma, Mistral.
 HEADER = re.compile(
     r"<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>"
     r"|<\|start\|>assistant|<\|assistant\|>|<\uff5cAssistant\uff5c>"
@@ -30,8 +30,8 @@ TURN_ENDS = (
 )
 
 
-# Of Qwen2, Qwen2.5, Qwen3 and their vision-language models, for files that name no
-# tokenizer.
+# Template tokens of Qwen2, Qwen2.5, Qwen3 and their vision-language models, for files
+# that name no tokenizer.
 _QWEN = {
     151643: "<|endoftext|>",
     151644: "<|im_start|>",
@@ -69,7 +69,7 @@ def written_tokens(rows: Sequence[Array], tokenizer: object) -> list[Array] | No
     Returns
     -------
     list of array of bool, or None
-        None if the responses do not follow a template that is known: no turn ends, or
+        None if the responses do not follow a known template: no turn ends, or
         tokens follow the last turn and no response has a header.
 
     Examples
@@ -81,17 +81,17 @@ def written_tokens(rows: Sequence[Array], tokenizer: object) -> list[Array] | No
     limits = np.cumsum([0, *map(len, rows)]).tolist()
     ids = np.concatenate([np.empty(0, dtype=np.int64), *rows])
     texts = pieces(ids, tokenizer, starts=limits, visible_whitespace=True)
-    found = [_turns(texts[begin:stop]) for begin, stop in pairwise(limits)]
-    has_end = any(num_ends for _, _, num_ends in found)
-    has_header = any(num_headers for _, num_headers, _ in found)
-    is_one_turn = all(flags.all() for flags, _, _ in found)
+    turns = [_turns(texts[begin:stop]) for begin, stop in pairwise(limits)]
+    has_end = any(num_ends for _, _, num_ends in turns)
+    has_header = any(num_headers for _, num_headers, _ in turns)
+    is_one_turn = all(flags.all() for flags, _, _ in turns)
     if not has_end or not (has_header or is_one_turn):
         return None
-    return [flags for flags, _, _ in found]
+    return [flags for flags, _, _ in turns]
 
 
 def _turns(texts: Sequence[str]) -> tuple[Array, int, int]:
-    """Return which tokens are of the model, and how many headers and ends there are."""
+    """Return which tokens the model wrote, and the number of headers and of ends."""
     text = "".join(texts)
     begins = np.cumsum([0, *map(len, texts)])[:-1]
     is_end = np.array([piece in TURN_ENDS for piece in texts], dtype=bool)

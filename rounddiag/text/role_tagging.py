@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.text.action_spans import Stretch
+    from rounddiag.text.action_spans import Span
 
-    Tagger: TypeAlias = Callable[[str], Iterable[Stretch]]
+    Tagger: TypeAlias = Callable[[str], Iterable[Span]]
 
 
 ROLES = (
@@ -36,7 +36,7 @@ def roles(
     special: Collection[str] = (),
     tagger: Tagger | None = None,
 ) -> list[str]:
-    """Return the role of each token, that of its first visible character.
+    """Return the role of each token: that of its first visible character.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def roles(
     special : collection of str
         Pieces that are special tokens; the tagger does not see them.
     tagger : callable, optional
-        Returns (start, stop, role) stretches of a round's text; `tag_actions` by
-        default. The role is `other` outside of them; a later stretch wins.
+        Returns (start, stop, role) spans of a round's text; `tag_actions` by
+        default. The role is `other` outside of them; a later span wins.
 
     Returns
     -------
@@ -60,21 +60,21 @@ def roles(
     >>> roles(["so ", "click", "(", "12", ")", "<end>"], special={"<end>"})
     ['thought', 'action', 'syntax', 'coordinates', 'syntax', 'special']
     """
-    known = list(dict.fromkeys(pieces))
-    index = {piece: i for i, piece in enumerate(known)}
-    kind = np.fromiter(map(index.__getitem__, pieces), np.int64, len(pieces))
-    seen = ["" if piece in special else piece for piece in known]
-    sizes = np.array([len(piece) for piece in seen], dtype=np.int64)[kind]
-    first = np.array([_first_visible(piece) for piece in seen], dtype=np.int64)[kind]
-    found = np.empty(len(pieces), dtype=object)
+    distinct = list(dict.fromkeys(pieces))
+    index = {piece: i for i, piece in enumerate(distinct)}
+    code = np.fromiter(map(index.__getitem__, pieces), np.int64, len(pieces))
+    tagged = ["" if piece in special else piece for piece in distinct]
+    sizes = np.array([len(piece) for piece in tagged], dtype=np.int64)[code]
+    first = np.array([_first_visible(piece) for piece in tagged], dtype=np.int64)[code]
+    result = np.empty(len(pieces), dtype=object)
     for begin, stop in pairwise(np.unique([0, *starts, len(pieces)]).tolist()):
         size = sizes[begin:stop]
         places = np.maximum(np.cumsum(size) - size + first[begin:stop], 0)
-        text = "".join(map(seen.__getitem__, kind[begin:stop].tolist()))
-        found[begin:stop] = _by_character(text, tagger or tag_actions)[places]
-    is_special = np.array([piece in special for piece in known], dtype=bool)
-    found[is_special[kind]] = "special"
-    return found.tolist()
+        text = "".join(map(tagged.__getitem__, code[begin:stop].tolist()))
+        result[begin:stop] = _by_character(text, tagger or tag_actions)[places]
+    is_special = np.array([piece in special for piece in distinct], dtype=bool)
+    result[is_special[code]] = "special"
+    return result.tolist()
 
 
 def _first_visible(piece: str) -> int:
@@ -88,7 +88,7 @@ def _first_visible(piece: str) -> int:
 
 def _by_character(text: str, tagger: Tagger) -> Array:
     """Return the role of each character, and `other` after the last."""
-    found = np.full(len(text) + 1, "other", dtype=object)
+    result = np.full(len(text) + 1, "other", dtype=object)
     for start, stop, name in tagger(text):
-        found[slice(*slice(start, stop).indices(len(text)))] = name
-    return found
+        result[slice(*slice(start, stop).indices(len(text)))] = name
+    return result

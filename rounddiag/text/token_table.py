@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_FRAGMENT = "\ufffd"  # what decoders write for bytes that are no whole character
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a token of one byte, as of Llama
+_FRAGMENT = "\ufffd"  # what decoders write for bytes of an incomplete character
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a single-byte token, as in Llama
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class TokenTable:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
-        facts = json.loads(text)
+        tokens, special = json.loads(text)
         return cls(
-            {int(key): value.encode("latin-1") for key, value in facts[0].items()},
-            {int(key): value for key, value in facts[1].items()},
+            {int(key): value.encode("latin-1") for key, value in tokens.items()},
+            {int(key): value for key, value in special.items()},
         )
 
     def to_json(self) -> str:
@@ -98,7 +98,7 @@ class TokenTable:
 
 
 def _token_bytes(tokenizer: Any, token_id: int, text: str) -> bytes:  # noqa: ANN401 of two libraries
-    """Return the bytes of a token, also where they are no whole character."""
+    """Return the bytes of a token, also those of an incomplete character."""
     if _FRAGMENT in text:
         name = getattr(tokenizer, "id_to_token", None) or getattr(
             tokenizer, "convert_ids_to_tokens", None
@@ -107,17 +107,17 @@ def _token_bytes(tokenizer: Any, token_id: int, text: str) -> bytes:  # noqa: AN
         if isinstance(token, str):
             if single := _BYTE.fullmatch(token):
                 return bytes.fromhex(single[1])
-            if token and all(sign in _BYTE_LEVEL for sign in token):
-                return bytes(_BYTE_LEVEL[sign] for sign in token)
+            if token and all(character in _BYTE_LEVEL for character in token):
+                return bytes(_BYTE_LEVEL[character] for character in token)
     return text.encode()
 
 
 def _byte_level() -> dict[str, int]:
-    """Return the byte of each sign of byte-level BPE, as GPT-2 and Qwen write it."""
+    """Return the byte of each character of byte-level BPE, as in GPT-2 and Qwen."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in plain]
-    signs = {chr(byte): byte for byte in plain}
-    return signs | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+    characters = {chr(byte): byte for byte in plain}
+    return characters | {chr(0x100 + n): byte for n, byte in enumerate(others)}
 
 
 _BYTE_LEVEL = _byte_level()

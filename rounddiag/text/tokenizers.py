@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Decode: TypeAlias = Callable[[list[int]], str]
 
 
-_KINDS = (
+_ADVICE = (
     "Pass the path of a `tokenizer.json`, a transformers tokenizer or its name, or a"
     " callable that turns a list of ids into text."
 )
@@ -75,14 +75,14 @@ def decoder(tokenizer: object | None) -> Decode | None:
     if inner is None:
         return None
     if hasattr(inner, "decode"):
-        return _checked(lambda ids: inner.decode(ids, skip_special_tokens=False))
+        return _require_text(lambda ids: inner.decode(ids, skip_special_tokens=False))
     if callable(inner):
-        return _checked(inner)
+        return _require_text(inner)
     raise BatchError.build(
         key="tokenizer",
         expected="something that turns ids into text",
         found=type(inner).__name__,
-        advice=_KINDS,
+        advice=_ADVICE,
     )
 
 
@@ -117,7 +117,7 @@ def _from_name(name: str) -> object:
         ) from error
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # it raises of many kinds: no network, no such model
+    except Exception as error:  # many types: no network, no such model
         raise _unreadable(
             name, f"no such file, and no such name ({_first_line(error)})"
         ) from error
@@ -142,13 +142,13 @@ def _from_file(path: Path, stamp: int | None) -> object:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether a library in Rust panicked; that is no `Exception`."""
+    """Return whether a Rust library panicked, which is no `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
 def _unreadable(file: object, found: str) -> LoadError:
     return LoadError.build(
-        file=file, expected="a `tokenizer.json`", found=found, advice=_KINDS
+        file=file, expected="a `tokenizer.json`", found=found, advice=_ADVICE
     )
 
 
@@ -156,7 +156,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def _valid(text: str) -> str:
+def _repair_surrogates(text: str) -> str:
     """Join surrogate pairs; replace unpaired surrogates."""
     try:
         text.encode()
@@ -165,7 +165,7 @@ def _valid(text: str) -> str:
     return text
 
 
-def _checked(decode: Callable[[list[int]], object]) -> Decode:
+def _require_text(decode: Callable[[list[int]], object]) -> Decode:
     def checked(ids: list[int]) -> str:
         try:
             text = decode(ids)
@@ -173,22 +173,22 @@ def _checked(decode: Callable[[list[int]], object]) -> Decode:
             if not (isinstance(error, Exception) or _is_panic(error)):
                 raise
             found = f"{type(error).__name__} ({_first_line(error)})"
-            raise _without_text(found) from error
+            raise _no_text_error(found) from error
         if isinstance(text, str):
-            return _valid(text)
-        raise _without_text(type(text).__name__)
+            return _repair_surrogates(text)
+        raise _no_text_error(type(text).__name__)
 
     return checked
 
 
-def _without_text(found: str) -> BatchError:
+def _no_text_error(found: str) -> BatchError:
     return BatchError.build(
-        key="tokenizer", expected="text for a list of ids", found=found, advice=_KINDS
+        key="tokenizer", expected="text for a list of ids", found=found, advice=_ADVICE
     )
 
 
 _SIGNS = {" ": "·", "\n": "↵", "\t": "⇥"}
-# Joins the parts of one emoji, and is not printable by itself.
+# Joins the parts of one emoji; not printable by itself.
 _JOINER = "\u200d"
 _STRAY_JOINER = re.compile(
     "(?<![\u2100-\U0001ffff])\u200d|\u200d(?![\u2100-\U0001ffff])"
@@ -196,7 +196,7 @@ _STRAY_JOINER = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Replace invisible characters by signs, for a label of one line.
+    r"""Replace invisible characters by signs, for a one-line label.
 
     Spaces, line ends and tabs have signs. Control characters, zero-width characters and
     those that change the writing direction become escapes. A joiner inside an emoji
@@ -208,10 +208,10 @@ def visible(text: str) -> str:
     ·a↵ \x1b \u202e\u200b
     """
     escaped = _STRAY_JOINER.sub(r"\\u200d", text)
-    return "".join(map(_sign, escaped))
+    return "".join(map(_visible_character, escaped))
 
 
-def _sign(character: str) -> str:
+def _visible_character(character: str) -> str:
     if character in _SIGNS:
         return _SIGNS[character]
     if character.isprintable() or character == _JOINER:
@@ -222,7 +222,7 @@ def _sign(character: str) -> str:
 # Decoders write it for bytes that are no complete character.
 _FRAGMENT = "\ufffd"
 # A character has at most 4 bytes; a token may end one and begin the next.
-_MAX_TOKENS_A_CHARACTER = 8
+_MAX_TOKENS_PER_CHARACTER = 8
 
 
 def pieces(
@@ -284,10 +284,10 @@ def pieces(
         broken = np.array([_FRAGMENT in piece for piece in known], dtype=bool)
         runs = _runs(np.flatnonzero(broken[inverse]), np.asarray(starts))
         _join_fragments(found, ids.tolist(), runs, decode)
-    return _with_signs(found) if visible_whitespace else found
+    return _make_visible(found) if visible_whitespace else found
 
 
-def _with_signs(texts: list[str]) -> list[str]:
+def _make_visible(texts: list[str]) -> list[str]:
     signs = {text: visible(text) for text in set(texts)}
     return [signs[text] for text in texts]
 
@@ -340,7 +340,7 @@ def _character(
     ids: list[int], start: int, stop: int, decode: Decode
 ) -> tuple[str, int] | None:
     """Return the shortest run of fragments from `start` that is complete characters."""
-    for after in range(start + 2, min(stop, start + _MAX_TOKENS_A_CHARACTER) + 1):
+    for after in range(start + 2, min(stop, start + _MAX_TOKENS_PER_CHARACTER) + 1):
         text = decode(ids[start:after])
         if _FRAGMENT not in text:
             return text, after

@@ -3,7 +3,7 @@
 ==============  ==================================================================
 `screenshots`   a screenshot as a file stores it
 `patches`       a screenshot rebuilt from the pixel values of the model's processor
-`image_tokens`  which token stands for pictures, and where
+`image_tokens`  which token stands for images, and where
 `actions`       the actions in the text of a round, with their coordinates
 ==============  ==================================================================
 """

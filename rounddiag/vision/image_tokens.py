@@ -1,4 +1,4 @@
-"""Image tokens in the ids of a sample: which token stands for pictures, and where."""
+"""Image tokens in the ids of a sample: which token stands for images, and where."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VISION_TOKENS = (IMAGE_PAD, "<|video_pad|>", "<|vision_start|>", "<|vision_end|>
 
 
 class TokenRuns(NamedTuple):
-    """Maximal runs of one token id in a sample, in their order; an array each.
+    """Maximal runs of one token id in a sample, in order, one array per attribute.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class TokenRuns(NamedTuple):
         return cls(ids[start], start, stop - start, stop == len(ids))
 
     def fit(self, sizes: Sequence[int]) -> bool:
-        """Return whether they have these lengths; the end of the ids may cut some."""
+        """Return whether the runs have these lengths; the last one may be cut off."""
         lengths, expected = self.length.tolist(), [*sizes[: len(self.length)]]
         if 0 < len(lengths) <= len(sizes) and self.is_last[-1]:
             lengths[-1] = max(lengths[-1], expected[-1])
@@ -98,7 +98,7 @@ def find_image_token(
 ) -> int | None:
     """Return the token id that stands for pictures, which most files do not name.
 
-    The first of these that answers:
+    The first of these rules that gives a result:
 
     1. the tokenizer's special token `<|image_pad|>`;
     2. the token at the positions of most pictures, where positions are known;
@@ -130,13 +130,13 @@ def find_image_token(
     if special_tokens and IMAGE_PAD in special_tokens:
         return special_tokens[IMAGE_PAD]
     if any(map(len, positions)):
-        at_pictures = Counter(
+        votes_at_starts = Counter(
             int(ids[at])
             for starts, ids in zip(positions, sequences, strict=False)
             for at in starts
             if 0 <= at < len(ids)
         )
-        return at_pictures.most_common(1)[0][0] if at_pictures else None
+        return votes_at_starts.most_common(1)[0][0] if votes_at_starts else None
     votes: Counter[int] = Counter()
     for expected, ids in zip(sizes, sequences, strict=False):
         votes.update(tokens_that_fit(ids, expected))

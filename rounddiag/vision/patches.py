@@ -98,7 +98,7 @@ class PatchScreenshot(Screenshot):
         t, h, w = self.grid_thw
         p, m = self.patch_size, _MERGE
         time, half = divmod(range(t * _FRAMES)[frame], _FRAMES)
-        rows = self._checked()[time * h * w : (time + 1) * h * w].float()
+        rows = self._all_rows()[time * h * w : (time + 1) * h * w].float()
         blocks = rows.reshape(h // m, w // m, m, m, _CHANNELS, _FRAMES, p, p)
         # To: row of blocks, row in it, pixel; the same for columns; channel.
         cells = blocks[..., half, :, :].permute(0, 2, 5, 1, 3, 6, 4)
@@ -107,7 +107,7 @@ class PatchScreenshot(Screenshot):
         values = pixels * pixels.new_tensor(std) + pixels.new_tensor(mean)
         return (values * 255).nan_to_num(0).round().clamp(0, 255).byte()
 
-    def _checked(self) -> Tensor:
+    def _all_rows(self) -> Tensor:
         t, h, w = self.grid_thw
         rows = self.patches()
         shape = (t * h * w, _width(self.patch_size))
@@ -123,7 +123,7 @@ class PatchScreenshot(Screenshot):
 def patch_screenshots(
     rows: Callable[[int, int], Tensor], shape: Sequence[int], grids: Sequence[Grid]
 ) -> tuple[PatchScreenshot, ...] | None:
-    """Divide the `pixel_values` of one sample into its screenshots.
+    """Split the `pixel_values` of one sample into its screenshots.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def patch_screenshots(
 
 
 def _is_grid(grid: Grid) -> bool:
-    """Return whether it has frames and whole blocks of merged patches."""
+    """Return whether a grid has frames and complete blocks of merged patches."""
     _, h, w = grid
     return min(grid) > 0 and h % _MERGE == w % _MERGE == 0
 
 
 def _width(patch_size: int) -> int:
-    """Return how many values a patch has."""
+    """Return the number of values of a patch."""
     return _CHANNELS * _FRAMES * patch_size**2

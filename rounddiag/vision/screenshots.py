@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _FORMATS = ("PNG", "JPEG", "WEBP")
-_SMALL = 768  # pixels: layout and headlines can be read, 8 pictures are half a MB
+_SMALL = 768  # pixels: layout and headlines are legible, 8 pictures take half a MB
 _QUALITY = 85  # of a small JPEG
 
 
@@ -59,7 +59,7 @@ class Screenshot(ABC):
             As `image`.
         """
         picture = self.image()
-        if picture.mode == "CMYK":  # of some JPEGs; PNG has no such colours
+        if picture.mode == "CMYK":  # some JPEGs; PNG has no such mode
             picture = picture.convert("RGB")
         buffer = io.BytesIO()
         picture.save(buffer, format="PNG")
@@ -99,7 +99,7 @@ class EncodedScreenshot(Screenshot):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height in pixels; only the head of the picture is read."""
-        return self._opened(decode=False).size
+        return self._open(decode=False).size
 
     def image(self) -> Image:
         """Decode the picture, in one of the formats of screenshots.
@@ -109,7 +109,7 @@ class EncodedScreenshot(Screenshot):
         LoadError
             If the bytes are no such picture, are damaged, or exceed Pillow's limit.
         """
-        return self._opened(decode=True)
+        return self._open(decode=True)
 
     def png(self) -> bytes:
         """Return the stored bytes if they are PNG already and not too large.
@@ -119,10 +119,10 @@ class EncodedScreenshot(Screenshot):
         LoadError
             As `image`; the stored bytes themselves are not decoded.
         """
-        is_png = self._opened(decode=False).format == "PNG"
+        is_png = self._open(decode=False).format == "PNG"
         return self.data if is_png else super().png()
 
-    def _opened(self, *, decode: bool) -> Image:
+    def _open(self, *, decode: bool) -> Image:
         from PIL import Image as Pillow
 
         try:
@@ -136,21 +136,21 @@ class EncodedScreenshot(Screenshot):
             raise unreadable(
                 expected=f"at most {limit} pixels", found="a larger picture"
             ) from bomb
-        except Exception as bad:  # Pillow raises of many kinds
+        except Exception as error:  # Pillow raises many types
             raise unreadable(
                 expected=f"a picture in {', '.join(_FORMATS)}",
                 found=f"{len(self.data)} bytes that start with {self.data[:8]!r}",
-            ) from bad
+            ) from error
         return picture
 
 
-def as_jpeg(picture: Image, most: tuple[int, int]) -> bytes:
+def as_jpeg(picture: Image, max_size: tuple[int, int]) -> bytes:
     """Encode a picture as JPEG, scaled down to a maximum size.
 
     Parameters
     ----------
     picture : Image
-    most : tuple of int
+    max_size : tuple of int
         Width and height in pixels.
 
     Examples
@@ -161,7 +161,7 @@ def as_jpeg(picture: Image, most: tuple[int, int]) -> bytes:
     (40, 30)
     """
     plain = picture.convert("RGB")
-    plain.thumbnail(most)
+    plain.thumbnail(max_size)
     buffer = io.BytesIO()
     plain.save(buffer, format="JPEG", quality=_QUALITY)
     return buffer.getvalue()
@@ -237,7 +237,7 @@ class RawScreenshot(Screenshot):
             )
         picture = Pillow.frombytes(self.mode, self.size, data)
         if self.mode == "P" and self.palette is not None:
-            _colour(picture, self.palette)
+            _set_palette(picture, self.palette)
         return picture
 
     @property
@@ -245,11 +245,11 @@ class RawScreenshot(Screenshot):
         return (self.width * _BITS[self.mode] + 7) // 8 * self.height
 
 
-def _colour(picture: Image, palette: Sequence[int]) -> None:
+def _set_palette(picture: Image, palette: Sequence[int]) -> None:
     try:
         picture.putpalette(list(bytes(palette)))
         picture.load()  # this validates the palette
-    except (TypeError, ValueError) as bad:
+    except (TypeError, ValueError) as error:
         raise unreadable(
             expected="up to 768 numbers from 0 to 255", found="a palette of others"
-        ) from bad
+        ) from error

@@ -1,4 +1,4 @@
-"""The actions in the text of a round, and where on the screen.
+"""The actions in the text of a round, and their points on the screen.
 
 ==========  =======================================================================
 `action`    one action, and its point in pixels of a picture

@@ -43,17 +43,17 @@ def as_point(value: object) -> Point | None:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether it is a number a screen may need: no flag, NaN or huge value."""
+    """Return whether a value is a plausible number: no bool, NaN or huge value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) < _MAX_NUMBER
 
 
 def coordinates_of(points: list[Point], otherwise: Coordinates) -> Coordinates:
-    """Return `unit` for shares of the screen such as 0.5, else the grammar's own."""
+    """Return `unit` for fractions of the screen such as 0.5, else the grammar's own."""
     numbers = [number for point in points for number in point]
-    is_written_so = any(isinstance(number, float) for number in numbers)
-    is_unit = is_written_so and all(0 <= number <= 1 for number in numbers)
+    has_decimals = any(isinstance(number, float) for number in numbers)
+    is_unit = has_decimals and all(0 <= number <= 1 for number in numbers)
     return "unit" if is_unit else otherwise
 
 
@@ -90,7 +90,7 @@ POINTS = (
 )
 
 
-def argument(call: Call, *names: str, at: int | None = None) -> Any:  # noqa: ANN401 what a text says
+def argument(call: Call, *names: str, at: int | None = None) -> Any:  # noqa: ANN401 parsed from text
     """Return the first argument with one of these names, or the one at index `at`."""
     for name in names:
         if name in call.kwargs:
@@ -148,7 +148,7 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
     ----------
     call : Call
     otherwise : str
-        The unit of points that are not shares of the screen.
+        The unit of points that are not fractions of the screen.
     """
     if call.name not in NAMES:
         return None
@@ -170,7 +170,7 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
 
 def _click(call: Call) -> Fields | None:
     points = points_of(call)
-    # Without anything it is where the mouse is; with something else it is no click.
+    # Without arguments it is at the mouse pointer; with other arguments it is no click.
     if not points and (call.args or call.kwargs):
         return None
     fields = _first(points)
@@ -198,17 +198,17 @@ def _type(call: Call) -> Fields | None:
 
 def _scroll(call: Call) -> Fields | None:
     numbers = numbers_of(call)
-    far = argument(call, "pixels", "clicks", "amount")
-    if far is None and len(numbers) % 2:  # pyautogui: how far, then where
-        far, numbers = numbers[0], numbers[1:]
+    distance = argument(call, "pixels", "clicks", "amount")
+    if distance is None and len(numbers) % 2:  # pyautogui: distance, then position
+        distance, numbers = numbers[0], numbers[1:]
     fields = _first(points_of(call, numbers))
     words = map(as_direction, [argument(call, "direction"), *call.args])
     direction = next(filter(None, words), None)
-    if direction is None and is_number(far):
+    if direction is None and is_number(distance):
         forth, back = ("right", "left") if call.name == "hscroll" else ("up", "down")
-        direction = back if far < 0 else forth
-    if is_number(far):
-        fields["amount"] = abs(far)
+        direction = back if distance < 0 else forth
+    if is_number(distance):
+        fields["amount"] = abs(distance)
     return {**fields, "direction": direction} if direction else None
 
 

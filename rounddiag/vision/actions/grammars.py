@@ -20,7 +20,7 @@ _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 _CODES: dict[str, Kind] = {"WAIT": "wait", "DONE": "finished", "FAIL": "finished"}
 _CODE = re.compile(r"(?m)(?:^|```)[ \t]{0,8}(WAIT|DONE|FAIL)[ \t]{0,8}(?=```|<\||$)")
 _MODULES = ("pyautogui", "time")
-_RELATIVE = ("drag", "move")  # by how far, from where the mouse is
+_RELATIVE = ("drag", "move")  # arguments are distances from the mouse pointer
 # The other names occur in prose and code as well, or belong to another grammar.
 _UI_TARS = NAMES.keys() - {
     *("answer", "key", "open", "sleep", "terminate", "typewrite", "write"),
@@ -65,14 +65,14 @@ def pyautogui_calls(text: str) -> list[Action]:
         if module in _MODULES and name not in _RELATIVE:
             plain = replace(call, name=_CAPITAL.sub(r"_\g<0>", name).lower())
             action = read_call(plain, "original")
-            found += [_started(action, found)] if action else []
+            found += [_start_at_pointer(action, found)] if action else []
     for code in _CODE.findall(text):
         ending = Action(kind=_CODES[code], variant=code.lower(), source_text=code)
         found.append(ending)
     return found
 
 
-def _started(action: Action, before: list[Action]) -> Action:
+def _start_at_pointer(action: Action, before: list[Action]) -> Action:
     """Start a drag without a start at the mouse pointer."""
     is_open = action.end_point is not None and action.point is None
     if is_open and before and before[-1].coordinates == action.coordinates:
@@ -94,11 +94,11 @@ def named_calls(text: str) -> list[Action]:
     ('click', (12, 34), 'resized')
     """
     calls = (call for call in find_calls(text) if call.name in _UI_TARS)
-    found = [read_call(call, _counted_in(call)) for call in calls]
+    found = [read_call(call, _coordinate_unit(call)) for call in calls]
     return [action for action in found if action is not None]
 
 
-def _counted_in(call: Call) -> Coordinates:
+def _coordinate_unit(call: Call) -> Coordinates:
     if "<point>" in call.source_text:
         return "thousand"
     return "resized" if call.kwargs.keys() & set(POINTS) else "original"
@@ -106,13 +106,13 @@ def _counted_in(call: Call) -> Coordinates:
 
 Parser: TypeAlias = Callable[[str], Sequence[Action]]
 
-_OURS: dict[str, Parser] = {
+_BUILT_IN: dict[str, Parser] = {
     "qwen": tool_calls,
     "pyautogui": pyautogui_calls,
     "ui_tars": named_calls,
 }
 _REGISTERED: dict[str, Parser] = {}
-# Characters, from the end: far more than a round has, so that no text takes long.
+# Characters, from the end: far more than a round has; bounds the time.
 _MAX_TEXT = 100_000
 _THINK = "<think>"
 
@@ -182,9 +182,9 @@ def parse_actions(
     ['click', 'wait']
     """
     _check(text, coordinates)
-    spoken = _without_open_thought(text[-_MAX_TEXT:])
+    answer = _without_open_thought(text[-_MAX_TEXT:])
     # Registered parsers come first, and replace built-in ones of the same name.
-    known = _REGISTERED | _OURS | _REGISTERED
+    known = _REGISTERED | _BUILT_IN | _REGISTERED
     for name in known if parsers is None else parsers:
         if name not in known:
             raise FrameError.build(
@@ -193,9 +193,9 @@ def parse_actions(
                 found=repr(name),
                 advice="Register it with `register_parser`.",
             )
-        found = list(known[name](spoken))
+        found = list(known[name](answer))
         if found:
-            return [_recounted(action, coordinates) for action in found]
+            return [_with_coordinates(action, coordinates) for action in found]
     return []
 
 
@@ -235,7 +235,7 @@ def parse_action(
     return found[-1] if found else Action(kind="unknown", source_text=text)
 
 
-def _recounted(action: Action, coordinates: Coordinates | None) -> Action:
+def _with_coordinates(action: Action, coordinates: Coordinates | None) -> Action:
     is_other = coordinates is not None and action.coordinates is not None
     return replace(action, coordinates=coordinates) if is_other else action
 
