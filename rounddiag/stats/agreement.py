@@ -1,4 +1,4 @@
-"""Both engines' values of the same tokens: panels of points, densities, correlation."""
+"""Agreement of both engines on the same tokens: points, densities, correlation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
-# Around points, as a share of the distance between the outermost.
+# Margin around points, as a share of their range.
 _MARGIN = 0.05
-# Values beyond the ends by less than this share of a scale are rounding.
+# Values beyond the ends by less than this share of the range are rounding.
 _SLACK = 1e-3
 
 
@@ -36,7 +36,7 @@ class Bins:
 
     @classmethod
     def around(cls, *values: Array, num: int) -> Bins:
-        """Reach from the lowest to the highest finite value, and a little beyond.
+        """Build bins from the lowest to the highest finite value, with a margin.
 
         Examples
         --------
@@ -63,7 +63,7 @@ class Bins:
         return centres
 
     def place(self, values: Array) -> Array:
-        """Return each value's bin; that at the end for what lies beyond.
+        """Return each value's bin; values beyond the ends are in the end bins.
 
         Examples
         --------
@@ -75,7 +75,7 @@ class Bins:
         return np.minimum(steps.astype(np.int32), self.num - 1)
 
     def is_beyond(self, values: Array) -> Array:
-        """Tell which values lie beyond the ends, by more than rounding.
+        """Return which values are beyond the ends, by more than rounding.
 
         Examples
         --------
@@ -93,15 +93,15 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
     Parameters
     ----------
     points : DataFrame
-        With `panel`, counted from 0, `x` and `y`; those that are not finite are left
+        With `panel`, counted from 0, `x` and `y`; points that are not finite are left
         out.
     x, y : Bins
 
     Returns
     -------
     DataFrame
-        One row a bin that has points: `panel`, `x_bin`, `y_bin` and `num`; what
-        lies beyond the bins is counted in those at their ends.
+        One row per bin that has points: `panel`, `x_bin`, `y_bin` and `num`; points
+        beyond the bins are counted in the end bins.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
 
 
 def num_beyond(points: pd.DataFrame, x: Bins, y: Bins) -> int:
-    """Count the points that `densities` puts into bins that they are not in.
+    """Count the points beyond the bins, which `densities` counts in the end bins.
 
     Examples
     --------
@@ -151,13 +151,13 @@ def _finite(points: pd.DataFrame) -> pd.DataFrame:
 
 Axes: TypeAlias = Literal["probability", "log_prob", "diff"]
 
-# Up to here a signed log is nearly linear, in nats: about the noise of bfloat16.
+# A signed log is nearly linear up to here, in nats: about the noise of bfloat16.
 _LINEAR = 1e-3
-# Log-probs below are as good as impossible; one of -1e9 must not squeeze the others.
+# Lower limit of a log-prob axis: one value of -1e9 must not squeeze the others.
 _LOWEST = -20.0
 # Half the height of a plot of diffs that are all smaller, in nats.
-_LEAST = 0.1
-# So that the outermost points are not on the edge.
+_MIN_REACH = 0.1
+# Keeps the outermost points off the edge.
 _PAIR_MARGIN = 1.05
 
 
@@ -176,7 +176,7 @@ def signed_log(values: Array) -> Array:
 
 
 def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
-    """Return what both engines say of each token, and where that is in a plot.
+    """Return both engines' values of each token, and its point in a plot.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
 
 
 def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
-    """Choose the bins, an even number, in which `token_pairs` are counted.
+    """Choose the bins, an even number, in which to count `token_pairs`.
 
     Probabilities are from 0 to 1, log-probs from the lowest (-20 at least) to 0, and
     signed logs as far below zero as above.
@@ -228,7 +228,7 @@ def token_bins(pairs: pd.DataFrame, axes: Axes, num: int) -> tuple[Bins, Bins]:
     if axes == "probability":
         return unit, unit
     if axes == "diff":
-        least = float(signed_log(np.array(_LEAST)))
+        least = float(signed_log(np.array(_MIN_REACH)))
         reach = _PAIR_MARGIN * max(_largest(pairs["y"].abs()), least)
         # An odd number of bins: diffs of exactly zero are in the middle of one.
         return unit, Bins(low=-reach, high=reach, num=num + 1)
@@ -252,20 +252,20 @@ _AGREEMENT_COLUMNS = ("num", "num_nonfinite", "mean_abs_diff", "mean_diff", "pea
 def agreement(
     rollout: Array, old: Array, panel: Array, *, num_panels: int
 ) -> pd.DataFrame:
-    """Compare what both engines say of the same tokens, or samples.
+    """Compare both engines' values of the same tokens, or samples.
 
     Parameters
     ----------
     rollout, old : ndarray of float, shape (num,)
         Log-probs, probabilities or log-perplexities.
     panel : ndarray of int, shape (num,)
-        Where each is shown, counted from 0.
+        The panel of each, counted from 0.
     num_panels : int
 
     Returns
     -------
     DataFrame
-        One row a panel: `num` (of which both values are finite), `num_nonfinite`,
+        One row per panel: `num` (of which both values are finite), `num_nonfinite`,
         `mean_abs_diff` and `mean_diff` of old - rollout, in the unit of the values, and
         `pearson`, which is NaN where one of them does not vary.
 
@@ -279,21 +279,21 @@ def agreement(
     1    1           0.50       -0.5      NaN
     """
     parts = [panel == index for index in range(num_panels)]
-    rows = [_row(rollout[part], old[part]) for part in parts]
+    rows = [_panel_agreement(rollout[part], old[part]) for part in parts]
     return pd.DataFrame(rows, columns=[*_AGREEMENT_COLUMNS])
 
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
-    """Return where the largest distances of each panel are.
+    """Return the indices of the largest distances of each panel.
 
     Parameters
     ----------
     distance : ndarray of float, shape (num_points,)
-        None that is 0 or not finite is returned.
+        Distances of 0 and those that are not finite are left out.
     panel : ndarray of int, shape (num_points,)
-        Where each is shown, counted from 0.
+        The panel of each, counted from 0.
     num : int
-        How many of each panel, at most.
+        Maximum number per panel.
 
     Returns
     -------
@@ -308,10 +308,10 @@ def farthest(distance: Array, panel: Array, num: int) -> Array:
     """
     known = np.isfinite(distance) & (distance > 0)
     panels = range(int(panel.max(initial=0)) + 1)
-    found = [
+    indices = [
         _largest_distances(distance, known & (panel == index), num) for index in panels
     ]
-    return np.concatenate(found)
+    return np.concatenate(indices)
 
 
 def _largest_distances(distance: Array, where: Array, num: int) -> Array:
@@ -323,18 +323,18 @@ def _largest_distances(distance: Array, where: Array, num: int) -> Array:
     return ordered
 
 
-def _row(rollout: Array, old: Array) -> dict[str, float]:
+def _panel_agreement(rollout: Array, old: Array) -> dict[str, float]:
     finite = np.isfinite(rollout) & np.isfinite(old)
     x, y = rollout[finite].astype(np.float64), old[finite].astype(np.float64)
     difference = y - x
-    found = (
+    values = (
         len(x),
         len(finite) - len(x),
         float(np.abs(difference).mean()) if len(x) else np.nan,
         float(difference.mean()) if len(x) else np.nan,
         _pearson(x, y),
     )
-    return dict(zip(_AGREEMENT_COLUMNS, found, strict=True))
+    return dict(zip(_AGREEMENT_COLUMNS, values, strict=True))
 
 
 def _pearson(x: Array, y: Array) -> float:

@@ -27,14 +27,14 @@ _OWN = {column.name for column in ROUNDS.columns}
 EXTRA_COLUMNS = tuple(
     column.name for column in CELLS.columns if column.name not in _OWN
 )
-# The bits of a float32 that has no sign are in the order of its size.
+# The bits of a non-negative float32, read as an integer, sort like its value.
 _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
     data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
 ) -> pd.DataFrame:
-    """Return the round frame with more of what `schema.CELLS` names.
+    """Return the round frame with further columns of `schema.CELLS`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def cell_frame(
     Returns
     -------
     DataFrame
-        One row per sample and round; all is of tokens whose diff is finite.
+        One row per sample and round; aggregates are over tokens with a finite diff.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def cell_frame(
 def _parts(
     data: Batch | pd.DataFrame, columns: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[str, Array]]:
-    """Return the round frame, and of the tokens what the columns need."""
+    """Return the round frame, and the token values that the columns need."""
     if isinstance(data, Batch):
         rounds, diff = round_frame_and_diffs(data)
         more = {"prob_diff": prob_diffs(data)} if "prob_diff" in columns else {}
@@ -82,8 +82,7 @@ def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)
-    means = np.full(len(num), np.nan)
-    np.divide(totals, counts, out=means, where=counts > 0)
+    means: Array = totals / np.where(counts > 0, counts, np.nan)
     return means
 
 
@@ -94,7 +93,7 @@ def run_quantiles(values: Array, num: Array, share: float) -> Array:
     ----------
     values : ndarray of float32
     num : ndarray of int
-        How many values each run has; they stand end to end.
+        Number of values in each run; the runs are concatenated.
     share : float
 
     Returns
@@ -110,7 +109,7 @@ def run_quantiles(values: Array, num: Array, share: float) -> Array:
     """
     counts = run_sums(np.isfinite(values), num).astype(np.int64)
     run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
-    # One sort for all runs; what is not finite is the end of each.
+    # One sort for all runs; values that are not finite are the end of each run.
     run |= np.abs(values.astype(np.float32)).view(np.uint32)
     run.sort()
     sizes = (run & _SIZE).astype(np.uint32).view(np.float32)
@@ -120,12 +119,12 @@ def run_quantiles(values: Array, num: Array, share: float) -> Array:
     first = (np.cumsum(num) - num)[known] + low
     after = first + (low < place)
     below, above = (sizes[at].astype(np.float64) for at in (first, after))
-    found = np.full(len(num), np.nan)
-    found[known] = below + (above - below) * (place - low)
-    return found
+    quantiles = np.full(len(num), np.nan)
+    quantiles[known] = below + (above - below) * (place - low)
+    return quantiles
 
 
-# What a round frame says of the diffs of each row, means unless named here.
+# Aggregates of diffs in a round frame: means, except `_LARGEST`.
 AGGREGATES = tuple(c.name for c in ROUNDS.columns if c.dtype == "float64")
 _LARGEST = ("max_abs_diff",)
 # The means that `stats.cell_frame` and `stats.paired_cells` add.
@@ -145,10 +144,10 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each of the keys' values, ascending: the keys, `num_rows`,
-        `num_tokens`, and those aggregates of the round frame that it has: means over
-        tokens, of `prob_diff`, `beyond` and `difference` too, and the largest
-        `max_abs_diff`. Rows without a difference count for none, where there are some.
+        One row per distinct key, ascending: the keys, `num_rows`, `num_tokens`, and the
+        aggregates that `rounds` has: means over tokens, also of `prob_diff`, `beyond`
+        and `difference`, and the largest `max_abs_diff`. Where there is a column
+        `difference`, rows without one have no weight.
 
     Examples
     --------
@@ -175,12 +174,12 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     counts = {"num_rows": 1, "num_tokens": rounds["num_tokens"], "num_finite": num}
     parts = [rounds[[*keys]], pd.DataFrame(counts), sums]
     by_keys = pd.concat(parts, axis=1).groupby([*keys])
-    found = by_keys.sum().reset_index()
-    num_finite = found.pop("num_finite").replace(0, np.nan)
-    found[means] = found[means].div(num_finite, axis=0)
+    result = by_keys.sum().reset_index()
+    num_finite = result.pop("num_finite").replace(0, np.nan)
+    result[means] = result[means].div(num_finite, axis=0)
     for name in set(names) - set(means):
-        found[name] = rounds.groupby([*keys])[name].max().to_numpy()
-    return found
+        result[name] = rounds.groupby([*keys])[name].max().to_numpy()
+    return result
 
 
 def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
@@ -190,13 +189,13 @@ def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
     ----------
     rounds : DataFrame
     column : str
-        NaN only where no row has a number.
+        NaN only if all rows of a key are NaN.
     *keys : str
 
     Returns
     -------
     Series
-        Signs kept, in the order of `aggregate_rounds`.
+        With sign, in the order of `aggregate_rounds`.
 
     Examples
     --------
@@ -205,8 +204,8 @@ def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
     [-0.5]
     """
     order = np.argsort(rounds[column].abs().to_numpy(), kind="stable")
-    found: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
-    return found.reset_index(drop=True)
+    values: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
+    return values.reset_index(drop=True)
 
 
 def cell_means(
@@ -225,15 +224,15 @@ def cell_means(
     cell, sample : ndarray of int, shape (num_tokens,)
         Counted from 0.
     cluster : ndarray of int, shape (num_samples,), optional
-        What each sample goes together with when the interval is made, counted from 0;
-        each sample alone where left out.
+        The cluster of each sample for the interval, counted from 0; each sample is its
+        own cluster by default.
     measure : Measure
-        What the values are: whether they have a sign, and what counts alike in a mean.
+        The metric of the values: whether they have a sign, and how a mean weights them.
 
     Returns
     -------
     DataFrame
-        One row a cell that has tokens: `cell, num_samples, num_tokens, num_nonfinite,
+        One row per cell that has tokens: `cell, num_samples, num_tokens, num_nonfinite,
         mean, ci_low, ci_high, is_few`.
 
     Examples
@@ -247,11 +246,11 @@ def cell_means(
     """
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
     place = sample.astype(np.int64) * shape[1] + cell
-    num_tokens = _added(place, shape)
+    num_tokens = _sums_by_cell(place, shape)
     finite = np.isfinite(values)
     if not finite.all():
         place, values = place[finite], values[finite]
-    counts, totals = _added(place, shape), _added(place, shape, values)
+    counts, totals = _sums_by_cell(place, shape), _sums_by_cell(place, shape, values)
     clusters = np.arange(shape[0]) if cluster is None else cluster[: shape[0]]
     num_finite = counts.sum(0)
     frame = pd.DataFrame(
@@ -266,8 +265,10 @@ def cell_means(
     return frame[frame["num_tokens"] > 0].reset_index(drop=True)
 
 
-def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -> Array:
-    """Add up what falls on each sample and cell."""
+def _sums_by_cell(
+    place: Array, shape: tuple[int, int], weights: Array | None = None
+) -> Array:
+    """Sum the weights of each sample and cell, by default 1 per token."""
     flat = np.bincount(place, weights, shape[0] * shape[1])
     return flat.astype(np.float64, copy=False).reshape(shape)
 
@@ -275,7 +276,7 @@ def _added(place: Array, shape: tuple[int, int], weights: Array | None = None) -
 def _cell_statistics(
     totals: Array, counts: Array, cluster: Array, measure: Measure
 ) -> pd.DataFrame:
-    """Return the mean of each cell, the ends of its interval, and if it is of few."""
+    """Return the mean of each cell, the ends of its interval, and `is_few`."""
     how = Estimator(measure=measure, weight="token", ci=0.95)
     draws = Resampling(int(cluster.max(initial=-1)) + 1)
     num_samples, num_cells = counts.shape

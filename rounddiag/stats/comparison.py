@@ -19,7 +19,7 @@ from rounddiag.stats.difference_interval import (
 from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-from rounddiag.stats.summary import runs_of_batch, runs_of_frame
+from rounddiag.stats.summary import run_sums, runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of two batches: what is averaged in its rounds, and who its samples are.
+    """One of two batches: the totals of its rounds, and its samples.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class Side:
         The round frame, with `total` and `num` of what is averaged: tokens whose diff
         is finite, or the mean of each sample's.
     num_samples : int
-        A frame has rows of no others.
+        Of a frame, those that have rows.
     cluster : ndarray of int
-        What each sample goes together with, counted from 0.
+        The cluster of each sample, counted from 0.
     places : dict of str to int
-        Which sample has each id; an id of several samples names none.
+        The sample of each id; an id of several samples is left out.
     """
 
     rounds: pd.DataFrame
@@ -53,7 +53,7 @@ class Side:
 
     @classmethod
     def of(cls, data: Batch | pd.DataFrame, measure: Measure) -> Side:
-        """Take a batch, or a token frame, that can have `sample_id` and `group_id`."""
+        """Build it from a batch, or a token frame with or without ids and groups."""
         if isinstance(data, pd.DataFrame):
             return cls._of_frame(data, measure)
         data = drop_worst_picks(data)
@@ -85,15 +85,15 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """What is compared: units that are a pair of samples, or one sample.
+    """The units that are compared: pairs of samples, or single samples.
 
     Attributes
     ----------
     units : tuple of two ndarrays of int, each shape (num_samples,)
-        The unit of each sample of both batches; -1 of one that is not compared.
+        The unit of each sample of both batches; -1 if it is not compared.
     cluster : ndarray of int, shape (num_units,)
     weights : ndarray of float, shape (num_draws, num_clusters)
-        How often each draw has each cluster.
+        How often each cluster occurs in each draw.
     num_pairs : int
         0 where samples are not paired.
     """
@@ -104,9 +104,9 @@ class Match:
     num_pairs: int
 
     def cells(self, sides: tuple[Side, Side]) -> Cells:
-        """Add up the rounds of each unit; most units may lack most rounds.
+        """Add up the rounds of each unit.
 
-        A pair that lacks a round in one batch has none of it in the other.
+        A pair is left out of a round that either of its samples lacks.
         """
         num_rounds = max(side.num_rounds for side in sides)
         units = [
@@ -162,7 +162,7 @@ class Cells:
         )
 
     def where(self, kept: Array) -> Cells:
-        """Return some of them."""
+        """Return the cells where `kept` is true."""
         return replace(
             self,
             round=self.round[kept],
@@ -172,7 +172,7 @@ class Cells:
         )
 
     def by(self, cluster: Array) -> Cells:
-        """Add them up by the cluster of each unit."""
+        """Add up the cells of the units of each cluster."""
         rows = pd.DataFrame(
             {
                 "round": np.tile(self.round, 2),
@@ -185,22 +185,22 @@ class Cells:
 
     @property
     def num_used(self) -> Array:
-        """How many of them each batch has in each round, shape (2, num_rounds)."""
+        """Number of cells of each batch in each round, shape (2, num_rounds)."""
         return np.stack(
             [np.bincount(self.round, part > 0, self.num_rounds) for part in self.counts]
         ).astype(np.int64)
 
 
 def match_samples(before: Side, after: Side) -> Match:
-    """Pair samples by id where half of the smaller batch's are in both."""
+    """Pair samples by id if half of the smaller batch's samples are in both."""
     smaller = min(before.num_samples, after.num_samples)
     shared = shared_ids(before.places, after.places, smaller)
     if not shared:
-        return _apart(before, after)
+        return _unpaired(before, after)
     groups = before.cluster[[before.places[name] for name in shared]]
     cluster = np.unique(groups, return_inverse=True)[1]
     return Match(
-        units=(_numbered(before, shared), _numbered(after, shared)),
+        units=(_pair_numbers(before, shared), _pair_numbers(after, shared)),
         cluster=cluster,
         weights=Resampling(int(cluster.max()) + 1).weights,
         num_pairs=len(shared),
@@ -208,28 +208,24 @@ def match_samples(before: Side, after: Side) -> Match:
 
 
 def _with_totals(runs: Runs, measure: Measure) -> pd.DataFrame:
-    """Return the round frame, with the sum of a metric and what it is divided by."""
+    """Return the round frame with the numerator and denominator of a mean."""
     rounds, values = runs.rounds, token_values(runs.tokens, measure)
     num_tokens = rounds["num_tokens"].to_numpy()
     num = num_tokens - rounds["num_nonfinite"].to_numpy()
-    total = np.zeros(len(rounds))
-    if len(rounds):
-        known = np.where(np.isnan(values), 0, values)
-        begins = np.cumsum(num_tokens) - num_tokens
-        total = np.add.reduceat(known, begins, dtype=np.float64)
+    total = run_sums(np.where(np.isnan(values), 0, values), num_tokens)
     if measure.weight == "sample":
         total, num = total / np.maximum(num, 1), np.sign(num)
     return rounds.assign(total=total, num=num)
 
 
-def _numbered(side: Side, shared: list[str]) -> Array:
+def _pair_numbers(side: Side, shared: list[str]) -> Array:
     unit = np.full(len(side.cluster), -1)
     unit[[side.places[name] for name in shared]] = np.arange(len(shared))
     return unit
 
 
-def _apart(before: Side, after: Side) -> Match:
-    """Let every sample of both be a unit, with draws of their own."""
+def _unpaired(before: Side, after: Side) -> Match:
+    """Make every sample of both a unit, with separate draws for each batch."""
     num = len(before.cluster)
     sizes = [int(side.cluster.max(initial=-1)) + 1 for side in (before, after)]
     draws = [
@@ -259,26 +255,26 @@ _COLUMNS = {
 def name_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
 ) -> dict[str, Batch | pd.DataFrame]:
-    """Give each of several batches a name: its key, or "batch 0", "batch 1", ...
+    """Name each of several batches: its key, or "batch 0", "batch 1", ...
 
     Raises
     ------
     FrameError
         If there are fewer than two, or one is no batch and no frame.
     """
-    given: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
-    if not isinstance(given, Mapping):
-        given = {f"batch {index}": data for index, data in enumerate(given)}
-    found: dict[str, Any] = {str(name): data for name, data in given.items()}
-    known = [isinstance(data, (Batch, pd.DataFrame)) for data in found.values()]
-    if len(found) < 2 or not all(known):  # noqa: PLR2004 a pair at least
+    known: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
+    if not isinstance(known, Mapping):
+        known = {f"batch {index}": data for index, data in enumerate(known)}
+    named: dict[str, Any] = {str(name): data for name, data in known.items()}
+    is_valid = [isinstance(data, (Batch, pd.DataFrame)) for data in named.values()]
+    if len(named) < 2 or not all(is_valid):  # noqa: PLR2004 a pair at least
         raise FrameError.build(
             key="batches",
             expected="two or more batches or token frames",
-            found=str([type(data).__name__ for data in found.values()]),
+            found=str([type(data).__name__ for data in named.values()]),
             advice='Pass a list, or a dictionary: `{"before": one, "after": other}`.',
         )
-    return found
+    return named
 
 
 def differences(
@@ -290,17 +286,18 @@ def differences(
 
     Batches are paired by `sample_ids` where at least half of the smaller batch's
     samples are in both: a round is then compared on the samples that have it in both.
-    Its interval is of 999 draws of whole samples, or of the first batch's groups, with
-    both batches in every draw, so what a sample brings to both cancels. Other batches
-    are compared as a whole, by draws of their own. The draws are the same for every
-    round. On simulated batches intervals that should cover 95 % cover 94 to 97 % in
-    rounds that 64 samples or more reach; those of pairs cover 92 to 94 % with 10 to 32.
+    Its interval is a bootstrap of 999 draws of whole samples, or of the first batch's
+    groups, with both batches in every draw, so an effect of the sample on both cancels.
+    Other batches are compared as a whole, with separate draws. The draws are the same
+    for every round. On simulated batches, intervals that should cover 95 % cover 94 to
+    97 % in rounds that 64 samples or more reach; those of pairs cover 92 to 94 % with
+    10 to 32.
 
     Parameters
     ----------
     batches : mapping of str to Batch, or sequence of Batch
-        Token frames will do, and are paired if they have the column `sample_id`. Of a
-        file that holds the worst samples beside drawn ones, those drawn.
+        Token frames work too, and are paired if they have the column `sample_id`. Of a
+        file that holds the worst samples beside drawn ones, those drawn count.
     metric : str
         What is averaged, as in `round_summary`.
 
@@ -344,11 +341,11 @@ def differences(
 
 
 def _compare(before: Side, after: Side) -> pd.DataFrame:
-    """Give a row for each round that has tokens in either batch."""
+    """Return one row for each round that has tokens in either batch."""
     match = match_samples(before, after)
     units = match.cells((before, after))
     cells = units.by(match.cluster)
-    found = mean_differences(cells.totals, cells.counts, cells.round, cells.num_rounds)
+    means = mean_differences(cells.totals, cells.counts, cells.round, cells.num_rounds)
     num_used = cells.num_used.min(axis=0)
     ends = np.full((cells.num_rounds, 2), np.nan)
     stops = np.searchsorted(cells.round, np.arange(cells.num_rounds), side="right")
@@ -367,7 +364,7 @@ def _compare(before: Side, after: Side) -> pd.DataFrame:
             "num_pairs": match.num_pairs,
             "num_baseline_samples": units.num_used[0],
             "num_samples": units.num_used[1],
-            "difference": np.where(num_used > 0, found, np.nan),
+            "difference": np.where(num_used > 0, means, np.nan),
             "ci_low": ends[:, 0],
             "ci_high": ends[:, 1],
             "is_few": num_used < MIN_DRAWN,

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
-from rounddiag.stats.grouping import each, parts_of_cohorts
+from rounddiag.stats.grouping import apply_by_part, split_cohorts_by
 from rounddiag.stats.inputs import without_worst_picks
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
-    r"""Divide the change since round 0 into who is left and what became of them.
+    r"""Split the change since round 0 into composition and change within samples.
 
-    Later rounds are reached by fewer samples, and by other ones: long trajectories.
+    Fewer samples reach later rounds, and they are different ones: long trajectories.
     With :math:`m_k` the mean |diff| at round k, and :math:`m_0^{(k)}` that at round 0
     of the samples that reach k,
 
@@ -36,20 +36,20 @@ def survivors(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFr
         A batch, or a token frame.
 
     by : str, optional
-        A column that divides samples, each part with a round 0 of its own; it comes
-        first.
+        A column with one value per sample. Each value has a round 0 of its own; the
+        column comes first.
 
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
+        One row per round: `round, num_samples, mean_abs_diff, first_mean_abs_diff` (of
         the samples that reach the round, at round 0), and `change`, which is
         `composition + within` exactly. In nats; NaN where a mean has no finite diff.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column, or `by` does not divide samples.
+        If a frame lacks a column, or `by` has several values in a sample.
 
     Examples
     --------
@@ -89,18 +89,18 @@ def cohorts(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFram
     data : Batch or DataFrame
         A batch, or a token frame.
     by : str, optional
-        A column that divides samples; it comes first.
+        A column with one value per sample; it comes first.
 
     Returns
     -------
     DataFrame
-        One row a cohort and round: `reached` (the cohort is the samples that reach this
-        round), `round`, `num_samples`, `mean_abs_diff` in nats.
+        One row per cohort and round: `reached` (the cohort is the samples that reach
+        this round), `round`, `num_samples`, `mean_abs_diff` in nats.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column, or `by` does not divide samples.
+        If a frame lacks a column, or `by` has several values in a sample.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def _of_parts(
     """Return the statistic of each part that `by` divides the samples into."""
     data = without_worst_picks(data)
     rounds = round_frame(data) if isinstance(data, Batch) else rounds_of_tokens(data)
-    return each(rounds, parts_of_cohorts(data, rounds, by), statistic)
+    return apply_by_part(rounds, split_cohorts_by(data, rounds, by), statistic)
 
 
 class _Grid:
@@ -160,7 +160,7 @@ class _Grid:
         totals = np.where(num > 0, frame["mean_abs_diff"].to_numpy(), 0) * num
         shape = self.num_rounds, len(samples)
         cell = index.astype(np.int64) * shape[1] + place[sample]
-        # Added up: the rows of one round need not stand together in a token frame.
+        # Summed, because the rows of one round need not be adjacent in a token frame.
         self._counts, self._totals = (
             np.bincount(cell, part, shape[0] * shape[1]).reshape(shape)
             for part in (num, totals)
@@ -188,5 +188,5 @@ class _Grid:
 
 
 def _ratio(totals: Array, counts: Array) -> Array:
-    found: Array = totals / np.where(counts > 0, counts, np.nan)
-    return found
+    means: Array = totals / np.where(counts > 0, counts, np.nan)
+    return means

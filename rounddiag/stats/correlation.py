@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from rounddiag.core import sample_frame, token_frame
 from rounddiag.schema import SAMPLES
-from rounddiag.stats.grouping import each, number_values, parts_of_samples
+from rounddiag.stats.grouping import apply_by_part, number_values, split_samples_by
 from rounddiag.stats.inputs import without_worst_picks
 from rounddiag.stats.intervals import MIN_DRAWN, Resampling
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _MISMATCH = "mean_abs_diff"
-# Other forms of the value itself, and numbers that only name a sample.
+# Other forms of the mismatch itself, and numbers that only name a sample.
 _EXCLUDED = (
     "sample",
     "num_nonfinite",
@@ -36,8 +36,8 @@ _COLUMNS = (
     "num_samples",
     *(f"{k}{end}" for k in _KINDS for end in ("", "_low", "_high")),
 )
-# A variance this small, of values whose variance is 1, is of rounding.
-_ROUNDED = 1e-12
+# A variance this small, of values scaled to variance 1, is rounding.
+_ROUNDING = 1e-12
 # Nearer to 1 than this a correlation is 1: its Fisher transform stays finite.
 _NEAR_ONE = 1 - 1e-12
 
@@ -45,8 +45,8 @@ _NEAR_ONE = 1 - 1e-12
 def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Correlate each sample's mean |diff| with its reward, length, entropy and others.
 
-    A correlation says nothing of what causes what: long samples have more rounds, and
-    both may grow with difficulty.
+    A correlation does not show a cause: long samples have more rounds, and both may
+    grow with difficulty.
 
     Parameters
     ----------
@@ -54,28 +54,28 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
         A batch, or a sample frame. Of a file that holds the worst samples beside drawn
         ones, those drawn count.
     by : str, optional
-        A column that divides samples: rows for each value, which comes first.
+        A column with one value per sample: rows for each value, which comes first.
 
     Returns
     -------
     DataFrame
-        One row a numeric column of the sample frame that varies, and one for `entropy`,
-        its mean over the tokens of each sample, where the batch has it: `column,
-        num_samples, pearson, pearson_low, pearson_high, spearman, spearman_low,
+        One row per numeric column of the sample frame that varies, and one for the mean
+        `entropy` of each sample's tokens, if the batch has it: `column, num_samples,
+        pearson, pearson_low, pearson_high, spearman, spearman_low,
         spearman_high`. Samples without a finite mean or value are left out.
 
     Raises
     ------
     FrameError
-        If a frame lacks `mean_abs_diff`, or `by` does not divide samples.
+        If a frame lacks `mean_abs_diff`, or `by` has several values in a sample.
 
     Notes
     -----
     The interval of a correlation :math:`r` is
     :math:`\tanh(\mathrm{artanh}\,r \pm t s)`: :math:`s` is the standard deviation of
     :math:`\mathrm{artanh}\,r^*` over 999 draws of whole samples, or of groups where
-    there are groups; :math:`t` the 97.5 % quantile of one degree of freedom less than
-    there are of them; fewer than 10 have none. Measured by
+    there are groups; :math:`t` is the 97.5 % quantile with one degree of freedom less
+    than there are of these. With fewer than 10 there is no interval. Measured by
     `tests/benchmarks/coverage_of_correlations.py` with 10, 16 and 64 samples or groups
     of eight (lognormal mismatch, rewards of two values or normal, r of 0 and 0.6),
     intervals that should cover 95 % cover 90 to 99 %.
@@ -94,7 +94,7 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     data = without_worst_picks(data, "sample")
     samples = data if isinstance(data, pd.DataFrame) else _samples(data)
     SAMPLES.require(samples.columns, _MISMATCH)
-    return each(samples, parts_of_samples(data, samples, by), _correlations)
+    return apply_by_part(samples, split_samples_by(data, samples, by), _correlations)
 
 
 def _samples(batch: Batch) -> pd.DataFrame:
@@ -118,8 +118,8 @@ def _correlations(samples: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = [row for name in names if (row := _row(samples, name)) is not None]
     types = dict.fromkeys(_COLUMNS[2:], "float64")
-    found = pd.DataFrame(rows, columns=[*_COLUMNS])
-    return found.astype({"column": "str", "num_samples": "int64", **types})
+    frame = pd.DataFrame(rows, columns=[*_COLUMNS])
+    return frame.astype({"column": "str", "num_samples": "int64", **types})
 
 
 _TINY = np.finfo(np.float64).smallest_subnormal
@@ -129,7 +129,7 @@ def _row(samples: pd.DataFrame, name: str) -> tuple[object, ...] | None:
     x = samples[name].to_numpy(dtype=np.float64)
     y = samples[_MISMATCH].to_numpy(dtype=np.float64)
     used = np.isfinite(x) & np.isfinite(y)
-    # A column of a file may be so large, or so small, that its square is no float.
+    # Scaled, because the square of a very large or small value is no finite float.
     x, y = (one[used] / np.abs(one[used]).max(initial=_TINY) for one in (x, y))
     if len(x) == 0 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
@@ -156,29 +156,26 @@ def _with_interval(
 
 
 def _fisher(correlation: Array) -> Array:
-    found: Array = np.arctanh(np.clip(correlation, -_NEAR_ONE, _NEAR_ONE))
-    return found
+    transformed: Array = np.arctanh(np.clip(correlation, -_NEAR_ONE, _NEAR_ONE))
+    return transformed
 
 
 def _pearson(x: Array, y: Array, weights: Array) -> Array:
-    """Return Pearson's r of each row of weights; NaN where one does not vary."""
+    """Return Pearson's r of each row of weights; NaN if x or y does not vary."""
     num = weights.sum(1)
     x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
     mean_x, mean_y = weights @ x / num, weights @ y / num
     together = weights @ (x * y) / num - mean_x * mean_y
     alone_x = weights @ (x * x) / num - mean_x**2
     alone_y = weights @ (y * y) / num - mean_y**2
-    varies = np.minimum(alone_x, alone_y) > _ROUNDED
+    varies = np.minimum(alone_x, alone_y) > _ROUNDING
     scale = np.sqrt(np.where(varies, alone_x * alone_y, np.nan))
-    found: Array = together / scale
-    return found
-
-
-_VALUE_SAMPLES = "mean_abs_diff"
+    result: Array = together / scale
+    return result
 
 
 def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
-    """Return how far the samples of each group (of one prompt) are apart.
+    """Return how much the samples of each group (of one prompt) differ.
 
     Parameters
     ----------
@@ -186,13 +183,13 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
         A batch with `group_ids`, or a sample frame with `group_id`. Of a file that
         holds the worst samples beside drawn ones, those drawn count.
     by : str, optional
-        A column that divides samples: one row per value and group, and the value comes
-        first.
+        A column with one value per sample: one row per value and group, and the value
+        comes first.
 
     Returns
     -------
     DataFrame
-        One row a group, in the order in which they first appear: `group_id,
+        One row per group, in the order in which they first appear: `group_id,
         num_samples, num_tokens`, the token-weighted `mean_abs_diff`, and the lowest,
         highest and standard deviation of its samples' means: `lowest, highest,
         spread` (NaN of one sample); in nats.
@@ -200,7 +197,7 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
     Raises
     ------
     FrameError
-        If there are no groups, or `by` does not divide samples.
+        If there are no groups, or `by` has several values in a sample.
 
     Examples
     --------
@@ -218,26 +215,26 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
     """
     data = without_worst_picks(data, "sample")
     samples = data if isinstance(data, pd.DataFrame) else sample_frame(data)
-    needed = ("group_id", "num_tokens", "num_nonfinite", _VALUE_SAMPLES)
+    needed = ("group_id", "num_tokens", "num_nonfinite", _MISMATCH)
     SAMPLES.require(samples.columns, *needed)
-    return each(samples, parts_of_samples(data, samples, by), _groups)
+    return apply_by_part(samples, split_samples_by(data, samples, by), _groups)
 
 
 def _groups(frame: pd.DataFrame) -> pd.DataFrame:
     finite = frame["num_tokens"] - frame["num_nonfinite"]
-    total = frame[_VALUE_SAMPLES].fillna(0) * finite
+    total = frame[_MISMATCH].fillna(0) * finite
     by_group = frame.assign(finite=finite, total=total).groupby(
         "group_id", sort=False, dropna=False
     )
-    found = by_group.agg(
-        num_samples=(_VALUE_SAMPLES, "size"),
+    groups = by_group.agg(
+        num_samples=(_MISMATCH, "size"),
         num_tokens=("num_tokens", "sum"),
         finite=("finite", "sum"),
         total=("total", "sum"),
-        lowest=(_VALUE_SAMPLES, "min"),
-        highest=(_VALUE_SAMPLES, "max"),
-        spread=(_VALUE_SAMPLES, "std"),
+        lowest=(_MISMATCH, "min"),
+        highest=(_MISMATCH, "max"),
+        spread=(_MISMATCH, "std"),
     ).reset_index()
-    mean = found.pop("total") / found.pop("finite").replace(0, np.nan)
-    found.insert(3, _VALUE_SAMPLES, mean)
-    return found
+    mean = groups.pop("total") / groups.pop("finite").replace(0, np.nan)
+    groups.insert(3, _MISMATCH, mean)
+    return groups

@@ -1,4 +1,4 @@
-"""The difference of two means over tokens whose clusters are shared, or are not."""
+"""The interval of a difference of two means, of paired or independent clusters."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def difference_interval(
     *,
     is_symmetric: bool = False,
 ) -> tuple[float, float, float]:
-    r"""Give the difference of two means over tokens, and its interval.
+    r"""Return the difference of two means over tokens, and its interval.
 
     With :math:`m = \sum t_c / \sum n_c` of either batch, the difference is
     :math:`m_1 - m_0`. The interval is the studentised bootstrap with equal tails: how
     far each draw's difference is from this one, in units of that draw's own standard
-    error, tells how many standard errors the interval must reach to either side. The
-    error is that of the linearised difference, so what a cluster has in both batches
-    cancels. As draws have no tails that no cluster shows, equal tails reach further by
-    the ratio of the t quantile to the normal one, and to neither side less far than the
-    t distribution says.
+    error, gives the number of standard errors that the interval reaches to either side.
+    The error is that of the linearised difference, so an effect of a cluster on both
+    batches cancels. Draws show no tails beyond those of the clusters; equal tails are
+    therefore widened by the ratio of the t quantile to the normal one, and reach at
+    least as far as the t interval on both sides.
 
     Measured by `tests/benchmarks/coverage_of_differences.py` on heavy-tailed tokens
     with a lognormal effect of the sample, 1000 batches a case: where intervals should
@@ -44,11 +44,11 @@ def difference_interval(
         Sum over each cluster's tokens in either batch, and their number; 0 where a
         cluster has none there.
     weights : ndarray of float, shape (num_draws, num_clusters)
-        How often each draw has each cluster.
+        How often each cluster occurs in each draw.
     confidence : float
     is_symmetric : bool
-        Reach as far to either side: for batches that are drawn apart, whose heavy tails
-        cancel. Those of pairs do not.
+        Reach equally far to both sides: for batches that are drawn independently, whose
+        heavy tails cancel. Those of pairs do not.
 
     Returns
     -------
@@ -69,8 +69,8 @@ def difference_interval(
     """
     used = (counts > 0).any(axis=0)
     basis = _basis(totals[:, used], counts[:, used])
-    found, slopes = _linear(basis.sum(axis=0))
-    difference = float(found)
+    mean_difference, slopes = _linearise(basis.sum(axis=0))
+    difference = float(mean_difference)
     error = float(np.sqrt(np.square(basis @ slopes).sum()))
     num = int(np.count_nonzero(counts, axis=1).min())
     if num < MIN_CLUSTERS:
@@ -113,21 +113,21 @@ def mean_differences(
     """
     columns = _basis(totals, counts).T
     sums = np.stack([np.bincount(part, one, num_parts) for one in columns], axis=-1)
-    found: Array = _linear(sums)[0]
+    found: Array = _linearise(sums)[0]
     return found
 
 
 def _distances(basis: Array, weights: Array, difference: float) -> Array:
-    """Return how far each draw is off, in its standard errors, where it tells."""
-    drawn, slopes = _linear(weights @ basis)
+    """Return how far each draw is off, in its standard errors, where finite."""
+    drawn, slopes = _linearise(weights @ basis)
     size = basis.shape[1]
     products = (basis[:, :, None] * basis[:, None, :]).reshape(-1, size * size)
     moments = (weights @ products).reshape(-1, size, size)
     squares = np.einsum("di,dij,dj->d", slopes, moments, slopes)
     with np.errstate(divide="ignore", invalid="ignore"):
         distances = (drawn - difference) / np.sqrt(squares)
-    found: Array = distances[np.isfinite(distances)]
-    return found
+    finite: Array = distances[np.isfinite(distances)]
+    return finite
 
 
 def _ends(
@@ -145,12 +145,12 @@ def _ends(
 
 
 def _basis(totals: Array, counts: Array) -> Array:
-    """Give each cluster's sums in a form that keeps small differences exact."""
+    """Return each cluster's sums in a form that keeps small differences exact."""
     more, longer = totals[1] - totals[0], counts[1] - counts[0]
     return np.stack([more, totals[0], counts[1], longer], axis=-1)
 
 
-def _linear(sums: Array) -> tuple[Array, Array]:
+def _linearise(sums: Array) -> tuple[Array, Array]:
     """Return the difference of the means, and its slope by each sum of the basis."""
     more, total, num, longer = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):

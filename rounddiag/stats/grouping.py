@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 
 MAX_VALUES = 100
-# Screenshots that a round's sample had seen by then; a column of that name goes first.
+# Screenshots before the round in its sample; a column of that name takes precedence.
 _NUM_IMAGES = "num_images"
 # A frame has no two columns of one name.
 _TAKEN = {column.name for column in SUMMARY.columns}
 
 
 def values_of_batch(batch: Batch, name: str) -> Array:
-    """Return a column of rounds, of samples, or of the sample frame, by round.
+    """Return a column of rounds, samples, or the sample frame, one value per round.
 
-    `num_images` is known of a batch with screenshots too.
+    A batch with screenshots also has `num_images`.
 
     Raises
     ------
     FrameError
         If there is no such column.
     """
-    opened = extra_column_names(batch)
-    if name in opened and name not in _TAKEN:
+    extra = extra_column_names(batch)
+    if name in extra and name not in _TAKEN:
         return extra_column_values(batch, name)
     samples = sample_frame(batch)
     counted = [_NUM_IMAGES] if batch.images is not None else []
-    _check(name, dict.fromkeys([*opened, *samples, *counted]))
+    _check(name, dict.fromkeys([*extra, *samples, *counted]))
     if name not in samples:
         return num_seen(batch, _keys(batch), by=name)
-    of_sample: Array = samples[name].to_numpy()
-    found: Array = of_sample[batch.rounds.sample.cpu().numpy()]
-    return found
+    by_sample: Array = samples[name].to_numpy()
+    values: Array = by_sample[batch.rounds.sample.cpu().numpy()]
+    return values
 
 
 def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
-    """Return a column of a token frame, by round; `begins` is where each begins.
+    """Return a column of a token frame, one value per round; `begins` has its starts.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
     return values[highest]
 
 
-def tokens_by(tokens: pd.DataFrame, name: str) -> Array:
+def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
     """Return a column of a token frame.
 
     Raises
@@ -87,14 +87,14 @@ def tokens_by(tokens: pd.DataFrame, name: str) -> Array:
 
 
 def number_values(name: str, values: Array) -> tuple[Array, Array]:
-    """Give each value the number that it has among all in their order.
+    """Return the rank of each value among the distinct values.
 
     Returns
     -------
     codes : ndarray of int
-        Which value stands at each place.
+        The rank of each value, from 0.
     values : ndarray
-        Ascending, without repetition; what is missing is a value too, the last one.
+        The distinct values, ascending; a missing value is one too, the last.
 
     Raises
     ------
@@ -147,16 +147,16 @@ def _unfit(name: str, expected: str, found: str) -> FrameError:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Which part each token, round or sample is of.
+    """A division of tokens, rounds or samples into parts.
 
     Attributes
     ----------
     name : str
-        The column of a result that says the part.
+        The column of a result that names the part.
     values : ndarray
-        What the parts are called, in order.
+        The names of the parts, in order.
     codes : ndarray of int, shape (num_rows,)
-        Which of them each row is of.
+        The part of each row.
     """
 
     name: str
@@ -177,25 +177,25 @@ class Split:
         return cls(name=name, values=values, codes=codes)
 
     def named(self, code: int) -> dict[str, Any]:
-        """Return what a part is called, under the name of the column."""
+        """Return the name of a part, under the name of the column."""
         return {self.name: self.values[code]}
 
-    def tell(self, found: pd.DataFrame, parts: Array, place: int = 0) -> None:
-        """Say of each row of a result which part it is of.
+    def insert_into(self, frame: pd.DataFrame, parts: Array, place: int = 0) -> None:
+        """Insert a column with the part of each row into a result.
 
         Raises
         ------
         FrameError
             If the result has a column of that name.
         """
-        if self.name in found:
+        if self.name in frame:
             raise FrameError.build(
                 key="by",
-                expected=f"a column that is called none of {found.columns.tolist()}",
+                expected=f"a column that is called none of {frame.columns.tolist()}",
                 found=repr(self.name),
                 advice="Give the column another name.",
             )
-        found.insert(place, self.name, self.values[parts])
+        frame.insert(place, self.name, self.values[parts])
 
 
 def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split:
@@ -204,9 +204,9 @@ def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split
     Parameters
     ----------
     data : Batch or DataFrame
-        What the tokens are of.
+        The batch, or the token frame itself.
     tokens : DataFrame
-        All of them.
+        All tokens of the data.
     by : str
 
     Raises
@@ -215,14 +215,14 @@ def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split
         If there is no such column, or it has more than 100 values.
     """
     if not isinstance(data, Batch):
-        return Split.of(by, tokens_by(tokens, by))
+        return Split.of(by, _frame_column(tokens, by))
     split = Split.of(by, values_of_batch(data, by))
     num_tokens = data.rounds.num_tokens.cpu().numpy()
     return replace(split, codes=np.repeat(split.codes, num_tokens))
 
 
 def split_first(tokens: pd.DataFrame) -> Split:
-    """Divide tokens into those of first rounds and those of later ones."""
+    """Divide tokens into those of the first round and those of later rounds."""
     is_later = tokens["round"].to_numpy() > 0
     return Split(name="is_later", values=np.array([False, True]), codes=is_later)
 
@@ -247,7 +247,7 @@ def round_group(rounds: Array) -> Array:
 
 
 def group_ends(group: Any) -> tuple[Any, Any]:  # noqa: ANN401 an array or a number
-    """Return the first and the last round of a group, or of each of many.
+    """Return the first and the last round of a group, or of an array of groups.
 
     Examples
     --------
@@ -269,31 +269,31 @@ def group_label(group: int) -> str:
     return f"{first}" if first == last else f"{first} to {last}"
 
 
-def each(
+def apply_by_part(
     rows: pd.DataFrame,
     split: Split | None,
     statistic: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Return the statistic of the rows of each part, one below the other.
+    """Apply a statistic to the rows of each part, and concatenate the results.
 
     Parameters
     ----------
     rows : DataFrame
     split : Split, optional
-        Which part each row is of; what the part is called comes first in the result.
-        All rows are one part without it.
+        The part of each row; its name is the first column of the result. Without it,
+        all rows are one part.
     statistic : callable
     """
     if split is None:
         return statistic(rows)
-    found = [statistic(rows[split.codes == code]) for code in range(len(split.values))]
-    parts = np.repeat(np.arange(len(found)), [len(part) for part in found])
-    together = pd.concat(found, ignore_index=True) if found else statistic(rows)
-    split.tell(together, parts)
-    return together
+    frames = [statistic(rows[split.codes == code]) for code in range(len(split.values))]
+    parts = np.repeat(np.arange(len(frames)), [*map(len, frames)])
+    result = pd.concat(frames, ignore_index=True) if frames else statistic(rows)
+    split.insert_into(result, parts)
+    return result
 
 
-def parts_of_rounds(
+def split_rounds_by(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
 ) -> Split | None:
     """Divide the rounds of a batch or a token frame by a column.
@@ -311,7 +311,7 @@ def parts_of_rounds(
     return Split.of(by, values_of_frame(data, np.cumsum(num) - num, by))
 
 
-def parts_of_cohorts(
+def split_cohorts_by(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
 ) -> Split | None:
     """Divide rounds by a column that has one value for all rounds of a sample.
@@ -321,13 +321,13 @@ def parts_of_cohorts(
     FrameError
         If a sample has several values.
     """
-    split = parts_of_rounds(data, rounds, by)
+    split = split_rounds_by(data, rounds, by)
     if split is not None:
-        _one_a_sample(split, rounds["sample"].to_numpy())
+        _first_rounds(split, rounds["sample"].to_numpy())
     return split
 
 
-def parts_of_samples(
+def split_samples_by(
     data: Batch | pd.DataFrame, samples: pd.DataFrame, by: str | None
 ) -> Split | None:
     """Divide the samples of a batch or a sample frame by a column.
@@ -341,17 +341,17 @@ def parts_of_samples(
     if by is None:
         return None
     if by in samples or not isinstance(data, Batch):
-        return Split.of(by, tokens_by(samples, by))
+        return Split.of(by, _frame_column(samples, by))
     sample = data.rounds.sample.cpu().numpy()
     values = values_of_batch(data, by)
-    first = _one_a_sample(Split.of(by, values), sample)
+    first = _first_rounds(Split.of(by, values), sample)
     return Split.of(
         by, scatter_with_missing(values[first], sample[first], len(samples))
     )
 
 
-def _one_a_sample(split: Split, sample: Array) -> Array:
-    """Return where the first round of each sample is, if all have its value."""
+def _first_rounds(split: Split, sample: Array) -> Array:
+    """Return each sample's first round, if all rounds of a sample have one value."""
     _, first, place = np.unique(sample, return_index=True, return_inverse=True)
     if (split.codes != split.codes[first][place]).any():
         raise FrameError.build(

@@ -36,8 +36,8 @@ def summarize_samples(
     Parameters
     ----------
     data : Batch or DataFrame
-        What the rounds are of. A frame can have `sample_id`, `group_id` and `reward`,
-        the same in all rounds of a sample.
+        The source of the rounds. A frame can have `sample_id`, `group_id` and `reward`,
+        constant over the rounds of a sample.
     rounds : DataFrame
     num_samples : int
 
@@ -75,7 +75,7 @@ def summarize_samples(
 
 
 def samples_per_row(num_samples: int, num_rounds: int) -> int:
-    """Say how many neighbours share a row; none up to 400 rows and 14,400 cells.
+    """Return how many samples share a row: 1 up to 400 rows and 14,400 cells.
 
     Examples
     --------
@@ -90,12 +90,12 @@ def samples_per_row(num_samples: int, num_rounds: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatmapRows:
-    """Rows of samples: one each, or pools of as many neighbours each.
+    """Rows of a heatmap: one sample each, or a pool of neighbouring samples.
 
     Attributes
     ----------
     samples : DataFrame
-        As given by `summarize_samples`, in the order in which they stand.
+        From `summarize_samples`, in display order.
     """
 
     samples: pd.DataFrame
@@ -149,16 +149,16 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 def order_rows(
     samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
 ) -> pd.DataFrame:
-    """Sort samples; equals stay in the order of their numbers.
+    """Sort samples; ties stay in the order of their numbers.
 
     Parameters
     ----------
     samples : DataFrame
-        One row a sample: `sample`, and what the order needs.
+        One row per sample: `sample`, and what the order needs.
     order : {"sample", "worst", "rounds", "reward", "group"}
         By number; by size of the metric, largest first; by `num_rounds`, most first;
         by `reward`, highest first; by `group_id`, in the order in which groups first
-        appear. What is NaN comes last. Or a list of samples, and none but these.
+        appear. NaN comes last. Or a list of samples: these only.
     metric : str
 
     Returns
@@ -168,8 +168,8 @@ def order_rows(
     Raises
     ------
     FrameError
-        If there is no such order, the samples lack what it needs, or a list names one
-        that there is not, or one twice.
+        If the order is unknown, the samples lack what it needs, or a list names an
+        unknown sample or one twice.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def order_rows(
     """
     match order:
         case [*chosen]:
-            return _listed(samples, chosen)
+            return _select_listed(samples, chosen)
     columns = {"worst": metric, "rounds": "num_rounds", "group": "group_id"}
     column = columns.get(order, order)
     if order not in get_args(Order):
@@ -207,7 +207,7 @@ def order_rows(
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
 
 
-def _listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
+def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
     places = dict(zip(samples["sample"], range(len(samples)), strict=True))
     wrong = [one for one in order if one not in places] or _repeated(order)
     if wrong:
@@ -235,7 +235,7 @@ def common_order(
     order: Order,
     metric: str = "mean_abs_diff",
 ) -> tuple[list[int], list[int]]:
-    """Sort the samples of two batches so that pairs stand in the same places.
+    """Sort the samples of two batches so that pairs are at the same places.
 
     Parameters
     ----------
@@ -251,13 +251,13 @@ def common_order(
     Returns
     -------
     baseline_samples, samples : list of int
-        All samples of either batch: pairs first, then those without a partner, which
-        are in the same order among themselves.
+        All samples of each batch: pairs first, then those without a partner, in the
+        same order.
 
     Raises
     ------
     FrameError
-        If there is no such order, or the samples lack what it needs.
+        If the order is unknown, or the samples lack what it needs.
 
     Examples
     --------

@@ -59,7 +59,7 @@ def stored_summary_rows(
 def drop_worst_picks(batch: Batch) -> Batch:
     """Drop the samples that a partial capture kept because they were its worst.
 
-    A batch of such samples only is returned as it is.
+    A batch that has only such samples is returned unchanged.
     """
     picked = batch.sample_columns.get("picked")
     if "rounds" not in _facts(batch) or picked is None:
@@ -127,7 +127,7 @@ def without_worst_picks(
     Raises
     ------
     FrameError
-        If it is neither; `kind` is what the frame should be of.
+        If the data is neither; `kind` is the expected kind of frame.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame, which can have `group_id`.
+        A batch, or a token frame with or without `group_id`.
 
     Examples
     --------
@@ -215,9 +215,9 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
         return np.arange(data["sample"].to_numpy().max(initial=-1) + 1)
     known = data.drop_duplicates("sample")
     sample = known["sample"].to_numpy()
-    found = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
-    found[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
-    return found
+    clusters = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
+    clusters[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
+    return clusters
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rounddiag.core.measures import Measure
 
 
-# Fewer clusters than this do not say how far clusters differ.
+# With fewer clusters than this, their variance is not estimated.
 MIN_CLUSTERS = 5
-# Within so many standard errors of 0 the scale of signed values is about linear.
+# Within this many standard errors of 0 the scale of signed values is about linear.
 _LINEAR_ERRORS = 4
-# What is too large for a float has no interval, and no warning.
+# Values too large for a float have no interval, and raise no warning.
 quiet = np.errstate(divide="ignore", invalid="ignore", over="ignore")
 
 
@@ -31,7 +31,7 @@ quiet = np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def ratio_interval(
     totals: Array, counts: Array, confidence: float = 0.95, *, is_signed: bool = False
 ) -> tuple[float, float]:
-    r"""Give the interval of a mean over tokens whose samples are the clusters.
+    r"""Return the interval of a mean over tokens, with samples as clusters.
 
     The mean is the ratio of two sums over clusters, :math:`m = \sum t_c / \sum n_c`.
     Its variance is that of the residuals :math:`t_c - m n_c` (linearisation), carried
@@ -71,18 +71,18 @@ def ratio_interval(
 
 
 def has_mean(totals: Array, *, is_signed: bool) -> bool:
-    """Tell whether the sum is finite, and positive unless it is signed."""
+    """Return whether the sum is finite, and positive unless it is signed."""
     total = totals.sum()
     return bool(np.isfinite(total) and (is_signed or total > 0))
 
 
 @dataclass(frozen=True)
 class Scale:
-    r"""The scale on which intervals reach as far to either side.
+    r"""The scale on which intervals are symmetric.
 
     A mean of heavy-tailed values has a standard error in proportion to itself, so its
-    logarithm is nearer to symmetric. Values that can be negative have
-    :math:`\mathrm{arsinh}(m / h)` in its place: linear near 0, logarithmic far from it.
+    logarithm is more symmetric. For values that can be negative the scale is
+    :math:`\mathrm{arsinh}(m / h)`: linear near 0, logarithmic far from it.
 
     Attributes
     ----------
@@ -104,13 +104,13 @@ class Scale:
         return cls(_LINEAR_ERRORS * error if is_signed else 0.0)
 
     def distances(self, means: Array, errors: Array, mean: float) -> Array:
-        """Return how many of its standard errors each mean is away from another."""
+        """Return the distance of each mean from `mean`, in its own standard errors."""
         apart = np.abs(self._of(means) - self._of(mean))
         found: Array = apart * np.hypot(self.linear, means) / errors
         return found
 
     def around(self, mean: float, reach: float) -> tuple[float, float]:
-        """Give the ends of an interval that reaches this far, in units at the mean.
+        """Return the ends of an interval that reaches this far, in units at the mean.
 
         Examples
         --------
@@ -132,7 +132,7 @@ class Scale:
 def standard_error(totals: Array, counts: Array) -> float:
     """Return the standard error of a ratio of sums over clusters.
 
-    Clusters without tokens are none.
+    Clusters without tokens do not count.
 
     Examples
     --------
@@ -147,25 +147,25 @@ def standard_error(totals: Array, counts: Array) -> float:
 
 
 NUM_DRAWS = 999
-# Draws of fewer clusters cover as well, but can reach over orders of magnitude.
+# With fewer clusters draws cover as well, but can span orders of magnitude.
 MIN_DRAWN = 10
-# Where one cluster is most of the mean, draws without it would reach to infinity.
+# Where one cluster dominates the mean, draws without it would reach to infinity.
 _MOST_REACH = 2
-# Means whose draws are made together: a block of these stays in memory.
+# Means whose draws are computed together: bounds memory.
 _AT_ONCE = 64
 
 
 class Resampling:
     r"""Draws of whole clusters, the same ones for every round of a batch.
 
-    One draw gives every round, so rounds can be compared within a draw. The interval is
+    A draw covers every round, so rounds can be compared within a draw. The interval is
     the symmetric studentised bootstrap on a scale where heavy tails are nearer to
     symmetric (`Scale`; the logarithm where values cannot be negative): how
-    far a draw's mean is from the mean, in units of the draw's own standard error, tells
-    how many standard errors the interval must reach. As draws have no tails that no
-    cluster shows, it reaches further by the ratio of the t quantile, of one degree of
-    freedom less than there are clusters, to the normal one: 9 % with 16, 2 % with 64.
-    It reaches at most twice as far as the t interval.
+    far a draw's mean is from the mean, in units of the draw's own standard error, gives
+    the number of standard errors that the interval reaches. Draws show no tails beyond
+    those of the clusters, so it is widened by the ratio of the t quantile, with one
+    degree of freedom less than there are clusters, to the normal one: 9 % with 16, 2 %
+    with 64. It reaches at most twice as far as the t interval.
 
     Measured by `tests/benchmarks/coverage.py` on heavy-tailed tokens with a lognormal
     effect of the sample, 2000 batches a case: where intervals should cover 95 %, means
@@ -173,8 +173,7 @@ class Resampling:
     (of all samples, or of the worse ones), means of sample means in 93.6 to 95.8 %,
     means of signed values in 93.6 to 95.2 %. With 16 to 32 samples it is 92.5 to
     93.3 %, 93.2 to 94.2 % and 92.3 to 93.3 %; with 10, 92.8, 94.5 and 92.7 %. With
-    fewer than 10 the draws are left: the t interval of 8 samples covers 85, 89 and
-    82 %.
+    fewer than 10 the t interval is used: with 8 samples it covers 85, 89 and 82 %.
 
     Parameters
     ----------
@@ -186,7 +185,7 @@ class Resampling:
     ----------
     num_clusters : int
     weights : ndarray of float, shape (NUM_DRAWS, num_clusters)
-        How often each draw has each cluster.
+        How often each cluster occurs in each draw.
 
     References
     ----------
@@ -219,7 +218,7 @@ class Resampling:
         *,
         is_signed: bool = False,
     ) -> tuple[float, float]:
-        """Give the interval of one mean, as `ratio_intervals` does of many."""
+        """Return the interval of one mean; see `ratio_intervals`."""
         many = totals[None], counts[None]
         (one,) = self.ratio_intervals(*many, confidence, is_signed=is_signed)
         return one
@@ -233,7 +232,7 @@ class Resampling:
         *,
         is_signed: bool = False,
     ) -> list[tuple[float, float]]:
-        """Give the intervals of means over tokens, sum of totals over sum of counts.
+        """Return the intervals of means over tokens, sum of totals over sum of counts.
 
         Parameters
         ----------
@@ -249,18 +248,20 @@ class Resampling:
         list of (low, high)
             `ratio_interval` where fewer than 10 clusters have tokens.
         """
-        found = []
+        intervals = []
         for start in range(0, len(totals), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             drawn = self._draws(totals[part], counts[part])
             rows = zip(totals[part], counts[part], *drawn, strict=True)
-            found += [_interval(*row, confidence, is_signed=is_signed) for row in rows]
-        return found
+            intervals += [
+                _interval(*row, confidence, is_signed=is_signed) for row in rows
+            ]
+        return intervals
 
     def _draws(self, totals: Array, counts: Array) -> tuple[Array, Array]:
-        """Return the mean and its standard error of each draw, a row a mean."""
+        """Return the mean and standard error of each draw, one row per mean."""
         columns = (totals, counts, totals**2, totals * counts, counts**2, counts > 0)
-        # One product for many means: small ones take longer to begin than to do.
+        # One product for many means: small products are mostly overhead.
         product = np.concatenate(columns) @ self.weights.T
         total, count, tt, tc, cc, num = np.split(product, len(columns))
         means = total / count
@@ -277,7 +278,7 @@ def _interval(
     *,
     is_signed: bool,
 ) -> tuple[float, float]:
-    """Give the interval of one mean from the draws' means and standard errors."""
+    """Return the interval of one mean from the draws' means and standard errors."""
     used = counts > 0
     if is_few(counts) or not has_mean(totals, is_signed=is_signed):
         return ratio_interval(
@@ -286,7 +287,7 @@ def _interval(
     mean, error = totals.sum() / counts.sum(), standard_error(totals, counts)
     scale = Scale.of(error, is_signed=is_signed)
     distances = scale.distances(means, errors, mean)
-    # The draws that tell nothing, of one cluster only say, are left out.
+    # Draws without a standard error, such as of one cluster only, are left out.
     known = distances[np.isfinite(distances)]
     if len(known) == 0:
         return float(mean), float(mean)
@@ -297,22 +298,22 @@ def _interval(
 
 
 def is_few(counts: Array) -> bool:
-    """Tell whether so few clusters have tokens that the mean hangs on some of them.
+    """Return whether so few clusters have tokens that single ones decide the mean.
 
-    Their interval is not of draws, and covers less often than it should.
+    The interval is then not a bootstrap, and covers less often than it should.
     """
     return int(np.count_nonzero(counts)) < MIN_DRAWN
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
-    """What a mean is of, what counts alike in it, and how sure its interval should be.
+    """How means and their intervals are estimated: metric, weight and confidence.
 
     Attributes
     ----------
     measure : Measure
     weight : {"token", "sample"}
-        That of the measure where it has one.
+        What has equal weight in a mean; a weight of the measure takes precedence.
     ci : float
         How often intervals should cover, between 0 and 1.
     """
@@ -344,14 +345,14 @@ class Estimator:
         totals: Array,
         draws: Resampling,
     ) -> dict[str, Array]:
-        """Return each part's mean, the ends of its interval, and if it is of few.
+        """Return each part's mean, the ends of its interval, and `is_few`.
 
         Parameters
         ----------
         part : ndarray of int, shape (num_runs,)
-            The part that a run is of, counted from 0; none is missing.
+            The part of each run, counted from 0; no part is empty.
         runs : mapping of str to ndarray
-            Of each run `sample`, `cluster` and `num_finite`.
+            `sample`, `cluster` and `num_finite` of each run.
         totals : ndarray, shape (num_runs,)
             The sum over the finite tokens of each run.
         draws : Resampling
@@ -365,8 +366,8 @@ class Estimator:
         counts, cluster = runs["num_finite"], runs["cluster"]
         num_parts = int(part.max(initial=-1)) + 1
         if (self.measure.weight or self.weight) == "sample":
-            part, totals, counts, cluster = _of_samples(part, runs, totals)
-        # The pairs of a part and a cluster: most clusters may be in few parts.
+            part, totals, counts, cluster = _sample_means(part, runs, totals)
+        # Pairs of a part and a cluster: most clusters may be in few parts.
         place = part.astype(np.int64) * max(draws.num_clusters, 1) + cluster
         pairs, pair = np.unique(place, return_inverse=True)
         of, cluster = np.divmod(pairs, max(draws.num_clusters, 1))
@@ -374,7 +375,7 @@ class Estimator:
         total, count = (np.bincount(of, one, num_parts) for one in (totals, counts))
         num_used = np.bincount(of, counts > 0, num_parts)
         ends = np.full((num_parts, 2), np.nan)
-        # Only the others have an interval.
+        # Parts with too few clusters have no interval.
         enough = num_used[of] >= MIN_CLUSTERS
         wanted, row = np.unique(of[enough], return_inverse=True)
         pieces = (row, cluster[enough], totals[enough], counts[enough])
@@ -395,7 +396,7 @@ class Estimator:
         }
 
 
-def _of_samples(
+def _sample_means(
     part: Array, runs: Mapping[str, Array], totals: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Return each sample of a part: its mean, 1 if it has one, and its cluster."""
@@ -407,12 +408,12 @@ def _of_samples(
     return part[first], means, np.sign(counts), runs["cluster"][first]
 
 
-# The mean of a round that fewer samples, or groups, reach hangs on some of them.
+# Single samples, or groups, decide the mean of a round that fewer than this reach.
 FEW_SAMPLES = MIN_DRAWN
 
 
 def few_rows(means: pd.DataFrame) -> Array:
-    """Tell which rows are of few samples, or of few groups where groups are drawn.
+    """Return which rows have few samples, or few groups where groups are drawn.
 
     Parameters
     ----------

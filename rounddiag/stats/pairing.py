@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
-    """Say which sample has each id; an id of several samples names none.
+    """Return the sample of each id; an id of several samples is left out.
 
     Examples
     --------
@@ -43,8 +43,8 @@ def shared_ids(
     Returns
     -------
     list of str
-        None where they are fewer than half of the smaller batch's samples: ids that
-        agree by accident make no pairs.
+        Empty if they are fewer than half of the smaller batch's samples: ids that agree
+        by accident make no pairs.
     """
     shared = [name for name in before if name in after]
     return shared if 2 * len(shared) >= num_smaller else []
@@ -61,9 +61,9 @@ def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.Da
     Returns
     -------
     DataFrame
-        `sample_id, baseline_sample, sample`: one row a pair, by the number in the first
-        batch and in the other; in the order of the first. None where fewer than half of
-        the smaller batch's samples are in both.
+        `sample_id`, `baseline_sample` and `sample` (numbers in the first batch and in
+        the other): one row per pair, in the order of the first batch. Empty if fewer
+        than half of the smaller batch's samples are in both.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.Da
     return pd.DataFrame(rows, columns=[*columns]).astype(columns)
 
 
-# What a frame of differences says that they are of.
+# Key in `attrs` of a frame of differences: the metric.
 METRIC = "metric"
 
 
@@ -92,7 +92,7 @@ def paired_cells(
     pairs: pd.DataFrame,
     metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
-    """Return the rounds that both samples of a pair have, and what they differ by.
+    """Return the rounds that both samples of a pair have, with their differences.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def paired_cells(
         baseline_sample, num_baseline_tokens`, the metric of the first batch as
         `baseline_mean`, and the `difference` from it, positive where it is larger than
         in the first batch, in the metric's unit; NaN where either is.
-        `attrs["metric"]` says of what.
+        `attrs["metric"]` names the metric.
 
     Raises
     ------
@@ -145,19 +145,19 @@ def paired_cells(
     return tag_pair(found, after)
 
 
-_SAID = ("num_tokens", "baseline_mean", "mean", "difference", "low")
+_RESULT_COLUMNS = ("num_tokens", "baseline_mean", "mean", "difference", "low")
 
 
 def worst_differences(
     before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame, num: int = 20
 ) -> dict[str, pd.DataFrame]:
-    r"""Return the rounds and samples that surely differ most, the most first.
+    r"""Return the rounds and samples that differ most with confidence, largest first.
 
     Means :math:`m_0, m_1` with the lower bounds :math:`l_0, l_1` that `worst_cells` and
     `worst_samples` give them are ordered by a lower bound of the size of their
     difference, :math:`|m_1 - m_0| - \sqrt{(m_0 - l_0)^2 + (m_1 - l_1)^2}`: batches are
-    taken as independent, so what a pair has in common makes it too low. Where it is not
-    above 0, by the size itself.
+    treated as independent, so the bound is too low where the samples of a pair are
+    correlated. Where it is not above 0, the size itself decides.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def worst_differences(
     pairs : DataFrame
         As `partners` gives them.
     num : int
-        How many of each at most.
+        Maximum number of each.
 
     Returns
     -------
@@ -204,7 +204,7 @@ def worst_differences(
 def _worst_of(
     before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame
 ) -> pd.DataFrame:
-    """Join means of pairs, and order them by the lower bound of their difference."""
+    """Join the means of pairs, sorted by the lower bound of their difference."""
     keys = [name for name in ("round",) if name in before]
     first, other = (
         frame.rename(columns={"mean_abs_diff": "mean"}).assign(
@@ -224,6 +224,6 @@ def _worst_of(
         difference=difference,
         low=difference.abs() - reach,
     )
-    columns = ["sample_id", "baseline_sample", "sample", *keys, *_SAID]
+    columns = ["sample_id", "baseline_sample", "sample", *keys, *_RESULT_COLUMNS]
     rank = np.lexsort((-difference.abs(), -found["low"].clip(lower=0)))
     return found.iloc[rank].loc[difference != 0, columns]

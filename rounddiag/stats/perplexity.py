@@ -33,24 +33,24 @@ def perplexities(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`. Every
-        sample has its rows, also one that a file holds for being among the worst.
+        A batch, or a token frame with `rollout_log_prob` and `old_log_prob`. Samples
+        that a file holds because they were among the worst are included.
     by : str, optional
-        A column of samples or rounds, which divides tokens in place of first and later
-        rounds.
+        A column of samples or rounds, by which to group tokens instead of by first and
+        later rounds.
 
     Returns
     -------
     DataFrame
-        At most two rows a sample, for the first round and for later rounds (or one for
-        each of its values): `sample`, `is_later` (or the column), `num_tokens`,
+        At most two rows per sample, for the first round and for later rounds (or one
+        for each value of `by`): `sample`, `is_later` (or the column), `num_tokens`,
         `num_nonfinite` (tokens left out), `rollout_log_ppl` and `old_log_ppl` in nats,
         NaN where no token is left.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column, or there is none to divide by.
+        If a frame lacks a column, or `by` is unknown.
 
     References
     ----------
@@ -93,39 +93,40 @@ def _frame(
 ) -> pd.DataFrame:
     size = len(num_tokens)
     num = np.bincount(part, minlength=size)
-    there = np.flatnonzero(num_tokens)
-    of_none = np.where(num[there] > 0, num[there], np.nan)
+    present = np.flatnonzero(num_tokens)
+    counts = np.where(num[present] > 0, num[present], np.nan)
     means = {
-        name: np.bincount(part, values, size)[there] / -of_none
+        name: np.bincount(part, values, size)[present] / -counts
         for name, values in (("rollout_log_ppl", rollout), ("old_log_ppl", old))
     }
-    sample, parts = np.divmod(there, max(len(split.values), 1))
+    sample, parts = np.divmod(present, max(len(split.values), 1))
     found = pd.DataFrame(
         {
             "sample": sample.astype(np.int32),
-            "num_tokens": num_tokens[there],
-            "num_nonfinite": (num_tokens - num)[there],
+            "num_tokens": num_tokens[present],
+            "num_nonfinite": (num_tokens - num)[present],
             **means,
         }
     )
-    split.tell(found, parts, place=1)
+    split.insert_into(found, parts, place=1)
     return found
 
 
-# A |diff| beyond 1 nat is no rounding of either engine.
+# A |diff| beyond 1 nat is more than rounding.
 _FAR = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overall:
-    """The mismatch of all tokens together, as text one line.
+    """The mismatch of all tokens together; as text, one line.
 
     Attributes
     ----------
     mean_diff : float
-        In nats; far from 0 beside the mean |diff| where one engine likes tokens more.
+        In nats; large relative to the mean |diff| if one engine is systematically
+        higher.
     share_far : float
-        Of tokens whose |diff| is above 1 nat.
+        Share of tokens whose |diff| is above 1 nat.
     """
 
     mean_diff: float
@@ -137,7 +138,7 @@ class Overall:
 
 
 def overall(diff: Array) -> Overall | None:
-    """Sum up the diffs of tokens; what is not finite is left out.
+    """Summarise the diffs of tokens; values that are not finite are left out.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ def overall(diff: Array) -> Overall | None:
     Returns
     -------
     Overall or None
-        None where nothing is finite.
+        None if no diff is finite.
 
     Examples
     --------

@@ -22,49 +22,48 @@ if TYPE_CHECKING:
     from rounddiag.stats.token_places import By
 
 
-# How a place goes on from one token of a round to the next.
+# Change of place from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
 
 
 def positions(
     batch: Batch, *, by: By = "round", metric: str = "abs_diff"
 ) -> pd.DataFrame:
-    """Return a metric's mean by where tokens stand, with clustered intervals.
+    """Return a metric's mean by the position of tokens, with clustered intervals.
 
     Parameters
     ----------
     batch : Batch
         Of a file that holds the worst samples beside drawn ones, those drawn count.
     by : {"round", "response", "end", "image", "images", "context"}
-        The token in its round; the position in the response; how many tokens of the
-        round are still to come; how many tokens ago the last screenshot before the
-        round began; how many screenshots the sample had seen by then; how many tokens
-        stand before, prompt included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...),
-        but screenshots seen are counted one by one.
+        Index in the round; position in the response; number of tokens to the end of the
+        round; number of tokens since the last screenshot before the round began; number
+        of screenshots of the sample so far; number of tokens before it, prompt
+        included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...), except for `images`,
+        which has one bin per number.
     metric : str
         What is averaged, as in `round_summary`.
 
     Returns
     -------
     DataFrame
-        One row a bin that has tokens: `low` and `high`, its first and last place;
+        One row per bin that has tokens: `low` and `high`, its first and last place;
         `num_samples`, `num_tokens`, `num_nonfinite` and `is_few`; `mean`, `ci_low` and
-        `ci_high` in the unit of the metric. Tokens before the first screenshot, where
-        they are counted from screenshots, are the last row; its `low` and `high` are
-        NaN.
+        `ci_high` in the unit of the metric. With `by="image"`, tokens before the first
+        screenshot are the last row; its `low` and `high` are NaN.
 
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for, or there is no such metric.
+        If the batch lacks what `by` needs, or the metric is unknown.
     BatchError
-        If it is no Batch.
+        If `batch` is not a Batch.
 
     Examples
     --------
     >>> import rounddiag as rd
-    >>> found = positions(rd.load("sample_data/healthy.parquet"))
-    >>> found[["low", "high", "num_tokens"]].head(3)
+    >>> means = positions(rd.load("sample_data/healthy.parquet"))
+    >>> means[["low", "high", "num_tokens"]].head(3)
        low  high  num_tokens
     0  0.0   0.0         264
     1  1.0   1.0         264
@@ -80,7 +79,7 @@ def positions(
     is_nowhere = np.repeat(first == NOWHERE, rounds["num_tokens"])
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
-    found = cell_means(
+    means = cell_means(
         token_values(tokens, measure),
         cell,
         tokens["sample"].to_numpy(),
@@ -89,7 +88,7 @@ def positions(
     )
     bounds = np.arange(beyond)
     low, high = (bounds, bounds) if by == "images" else group_ends(bounds)
-    bins = found.pop("cell").to_numpy()
-    found.insert(0, "low", np.append(low, np.nan)[bins])
-    found.insert(1, "high", np.append(high, np.nan)[bins])
-    return tag_pair(found, batch)
+    bins = means.pop("cell").to_numpy()
+    means.insert(0, "low", np.append(low, np.nan)[bins])
+    means.insert(1, "high", np.append(high, np.nan)[bins])
+    return tag_pair(means, batch)

@@ -31,7 +31,7 @@ def role_means(
     metric: str = "abs_diff",
     by: str | None = None,
 ) -> pd.DataFrame:
-    """Return mean |diff|, or another metric, by what tokens are for, with intervals.
+    """Return mean |diff|, or another metric, by token role, with intervals.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def role_means(
         With a tokenizer. Of a file that holds the worst samples beside drawn ones,
         those drawn count.
     tagger : callable, optional
-        From the text of a round to stretches (start, stop, role) of it;
-        `rounddiag.text.tag_actions` where left out.
+        Returns (start, stop, role) spans of a round's text;
+        `rounddiag.text.tag_actions` by default.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -49,18 +49,18 @@ def role_means(
     Returns
     -------
     DataFrame
-        One row a role that a token has, and the first and the last token of all rounds
-        as two more: `role`, `overlaps` (True for these two, which are counted among
-        the roles too), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
+        One row per role that a token has, and two more for the first and the last token
+        of all rounds: `role`, `overlaps` (True for these two, whose tokens are also
+        counted in their roles), `num_samples`, `num_tokens`, `num_nonfinite`, `mean`,
         `ci_low`, `ci_high`, in the unit of the metric, `is_few`; `by` comes after the
         role.
 
     Raises
     ------
     FrameError
-        If the batch has no tokenizer, was redacted, or an option is none.
+        If the batch has no tokenizer, was redacted, or an option is invalid.
     BatchError
-        If it is no Batch.
+        If `batch` is not a Batch.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def role_means(
         parts, index = np.divmod(found.pop("cell").to_numpy(), len(names))
         found.insert(0, "role", np.array(names, dtype=object)[index])
         if split is not None:
-            split.tell(found, parts, place=1)
+            split.insert_into(found, parts, place=1)
         return found
 
     num = rounds["num_tokens"].to_numpy()

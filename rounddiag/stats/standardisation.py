@@ -1,4 +1,4 @@
-"""The mismatch of tokens that are alike: by the probability they were sampled with.
+"""The mismatch of tokens by rollout probability, and standardised over it.
 
 Tokens that the sampler found unlikely differ more in any arithmetic. Later rounds often
 have more of them, which alone makes later rounds look worse.
@@ -43,8 +43,8 @@ def conditional(
 ) -> pd.DataFrame:
     r"""Return mean |diff|, or another metric, by rollout probability and rounds.
 
-    Where the groups' curves lie on each other, later rounds merely sample less likely
-    tokens; where they separate, they are computed differently. Rounding errors of
+    Where the groups' curves coincide, later rounds merely sample less likely tokens;
+    where they separate, later rounds are computed differently. Rounding errors of
     logits move a token's log-probability by about :math:`(1 - p)` times their size
     (its derivative by its own logit): `envelope` is that curve, scaled to the mean of
     round 0, or of the earliest round there is.
@@ -52,20 +52,20 @@ def conditional(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`, whose intervals are of groups
-        if it has `group_id`. Of a file that holds the
-        worst samples beside drawn ones, those drawn count.
+        A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
+        by group if it has `group_id`. Of a file that holds the worst samples beside
+        drawn ones, those drawn count.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
-        A column of samples or rounds, which divides tokens in place of their rounds.
+        A column of samples or rounds, by which to group tokens instead of by round.
     edges : sequence of float
         Of the bins of probability, ascending; a bin has its upper edge.
 
     Returns
     -------
     DataFrame
-        One row a group of rounds (or value) and bin that have tokens: `rounds` (or
+        One row per group of rounds (or value) and bin that have tokens: `rounds` (or
         the column), `prob_low`, `prob_high`, `prob` (their mean), `num_samples`,
         `num_tokens`, `num_nonfinite`, `mean`, `ci_low`, `ci_high`, in the unit of the
         metric, `is_few`, and of |diff| the `envelope`.
@@ -73,7 +73,7 @@ def conditional(
     Raises
     ------
     FrameError
-        If a frame lacks a column, or an option is none.
+        If a frame lacks a column, or an option is invalid.
 
     References
     ----------
@@ -105,12 +105,12 @@ def conditional(
     means.insert(1, "prob_high", np.array([*edges[1:], np.nan])[where % num])
     if metric == ENVELOPED:
         means["envelope"] = _scale(values, prob, tokens) * (1 - means["prob"])
-    split.tell(means, where // num)
+    split.insert_into(means, where // num)
     return means
 
 
 def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the tokens of a fair part, or a frame, with what a metric takes of them.
+    """Return the tokens with their rollout log-probs and what a metric needs.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
-    """Return each probability's bin; one beyond the last for what is none.
+    """Return each probability's bin; one beyond the last for invalid values.
 
     Examples
     --------
@@ -162,9 +162,9 @@ def standardised(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`, and `group_id` where few
-        groups are marked. Of a file that holds the
-        worst samples beside drawn ones, those drawn count.
+        A batch, or a token frame with `rollout_log_prob`, and `group_id` to
+        mark few groups. Of a file that holds the worst samples beside drawn ones, those
+        drawn count.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
@@ -174,8 +174,8 @@ def standardised(
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, num_tokens, mean` as it is, `is_few`,
-        `standardised` and `covered`, from 0 to 1.
+        One row per round: `round, num_samples, num_tokens`, the observed `mean`,
+        `is_few`, `standardised` and `covered`, from 0 to 1.
 
     Raises
     ------
@@ -212,26 +212,26 @@ def standardised(
         values, index, sample, place = (column[used] for column in columns)
     shares = np.ones(len(index))
     if measure.weight == "sample":
-        shares = _of_samples(sample, index)
+        shares = _sample_shares(sample, index)
     cell = index * np.int64(shape[1]) + place
-    weighted, covered = _weighted(values, shares, cell, shape)
+    weighted, covered = _weighted_means(values, shares, cell, shape)
     kept = found["cell"].to_numpy()
     found = found.rename(columns={"cell": "round"})
     names = ["round", "num_samples", "num_tokens", "mean", "is_few"]
     return found[names].assign(standardised=weighted[kept], covered=covered[kept])
 
 
-def _of_samples(sample: Array, index: Array) -> Array:
-    """Return one over the number of tokens that each one's sample has in its round."""
+def _sample_shares(sample: Array, index: Array) -> Array:
+    """Return, for each token, 1 / the number of tokens of its sample in its round."""
     run = index * (np.int64(sample.max(initial=0)) + 1) + sample
     counts: Array = np.bincount(run)[run]
     return 1 / counts
 
 
-def _weighted(
+def _weighted_means(
     values: Array, shares: Array, cell: Array, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
-    """Return each round's weighted mean, and the share of the weights that it has."""
+    """Return each round's weighted mean, and the share of weight it covers."""
     size = shape[0] * shape[1]
     counts = np.bincount(cell, shares, size).reshape(shape)
     totals = np.bincount(cell, shares * values, size).reshape(shape)

@@ -1,4 +1,4 @@
-"""One row per round: how far the two engines are apart, and how sure that is."""
+"""Summary of each round: mean mismatch with interval, quantiles, counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import number_values, parts_of_rounds
+from rounddiag.stats.grouping import number_values, split_rounds_by
 from rounddiag.stats.inputs import (
     drop_worst_picks,
     quantiles,
@@ -125,7 +125,7 @@ def _summarise_block(
         else run_sums(values, runs["num_finite"])
     )
     found = {
-        "num_samples": _num_different(part, runs["sample"]),
+        "num_samples": _num_distinct(part, runs["sample"]),
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
         **{name: _ratio(added[name], num_finite) for name in _MEANS},
@@ -138,17 +138,17 @@ def _summarise_block(
     return found, totals
 
 
-def _num_different(part: Array, sample: Array) -> Array:
-    """Count the different samples of each part."""
+def _num_distinct(part: Array, sample: Array) -> Array:
+    """Count the distinct samples of each part."""
     width = int(sample.max()) + 1
     pairs = np.unique(part.astype(np.int64) * width + sample)
     return np.bincount(pairs // width)
 
 
 def _ratio(sums: Array, counts: Array) -> Array:
-    """Divide sums by counts; NaN where there is nothing to count."""
-    found: Array = sums / np.where(counts > 0, counts, np.nan)
-    return found
+    """Divide sums by counts; NaN where a count is 0."""
+    quotients: Array = sums / np.where(counts > 0, counts, np.nan)
+    return quotients
 
 
 def _finite_tokens(
@@ -164,7 +164,7 @@ def _finite_tokens(
 
 
 def run_sums(values: Array, counts: Array) -> Array:
-    """Add up runs of these lengths, which can be 0.
+    """Sum runs of these lengths, which can be 0.
 
     Examples
     --------
@@ -178,13 +178,13 @@ def run_sums(values: Array, counts: Array) -> Array:
 
 
 def _distribution(values: Array, counts: Array) -> dict[str, Array]:
-    """Summarise the values of each part, which are left partly ordered."""
+    """Summarise the values of each part; reorders them in place."""
     begins, some = np.cumsum(counts) - counts, counts > 0
     largest = np.full(len(counts), np.nan)
     largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
     share_zero = 1 - _ratio(run_sums(values != 0, counts), counts)
     found = np.full((len(_QUANTILES), len(counts)), np.nan)
-    # Parts of the same size are ordered together: there can be very many short ones.
+    # Parts of the same size are sorted together: there can be very many short ones.
     for size in np.unique(counts[some]).tolist():
         alike = np.flatnonzero(counts == size)
         table = (
@@ -206,11 +206,11 @@ class Runs:
     rounds : DataFrame
         One row each, with the columns of `schema.ROUNDS`.
     tokens : dict of str to ndarray, shape (num_tokens,)
-        `diff`, and `prob_diff` where it is known.
+        `diff`, and `prob_diff` if it is known.
     names : ndarray, shape (num_rounds,), optional
-        The group that a round's sample is in.
+        The group of each round's sample.
     split : Split, optional
-        Which part each round is of.
+        The part of each round.
     """
 
     rounds: pd.DataFrame
@@ -220,17 +220,17 @@ class Runs:
 
     @property
     def codes(self) -> Array:
-        """The number of the part that each round is of; 0 where there are no parts."""
+        """The part of each round; 0 without parts."""
         if self.split is None:
             return np.zeros(len(self.rounds), dtype=np.int64)
         return self.split.codes
 
     def named(self, code: int) -> dict[str, Any]:
-        """Return what a part is called under its name; nothing without parts."""
+        """Return the name of a part, by the name of its column; empty without parts."""
         return {} if self.split is None else self.split.named(code)
 
     def aligned(self, *, last: bool) -> Array:
-        """Return the index of each round; counted from the end, the last one is -1."""
+        """Return the index of each round; with `last`, counted from the end (-1)."""
         index = self.rounds["round"].to_numpy()
         if not last:
             return index
@@ -241,12 +241,12 @@ class Runs:
         return from_end
 
     def clusters(self, cluster: str | None) -> Array:
-        """Return what each round's sample goes together with, counted from 0.
+        """Return the cluster of each round's sample, counted from 0.
 
         Raises
         ------
         FrameError
-            If groups are asked for and there are none, or something else is.
+            If there are no groups to draw, or `cluster` is unknown.
         """
         if cluster not in (None, "sample", "group"):
             raise FrameError.build(
@@ -268,19 +268,19 @@ class Runs:
 
 
 def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
-    """Take the rounds of a batch."""
+    """Return the rounds of a batch with their tokens."""
     rounds, diff = round_frame_and_diffs(batch)
     names = None if batch.group_ids is None else np.asarray(batch.group_ids)
     return Runs(
         rounds=rounds,
         tokens={"diff": diff, "prob_diff": prob_diffs(batch)},
         names=None if names is None else names[rounds["sample"]],
-        split=parts_of_rounds(batch, rounds, by),
+        split=split_rounds_by(batch, rounds, by),
     )
 
 
 def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
-    """Take the rounds of a token frame, which has one pair of scores."""
+    """Return the rounds of a token frame, which has one pair of scores."""
     require_frame(tokens)
     check_pair(tokens, a, b)
     rounds = rounds_of_tokens(tokens)
@@ -292,7 +292,7 @@ def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Ru
         rounds=rounds,
         tokens={"diff": tokens["diff"].to_numpy(), **more},
         names=tokens["group_id"].to_numpy()[begins] if "group_id" in tokens else None,
-        split=parts_of_rounds(tokens, rounds, by),
+        split=split_rounds_by(tokens, rounds, by),
     )
 
 
@@ -314,7 +314,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     Means are over tokens (sum over tokens divided by their number), so that they equal
     what pull request 5229 of verl logs; with `weight="sample"` they are means of sample
     means. Tokens whose diff is not finite are left out and counted in `num_nonfinite`.
-    Quantiles, `max` and `share_zero` are of the metric's tokens, whatever the weight.
+    Quantiles, `max` and `share_zero` are over tokens, whatever the weight.
 
     A file of a `Recorder` with `max_samples` gives the rows of all samples that the
     trainer had, as long as `metric`, `weight`, the pair and the rounds are the default
@@ -336,19 +336,19 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         `token_mult_prob_error` (NeMo-RL: :math:`e^{|d|}` by token). The columns of
         means, `mean_abs_diff` and `mean_diff`, are names of their metrics everywhere.
     weight : {"token", "sample"}
-        What counts alike in `mean`.
+        What has equal weight in `mean`.
     ci : float
         How often the interval should cover, from 0 to 1.
     cluster : {"sample", "group"}, optional
-        What is drawn as a whole for the interval; groups where there are groups (in a
-        frame, a column `group_id`) when left out.
+        The unit that the bootstrap draws. By default groups if there are any (in a
+        frame, a column `group_id`), else samples.
     last_aligned : bool
         Count rounds from the end of each sample: the last one is -1.
     a, b : str
-        The scores to compare; a frame has those that it was made with.
+        The scores to compare; a frame has those that it was built with.
     by : str, optional
-        A column of samples or rounds, `group_id` or `reward` say: one row per value and
-        round, and the value comes first. At most 100 values.
+        A column of samples or rounds, such as `group_id` or `reward`: one row per value
+        and round, and the value comes first. At most 100 values.
     threshold : float
         Of `beyond`.
 
@@ -358,25 +358,25 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         One row per round, ordered. `mean` and what follows up to `max` are in the unit
         of the metric (`schema.METRICS` names it). `is_few` marks rounds of fewer than
         10 samples, or of fewer than 10 groups where groups are drawn: their interval
-        says little. `prob_diff` is there when the batch, or
-        the frame's `prob_diff` or `rollout_log_prob`, tells the probabilities. Of
-        another pair than the standard one, `attrs["pair"]` names both.
+        says little. `prob_diff` is present for a batch, and
+        for a frame with `prob_diff` or `rollout_log_prob`. For a pair other than the
+        standard one, `attrs["pair"]` names both.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column or has another pair, or an option is none.
+        If a frame lacks a column or has another pair, or an option is invalid.
     BatchError
         If the batch has no such score.
 
     Notes
     -----
-    The interval is of draws of whole clusters (`stats.intervals.Resampling`); with
-    fewer than 5 it is NaN, and so it is where a mean that cannot be negative is 0.
+    The interval is a bootstrap of whole clusters (`stats.intervals.Resampling`). It is
+    NaN with fewer than 5 clusters, and for a mean of 0 that cannot be negative.
     On simulated batches (heavy-tailed tokens, samples with an effect of their own;
     early rounds, and late ones that the worse samples reach; `Resampling` has the
     figures) intervals that should cover 95 % cover 93 to 96 % where 64 samples or more
-    reach the round, and 92 to 95 % where 10 to 32 do. Those that take tokens as
+    reach the round, and 92 to 95 % where 10 to 32 do. Intervals that treat tokens as
     independent cover 45 to 58 %.
 
     References

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rounddiag.stats.grouping import Split
 
 
-# The importance ratios that a tail is read at: their logs are always among the sizes.
+# Importance ratios whose logs are always among the sizes.
 RATIOS = (2.0, 5.0)
 _POINTS_A_DECADE = 40
 
@@ -27,37 +27,37 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     r"""Return the complementary distribution of |diff| for groups of rounds.
 
     :math:`S(x)` is the share of tokens with :math:`|d| \ge x`, counted exactly at
-    sizes that are 40 a decade apart, at ln 2 and ln 5, and at the largest of each
+    40 sizes per decade, at ln 2 and ln 5, and at the largest of each
     group. Tokens whose diff is not finite are left out.
 
     Parameters
     ----------
     data : Batch or DataFrame
         A batch, or a token frame. Of a file that holds the worst samples beside drawn
-        ones, those drawn.
+        ones, those drawn count.
     by : str, optional
-        A column of samples or rounds, which divides tokens in place of their rounds.
+        A column of samples or rounds, by which to group tokens instead of by round.
 
     Returns
     -------
     DataFrame
-        One row a group of rounds (or value) and size that a token of the group reaches,
-        in ascending order: `rounds` (or the column), `abs_diff` in nats (0 first),
-        `num_tokens` and `share` at or beyond it, and `num_nonfinite` of the whole
-        group.
+        One row per group of rounds (or value) and size that a token of the group
+        reaches, in ascending order: `rounds` (or the column), `abs_diff` in nats (0
+        first), `num_tokens` and `share` at or beyond it, and `num_nonfinite` of the
+        whole group.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column, or there is none to divide by.
+        If a frame lacks a column, or `by` is unknown.
 
     Examples
     --------
     >>> frame = pd.DataFrame({"round": [0, 0, 1], "diff": [0.0, -2.0, 0.5]})
-    >>> found = tails(frame)
-    >>> found.groupby("rounds")["abs_diff"].max().to_dict()
+    >>> result = tails(frame)
+    >>> result.groupby("rounds")["abs_diff"].max().to_dict()
     {'0': 2.0, '1': 0.5}
-    >>> float(found.loc[found["abs_diff"] == 2.0, "share"].iloc[0])
+    >>> float(result.loc[result["abs_diff"] == 2.0, "share"].iloc[0])
     0.5
     """
     data = without_worst_picks(data)
@@ -72,8 +72,8 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
         group, size = group[finite], size[finite]
     sizes = _sizes(size, group)
     shape = len(num_nonfinite), len(sizes)
-    found = np.searchsorted(sizes, size, side="right") - 1
-    counts = np.bincount(group * shape[1] + found, minlength=shape[0] * shape[1])
+    place = np.searchsorted(sizes, size, side="right") - 1
+    counts = np.bincount(group * shape[1] + place, minlength=shape[0] * shape[1])
     reached = counts.reshape(shape)[:, ::-1].cumsum(axis=1)[:, ::-1]
     return _frame(split, sizes, reached, num_nonfinite)
 
@@ -95,12 +95,12 @@ def _sizes(size: Array, group: Array) -> Array:
 def _frame(
     split: Split, sizes: Array, reached: Array, num_nonfinite: Array
 ) -> pd.DataFrame:
-    is_kept = reached > 0
-    # A group of which nothing is finite has a row that says so.
-    is_kept[:, 0] |= num_nonfinite > 0
-    group, place = np.nonzero(is_kept)
+    is_reached = reached > 0
+    # A group without a finite diff has one row, with `num_nonfinite`.
+    is_reached[:, 0] |= num_nonfinite > 0
+    group, place = np.nonzero(is_reached)
     num, of_all = reached[group, place], reached[group, 0]
-    found = pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "abs_diff": sizes[place],
             "num_tokens": num,
@@ -108,5 +108,5 @@ def _frame(
             "num_nonfinite": num_nonfinite[group],
         }
     )
-    split.tell(found, group)
-    return found
+    split.insert_into(frame, group)
+    return frame

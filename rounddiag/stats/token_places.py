@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
-# Stands for the place of a round before which there is nothing to count from.
+# Place of a round that has nothing before it to count from.
 NOWHERE = -1
 
 
@@ -38,13 +38,13 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
     Returns
     -------
     ndarray of int64, one per row
-        `NOWHERE` for a round before the first screenshot of its sample, if they are
-        counted from screenshots.
+        `NOWHERE` for a round before the first screenshot of its sample, with
+        `by="image"`.
 
     Raises
     ------
     FrameError
-        If the batch does not know what `by` asks for.
+        If the batch lacks what `by` needs.
     """
     check_by(by)
     start = rounds["start"].to_numpy(np.int64)
@@ -64,7 +64,7 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
 
 
 def check_by(by: str) -> None:
-    """Raise a FrameError unless there is such a place."""
+    """Raise a FrameError unless `by` is a known axis."""
     if by not in PLACES:
         raise FrameError.build(
             key="by",
@@ -86,7 +86,7 @@ def _prompt_lengths(batch: Batch) -> Array:
 
 
 def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
-    """Return how far each round is behind where the last screenshot began."""
+    """Return the number of tokens from the last screenshot's start to each round."""
     shots = _screenshots(batch, "image")
     positions = [position for _, position, _ in shots]
     if None in positions:
@@ -116,17 +116,17 @@ def num_seen(
     ----------
     batch : Batch
     rounds : mapping or DataFrame
-        Each one's `sample` and `round`.
+        `sample` and `round` of each.
     by : str
-        What the user calls that.
+        The name in messages.
 
     Raises
     ------
     FrameError
-        If the batch does not know.
+        If the batch has no screenshots, or does not know their rounds.
     """
     shots = _screenshots(batch, by)
-    # Of those with a position, no round follows where none is named.
+    # No round follows a screenshot that has a position and no round.
     num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)
     if num_unknown:
         raise _unknown(

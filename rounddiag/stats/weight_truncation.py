@@ -1,4 +1,4 @@
-"""What a correction would touch: shares of tokens and samples beyond a threshold."""
+"""What a correction would touch: the shares of tokens and samples beyond limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
 from rounddiag.errors import FrameError
-from rounddiag.stats.grouping import each, parts_of_rounds
+from rounddiag.stats.grouping import apply_by_part, split_rounds_by
 from rounddiag.stats.inputs import without_worst_picks
+from rounddiag.stats.summary import run_sums
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -51,7 +52,7 @@ def truncation(
     threshold : float
         C, above 1.
     floor : float, optional
-        c, between 0 and 1; 1 / C where left out, as in verl.
+        c, between 0 and 1; 1 / C by default, as in verl.
     by : str, optional
         A column of samples or rounds: one row per value and round, and the value comes
         first.
@@ -59,17 +60,17 @@ def truncation(
     Returns
     -------
     DataFrame
-        One row a round: `round, num_samples, num_tokens`, and two shares for each of
-        these. `above_tokens` is that of the round's tokens, `above_samples` that of its
-        samples in which one or more tokens of the round are touched; of a rule for
-        samples, that of the tokens in touched samples, and of those samples. Tokens
+        One row per round: `round, num_samples, num_tokens`, and two shares for each
+        rule. `above_tokens` is the share of the round's tokens, `above_samples` that of
+        its samples in which at least one token of the round is touched; for a rule for
+        samples, the shares of tokens in touched samples, and of touched samples. Tokens
         whose diff is not finite are above and outside, and count for no product or
         mean, where samples without another one are outside.
 
     Raises
     ------
     FrameError
-        If a frame lacks a column or a threshold is none.
+        If a frame lacks a column, or `threshold` or `floor` is out of range.
 
     References
     ----------
@@ -97,8 +98,8 @@ def truncation(
     num = rounds["num_tokens"].to_numpy()
     products, means = _of_samples(rounds)
     touched = (
-        _counted(_is_above(diff, limits[1]), num),
-        _counted(_is_outside(diff, *limits), num),
+        run_sums(_is_above(diff, limits[1]), num),
+        run_sums(_is_outside(diff, *limits), num),
         _is_above(products, limits[1]) * num,
         _is_outside(products, *limits) * num,
         _is_outside(means, *limits) * num,
@@ -106,17 +107,11 @@ def truncation(
     runs = rounds[["sample", "round", "num_tokens"]].assign(
         **dict(zip(_RULES, touched, strict=True))
     )
-    return each(runs, parts_of_rounds(data, rounds, by), _shares)
-
-
-def _counted(flags: Array, num_tokens: Array) -> Array:
-    """Count the marked tokens of each round."""
-    begins = np.cumsum(num_tokens) - num_tokens
-    return np.add.reduceat(flags, begins, dtype=np.int64) if len(flags) else num_tokens
+    return apply_by_part(runs, split_rounds_by(data, rounds, by), _shares)
 
 
 def _limits(threshold: float, floor: float | None) -> tuple[float, float]:
-    """Return the thresholds on the log scale."""
+    """Return both limits on the log scale."""
     floor = 1 / threshold if floor is None and threshold > 0 else floor
     if floor is None or not 0 < floor < 1 < threshold:
         raise FrameError.build(
@@ -128,18 +123,18 @@ def _limits(threshold: float, floor: float | None) -> tuple[float, float]:
 
 
 def _is_above(log_ratio: Array, high: float) -> Array:
-    """Tell what is beyond the limit; NaN is."""
+    """Return which values are above the limit; NaN counts as above."""
     above: Array = ~(log_ratio <= high)
     return above
 
 
 def _is_outside(log_ratio: Array, low: float, high: float) -> Array:
-    """Tell what is beyond the limits; NaN is."""
+    """Return which values are outside the limits; NaN counts as outside."""
     return _is_above(log_ratio, high) | (log_ratio < low)
 
 
 def _of_samples(rounds: pd.DataFrame) -> tuple[Array, Array]:
-    """Return the sum and the mean of its sample's finite diffs, for each round."""
+    """Return, for each round, the sum and the mean of its sample's finite diffs."""
     sample = rounds["sample"].to_numpy()
     counts = (rounds["num_tokens"] - rounds["num_nonfinite"]).to_numpy()
     totals = np.where(counts > 0, rounds["mean_diff"].to_numpy(), 0) * counts
@@ -151,12 +146,12 @@ def _of_samples(rounds: pd.DataFrame) -> tuple[Array, Array]:
 
 def _shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Divide what is touched of each round by its tokens, and by its samples."""
-    # The rows of one round need not stand together in a token frame.
+    # The rows of one round need not be adjacent in a token frame.
     of_samples = runs.groupby(["round", "sample"])[["num_tokens", *_RULES]].sum()
     by_round = of_samples.groupby("round")
     tokens, touched = by_round.sum(), (of_samples > 0).groupby("round").mean()
-    found = {"num_samples": by_round.size(), "num_tokens": tokens["num_tokens"]}
+    columns = {"num_samples": by_round.size(), "num_tokens": tokens["num_tokens"]}
     for rule in _RULES:
-        found[f"{rule}_tokens"] = tokens[rule] / tokens["num_tokens"]
-        found[f"{rule}_samples"] = touched[rule]
-    return pd.DataFrame(found).reset_index()
+        columns[f"{rule}_tokens"] = tokens[rule] / tokens["num_tokens"]
+        columns[f"{rule}_samples"] = touched[rule]
+    return pd.DataFrame(columns).reset_index()

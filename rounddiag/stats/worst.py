@@ -11,6 +11,7 @@ from rounddiag.core import rounds_of_tokens
 from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import aggregate_rounds
 from rounddiag.stats.intervals import few_rows
+from rounddiag.stats.summary import run_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,16 +30,15 @@ def cell_bounds(tokens: pd.DataFrame) -> pd.DataFrame:
     """Return mean and lower bound of every round of a sample, in nats."""
     rounds = rounds_of_tokens(tokens)
     num_all, mean = rounds["num_tokens"].to_numpy(), rounds["mean_abs_diff"].to_numpy()
-    apart = tokens["diff"].abs().to_numpy(np.float64) - np.repeat(mean, num_all)
-    squares = np.square(np.where(np.isfinite(apart), apart, 0))
-    begins = (np.cumsum(num_all) - num_all).astype(np.int64)
-    inside = np.add.reduceat(squares, begins) if len(rounds) else mean
+    deviation = tokens["diff"].abs().to_numpy(np.float64) - np.repeat(mean, num_all)
+    squares = np.square(np.where(np.isfinite(deviation), deviation, 0))
+    inside = run_sums(squares, num_all)
     num = num_all - rounds["num_nonfinite"].to_numpy()
     overall = _overall_mean(mean, num)
-    added = np.nan_to_num(inside + num * np.square(mean - overall)).sum()
+    total_squares = np.nan_to_num(inside + num * np.square(mean - overall)).sum()
     total = num + _NUM_ADDED
     middle = (num * mean + _NUM_ADDED * overall) / total
-    spread = inside + _NUM_ADDED * added / max(int(num.sum()), 1)
+    spread = inside + _NUM_ADDED * total_squares / max(int(num.sum()), 1)
     spread += num * _NUM_ADDED / total * np.square(mean - overall)
     low = middle - _QUANTILE * np.sqrt(spread / (total - 1) / total)
     return rounds.assign(low=low)[["sample", "round", *_AGGREGATES]]
@@ -46,29 +46,33 @@ def cell_bounds(tokens: pd.DataFrame) -> pd.DataFrame:
 
 def sample_bounds(cells: pd.DataFrame) -> pd.DataFrame:
     """Return mean and lower bound of every sample, from its cells, and `num_rounds`."""
-    found = aggregate_rounds(cells, "sample").rename(columns={"num_rows": "num_rounds"})
-    row = np.searchsorted(found["sample"], cells["sample"])
+    samples = aggregate_rounds(cells, "sample").rename(
+        columns={"num_rows": "num_rounds"}
+    )
+    row = np.searchsorted(samples["sample"], cells["sample"])
 
-    def added(values: Array) -> Array:
-        return np.bincount(row, values, len(found))
+    def sample_sums(values: Array) -> Array:
+        return np.bincount(row, values, len(samples))
 
     num = (cells["num_tokens"] - cells["num_nonfinite"]).to_numpy()
     mean = cells["mean_abs_diff"].to_numpy()
     overall = _overall_mean(mean, num)
-    total = added(num) + _NUM_ADDED
-    middle = (added(np.nan_to_num(num * mean)) + _NUM_ADDED * overall) / total
-    apart = np.nan_to_num(num * (mean - middle[row]))
-    squares = added(np.square(apart)) + np.square(_NUM_ADDED * (overall - middle))
-    num_units = added(num > 0) + 1
+    total = sample_sums(num) + _NUM_ADDED
+    middle = (sample_sums(np.nan_to_num(num * mean)) + _NUM_ADDED * overall) / total
+    deviation = np.nan_to_num(num * (mean - middle[row]))
+    squares = sample_sums(np.square(deviation)) + np.square(
+        _NUM_ADDED * (overall - middle)
+    )
+    num_units = sample_sums(num > 0) + 1
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing finite: left out
         scale = num_units / (num_units - 1)
         low = middle - _QUANTILE * np.sqrt(scale * squares) / total
-    alone = added(np.where(num > 0, np.nan_to_num(cells["low"].to_numpy()), 0))
-    found = found.assign(
-        low=np.where(num_units > 2, low, alone),  # noqa: PLR2004 its own and the added
-        num_nonfinite=added(cells["num_nonfinite"].to_numpy()).astype(np.int64),
+    alone = sample_sums(np.where(num > 0, np.nan_to_num(cells["low"].to_numpy()), 0))
+    samples = samples.assign(
+        low=np.where(num_units > 2, low, alone),  # noqa: PLR2004 one and the added
+        num_nonfinite=sample_sums(cells["num_nonfinite"].to_numpy()).astype(np.int64),
     )
-    return found[["sample", *_AGGREGATES, "num_rounds"]]
+    return samples[["sample", *_AGGREGATES, "num_rounds"]]
 
 
 def _overall_mean(mean: Array, num: Array) -> float:
@@ -77,26 +81,26 @@ def _overall_mean(mean: Array, num: Array) -> float:
 
 
 def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
-    r"""Return the rounds of samples that are surely bad, the worst first.
+    r"""Return the cells (rounds of samples) by a lower bound of |diff|, worst first.
 
-    A cell of few tokens has a large mean by accident, so cells are ordered by a lower
-    bound that is shrunk: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and
-    the standard deviation :math:`s` of the cell's finite |diff| and of 10 tokens more,
-    which have the mean and the standard deviation of the whole frame.
+    A cell of few tokens can have a large mean by accident, so cells are ordered by a
+    shrunk lower bound: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and
+    the standard deviation :math:`s` of the cell's finite |diff| and of 10 added
+    tokens with the mean and the standard deviation of the whole frame.
 
     Parameters
     ----------
     tokens : DataFrame
-        A token frame; the rows of one round stand together.
+        A token frame; the rows of each round are adjacent.
     num : int
-        How many at most.
+        Maximum number of rows.
 
     Returns
     -------
     DataFrame
-        `sample, round, mean_abs_diff, low, num_tokens, num_nonfinite`, in nats. What is
-        not finite is counted and left out; a cell of nothing else is left out too. The
-        bound can be below 0.
+        `sample, round, mean_abs_diff, low, num_tokens, num_nonfinite`, in nats. Values
+        that are not finite are counted and left out; so is a cell without a finite one.
+        The bound can be below 0.
 
     Raises
     ------
@@ -105,8 +109,8 @@ def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
 
     Notes
     -----
-    The bound takes a cell's tokens as independent, and the worst of many cells is
-    chosen by it: it is for finding where to look, not for saying how bad it is there.
+    The bound treats a cell's tokens as independent and selects the worst of many cells:
+    use it to find where to look, not to say how bad it is there.
 
     Examples
     --------
@@ -128,12 +132,12 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     tokens : DataFrame
         A token frame.
     num : int
-        How many at most.
+        Maximum number of rows.
 
     Returns
     -------
     DataFrame
-        Rows of `tokens` with all its columns; equals in their order. Tokens whose diff
+        Rows of `tokens` with all its columns; ties in their order. Tokens whose diff
         is not finite are left out.
 
     Raises
@@ -160,12 +164,12 @@ def worst_tokens(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
 
 
 def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
-    r"""Return the samples that are surely bad, the worst first.
+    r"""Return the samples by a lower bound of mean |diff|, the worst first.
 
     Ordered by a shrunk lower bound of the mean over tokens,
     :math:`m = \sum t_r / \sum n_r` over :math:`R` rounds with sum :math:`t_r` and
-    number :math:`n_r` of their finite |diff|: tokens of one round go together, so
-    rounds are what varies,
+    number :math:`n_r` of their finite |diff|: tokens of one round are correlated,
+    so rounds are the unit of variation,
     :math:`m - 1.96 \sqrt{R / (R - 1) \sum (t_r - m n_r)^2} / \sum n_r`.
     The rounds are those of the sample, and one more of 10 tokens with the mean of the
     whole frame. A sample of one round has the bound of `worst_cells`.
@@ -173,9 +177,9 @@ def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     Parameters
     ----------
     tokens : DataFrame
-        A token frame; the rows of one round stand together.
+        A token frame; the rows of each round are adjacent.
     num : int
-        How many at most.
+        Maximum number of rows.
 
     Returns
     -------
@@ -206,7 +210,7 @@ def worst_samples(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
 
 
 def _worst(rows: pd.DataFrame, num: int) -> pd.DataFrame:
-    """Return the first rows by their bounds, of those with a finite diff."""
+    """Return the rows with the highest bounds, of those with a finite diff."""
     finite = rows[rows["num_tokens"] > rows["num_nonfinite"]]
     order = finite.sort_values(["low", "mean_abs_diff"], ascending=False, kind="stable")
     return order.head(num).reset_index(drop=True)
@@ -215,7 +219,7 @@ def _worst(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     """Return the row of the round whose mean is the farthest from 0.
 
-    Of equals the lowest round wins; rounds without a finite mean cannot. So that a
+    On ties the lowest round wins; rounds without a finite mean cannot win. So that a
     round of one odd sample does not win by accident, rounds of fewer than 10 samples
     (or groups, where `is_few` says so) are compared only where no round has more.
 
@@ -227,7 +231,7 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     Returns
     -------
     Series or None
-        None where no round has a finite mean.
+        None if no round has a finite mean.
 
     Raises
     ------

@@ -19,7 +19,7 @@ TOKENS = pd.DataFrame({"round": [0, 1, 2, 3, 4], "diff": 0.5})
 def told(split: Split) -> list[object]:
     """What each token's part is called."""
     frame = pd.DataFrame(index=range(len(split.codes)))
-    split.tell(frame, split.codes.astype(int))
+    split.insert_into(frame, split.codes.astype(int))
     found: list[object] = frame[split.name].tolist()
     return found
 
