@@ -185,7 +185,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "message"), CASES)
-def test_what_does_not_fit_is_said(change: dict[str, Any], message: str) -> None:
+def test_fields_that_do_not_fit_are_refused(
+    change: dict[str, Any], message: str
+) -> None:
     fields = {
         "response_ids": torch.zeros(3, 6, dtype=torch.int64),
         "response_mask": torch.tensor(MASK),

@@ -41,7 +41,7 @@ def test_as_many_tokens_as_the_grids_ask_for_pass() -> None:
     assert [came_to(one, fine) for one in (SIZES, NUMBERS, NOT_WRITTEN)] == [PASSED] * 3
 
 
-def test_another_number_of_tokens_is_told() -> None:
+def test_another_number_of_tokens_is_reported() -> None:
     odd = batch(shown(3), picture(1, 2, 4), picture(1, 4, 4))
     assert came_to(SIZES, odd) == (
         "failed",
@@ -52,7 +52,7 @@ def test_another_number_of_tokens_is_told() -> None:
     assert came_to(NUMBERS, odd) == PASSED
 
 
-def test_another_number_of_blocks_is_told() -> None:
+def test_another_number_of_blocks_is_reported() -> None:
     odd = batch(shown(3), picture(1, 2, 4))
     assert came_to(NUMBERS, odd) == (
         "failed",
@@ -87,7 +87,7 @@ def test_what_is_missing_is_named(contract: Any) -> None:
 
 
 @pytest.mark.parametrize("token", [PAD, VIDEO, VISION_START, VISION_END])
-def test_vision_tokens_that_the_model_wrote_are_told(token: int) -> None:
+def test_vision_tokens_that_the_model_wrote_are_reported(token: int) -> None:
     written = chat([[CLICK, token, token]], [[1, 1, 0]], tokenizer=Chat())
     assert came_to(NOT_WRITTEN, written) == (
         "failed",

@@ -102,7 +102,7 @@ def test_the_text_row_comes_first() -> None:
 
 
 @pytest.mark.parametrize("rows", [[TEXT] * 2, [TEXT[:15]] * 3, [[TEXT] * 3]])
-def test_another_shape_is_told(rows: Any) -> None:
+def test_another_shape_is_reported(rows: Any) -> None:
     status, detail, _ = came_to(MROPE, batch(rows))
     assert status == "failed"
     shape = tuple(torch.tensor(rows).shape)
@@ -113,7 +113,7 @@ def test_another_shape_is_told(rows: Any) -> None:
     ("dtype", "limit"),
     [("bfloat16", "256"), ("float16", "2,048"), ("float32", "16,777,216")],
 )
-def test_positions_in_floating_point_are_told(dtype: str, limit: str) -> None:
+def test_positions_in_floating_point_are_reported(dtype: str, limit: str) -> None:
     floats = torch.tensor(OF_TRANSFORMERS).to(getattr(torch, dtype))
     assert came_to(INTEGERS, batch(floats)) == (
         "failed",
@@ -123,13 +123,13 @@ def test_positions_in_floating_point_are_told(dtype: str, limit: str) -> None:
     assert came_to(MROPE, batch(floats)) == PASSED
 
 
-def test_the_coarsest_numbers_are_told() -> None:
+def test_the_coarsest_dtype_is_reported() -> None:
     ids = (torch.zeros(3, 1).bfloat16(), torch.zeros(3, 1))
     mixed = chat([[CLICK]] * 2, [[1]] * 2, position_ids=ids)
     assert came_to(INTEGERS, mixed)[1].startswith("they are torch.bfloat16, which")
 
 
-def test_positions_that_went_through_bfloat16_are_told() -> None:
+def test_positions_that_went_through_bfloat16_are_reported() -> None:
     rounded = torch.arange(300).bfloat16().long().repeat(3, 1)
     text = chat(
         [[CLICK] * 300],

@@ -105,7 +105,7 @@ def test_identical_log_probs_measure_nothing() -> None:
     assert came_to(MEASURABLE, scored([[-1.0, -2.0]], [[-1.0, -2.5]])) == PASSED
 
 
-def test_what_the_loader_knows_of_it_is_told() -> None:
+def test_the_reason_of_the_loader_is_reported() -> None:
     meta = {"not_measurable": "the pass was\nskipped"}
     batch = scored([[-1.0]], [[-2.0]], meta=meta)
     assert came_to(MEASURABLE, batch) == ("failed", r"the pass was\nskipped", ())

@@ -43,7 +43,7 @@ def test_rounds_after_a_header_pass() -> None:
     assert checked(MASK) == PASSED
 
 
-def test_a_mask_that_begins_too_late_is_told() -> None:
+def test_a_mask_that_begins_too_late_is_reported() -> None:
     late = [*MASK[:10], 0, 1]
     assert checked(late) == (
         "failed",
@@ -54,7 +54,7 @@ def test_a_mask_that_begins_too_late_is_told() -> None:
     )
 
 
-def test_a_mask_that_begins_too_early_is_told() -> None:
+def test_a_mask_that_begins_too_early_is_reported() -> None:
     early = [1] * 12
     response = [*HEADER, CLICK, END, *HEADER, CLICK, END, CLICK, END]
     found = checked(early, response, **prompts(QUESTION))

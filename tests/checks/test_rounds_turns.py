@@ -30,7 +30,7 @@ def test_rounds_that_end_with_their_turn_pass(contract: Any) -> None:
     assert came_to(contract, batch) == PASSED
 
 
-def test_a_mask_that_ends_too_early_is_told() -> None:
+def test_a_mask_that_ends_too_early_is_reported() -> None:
     batch = chat(
         [[CLICK, END, 0, DONE, END], [END]], [[1, 0, 0, 1, 1], [1]], tokenizer=Chat()
     )
@@ -43,7 +43,7 @@ def test_a_mask_that_ends_too_early_is_told() -> None:
     assert came_to(NOT_CUT, batch) == PASSED
 
 
-def test_a_response_that_is_cut_off_is_told() -> None:
+def test_a_response_that_is_cut_off_is_reported() -> None:
     batch = chat([[END], [END, 0, CLICK]], [[1], [1, 0, 1]], tokenizer=Chat())
     assert came_to(ENDS, batch) == PASSED
     assert came_to(NOT_CUT, batch) == (

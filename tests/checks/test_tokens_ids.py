@@ -51,7 +51,7 @@ def test_equal_ids_pass(contract: Any) -> None:
     assert came_to(contract, chat([], [], rollout_ids=())) == PASSED
 
 
-def test_another_length_is_told() -> None:
+def test_another_length_is_reported() -> None:
     batch = sampled([THINK, CLICK, DONE, LINE], [START])
     assert came_to(LENGTHS, batch) == (
         "failed",

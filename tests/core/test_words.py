@@ -38,7 +38,7 @@ def test_each_round_is_tagged_by_itself() -> None:
     assert frame["role"].cat.categories.tolist() == list(ROLES)
 
 
-def test_special_tokens_are_told_by_the_tokenizer() -> None:
+def test_the_tokenizer_names_special_tokens() -> None:
     frame = token_frame(rd.load("sample_data/healthy.parquet"), ["text", "role"])
     special = frame[frame["role"] == "special"]
     assert set(special["text"]) == {"<|im_end|>"}

@@ -59,7 +59,7 @@ def test_what_the_explorer_offers_has_a_label_and_a_cell() -> None:
         (["k3"], "Did you mean 'k3'?"),
     ],
 )
-def test_the_nearest_name_is_told(name: str, advice: str) -> None:
+def test_the_nearest_name_is_suggested(name: str, advice: str) -> None:
     message = f"`metric`: expected one of {sorted(METRICS)}; found {name!r}. {advice}"
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         metric_name(name)

@@ -58,7 +58,7 @@ def test_a_list_must_name_each_sample_once(order: list[int], found: str) -> None
         order_rows(SAMPLES, order)
 
 
-def test_an_unknown_order_is_told() -> None:
+def test_an_unknown_order_is_refused() -> None:
     message = (
         "`order`: expected one of ['sample', 'worst', 'rounds', 'reward', 'group'];"
         " found 'best'. Leave it out for the order of the batch."
@@ -71,7 +71,9 @@ def test_an_unknown_order_is_told() -> None:
     ("order", "field", "column"),
     [("reward", "rewards", "reward"), ("group", "group_ids", "group_id")],
 )
-def test_what_an_order_needs_is_told(order: Any, field: str, column: str) -> None:
+def test_the_error_names_what_an_order_needs(
+    order: Any, field: str, column: str
+) -> None:
     message = (
         f"`order`: expected a batch with `{field}` for {order!r}, or a round frame with"
         f" `{column}`; found none. Choose another order, `worst` say."

@@ -71,7 +71,7 @@ def test_an_empty_batch_has_no_rows() -> None:
     assert len(perplexities(padded(empty, empty, empty))) == 0
 
 
-def test_a_frame_without_log_probs_is_told() -> None:
+def test_a_frame_without_log_probs_is_refused() -> None:
     message = (
         "expected a frame with one row per generated token and the columns ['sample',"
         " 'round', 'rollout_log_prob', 'old_log_prob']; found ['sample', 'round',"

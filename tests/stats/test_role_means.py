@@ -44,7 +44,7 @@ def test_roles_divide_all_tokens() -> None:
     assert found.loc[found["overlaps"], "num_tokens"].tolist() == [batch.num_rounds] * 2
 
 
-def test_another_tagger_can_be_given() -> None:
+def test_another_tagger_can_be_passed() -> None:
     batch = hand_batch(tokenizer=spelled)
     found = role_means(batch, tagger=lambda _: [(0, 1, "loud")])
     assert found["role"].tolist()[:2] == ["other", "loud"]
@@ -120,6 +120,6 @@ def test_differences_of_probabilities_are_averaged() -> None:
     assert found["mean"][2] == pytest.approx(syntax, rel=1e-6)
 
 
-def test_the_pair_is_told_by_the_frame() -> None:
+def test_the_frame_names_the_pair() -> None:
     batch = select_scores(hand_batch(tokenizer=spelled), "rollout", "old")
     assert role_means(batch).attrs == {"pair": ["rollout", "old"]}

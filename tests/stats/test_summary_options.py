@@ -88,7 +88,7 @@ def test_a_column_of_a_token_frame_must_be_one_value_a_round() -> None:
         round_summary(tokens, by="position")
 
 
-def test_an_unknown_column_is_told_which_there_are() -> None:
+def test_the_error_of_an_unknown_column_lists_the_known_ones() -> None:
     message = (
         "`by`: expected one of ['rank', 'sample', 'num_rounds', 'max_abs_diff']; found"
         " 'replica'. Name a column of samples or of rounds."

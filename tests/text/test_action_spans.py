@@ -147,7 +147,7 @@ def test_each_round_is_tagged_by_itself() -> None:
     assert roles(["click(1)", "so", " on"], starts=[1]) == ["action"] + ["thought"] * 2
 
 
-def test_another_tagger_can_be_given() -> None:
+def test_another_tagger_can_be_passed() -> None:
     def tagger(text: str) -> list[tuple[int, int, str]]:
         return [(1, 3, "loud"), (2, 3, "louder")] if text else []
 

@@ -108,7 +108,7 @@ def tagged(text: str) -> list[tuple[str, str]]:
     return told(list(zip(parts, roles(parts, special={"<|im_end|>"}), strict=True)))
 
 
-def test_a_call_is_told_token_by_token() -> None:
+def test_the_tokens_of_a_call_have_roles() -> None:
     assert tagged("<think>I click.</think> click(397, 163)<|im_end|>") == [
         ("<think>|I| click|.|</think>", THOUGHT),
         (" click", ACTION),
@@ -121,7 +121,7 @@ def test_a_call_is_told_token_by_token() -> None:
     ]
 
 
-def test_a_call_of_pyautogui_is_told_token_by_token() -> None:
+def test_the_tokens_of_a_pyautogui_call_have_roles() -> None:
     assert tagged("pyautogui.click(x=397, y=163)<|im_end|>") == [
         ("p|y|a|u|t|o|g|u|i|.|c|lic|k", ACTION),
         ("(|x|=", SYNTAX),
@@ -133,7 +133,7 @@ def test_a_call_of_pyautogui_is_told_token_by_token() -> None:
     ]
 
 
-def test_a_tool_call_in_json_is_told_token_by_token() -> None:
+def test_the_tokens_of_a_tool_call_in_json_have_roles() -> None:
     text = (
         '<tool_call>\n{"name": "computer_use", "arguments": {"action": "type",'
         ' "text": "Oslo", "coordinate": [397, 163]}}\n</tool_call><|im_end|>'

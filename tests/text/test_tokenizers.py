@@ -75,7 +75,7 @@ def test_a_changed_tokenizer_file_is_read_again(
     assert pieces([257], path) == ["<more>"]
 
 
-def test_a_path_without_a_tokenizer_is_told(tmp_path: Path) -> None:
+def test_a_path_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "none.json"
     message = f"{missing}: expected a `tokenizer.json`; found no such file. {KINDS}"
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
@@ -86,7 +86,7 @@ def test_a_path_without_a_tokenizer_is_told(tmp_path: Path) -> None:
         pieces([1], str(tmp_path))
 
 
-def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "tokenizer.json"
     broken.write_text("model")
     message = (
@@ -158,7 +158,7 @@ def test_a_name_is_looked_up_by_transformers(
     assert asked == [("someone/model-that-is-found", {"trust_remote_code": False})]
 
 
-def test_a_name_that_transformers_does_not_find_is_told(
+def test_a_name_that_transformers_does_not_find_is_refused(
     transformers: ModuleType,
 ) -> None:
     class AutoTokenizer:
@@ -177,7 +177,7 @@ def test_a_name_that_transformers_does_not_find_is_told(
 
 
 @pytest.mark.usefixtures("transformers")
-def test_a_name_without_transformers_is_told() -> None:
+def test_a_name_without_transformers_is_refused() -> None:
     message = (
         "no/model: expected a `tokenizer.json`; found no such file, and no "
         f"`transformers` to find a name with. {KINDS}"

@@ -33,7 +33,7 @@ def encoded(name: str) -> bytes:
 @pytest.mark.parametrize(
     "data", [b"", b"<script>", encoded("BMP"), encoded("PNG")[:60]]
 )
-def test_what_is_no_picture_is_said(data: bytes) -> None:
+def test_data_that_is_no_picture_is_refused(data: bytes) -> None:
     message = (
         f"`images`: expected a picture in PNG, JPEG, WEBP; found {len(data)} bytes "
         f"that start with {data[:8]!r}. The numbers of the batch are not affected."

@@ -47,7 +47,7 @@ def test_parsers_are_chosen_by_name() -> None:
     assert parse_action("click(1, 2)", parsers=["ui_tars"]).kind == "click"
 
 
-def test_a_parser_that_is_not_there_is_told() -> None:
+def test_an_unknown_parser_is_refused() -> None:
     message = (
         "`parsers`: expected names out of ['qwen', 'pyautogui', 'ui_tars']; found "
         "'uitars'. Register it with `register_parser`."
@@ -62,7 +62,7 @@ def test_the_last_action_counts() -> None:
     assert parse_action(text).point == (3, 4)
 
 
-def test_coordinates_can_be_said_where_the_text_does_not() -> None:
+def test_the_unit_of_coordinates_can_be_passed() -> None:
     text = "click(3, 4); wait()"
     click, wait = parse_actions(text, coordinates="thousand")
     assert (click.coordinates, wait.coordinates) == ("thousand", None)
@@ -95,7 +95,7 @@ def test_only_text_has_actions() -> None:
         parse_action(None)  # type: ignore[arg-type]
 
 
-def test_coordinates_that_are_none_are_told() -> None:
+def test_an_unknown_unit_of_coordinates_is_refused() -> None:
     message = (
         "`coordinates`: expected one of ['original', 'resized', 'unit', 'thousand'];"
         " found 'abs'. Leave it out for what the grammar says."
