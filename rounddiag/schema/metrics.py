@@ -17,25 +17,25 @@ from rounddiag.schema.columns import Column
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Column):
-    """A number that every token has, and the mean of it over tokens.
+    """A quantity defined for every token, and its mean over tokens.
 
     As a column it is that mean: `unit` and `meaning` describe the mean.
 
     Attributes
     ----------
     mean : str
-        Name of the mean's column where that is not the metric's own name.
+        Name of the mean's column, if it is not the metric's own name.
     source_column : str
         The column of the token frame from which a token's value is computed.
     is_signed : bool
         Whether a value can be negative.
     upper_bound : float
-        No value is larger.
+        Largest possible value.
     weight : {"token", "sample"}, optional
-        What the mean weighs alike, where the name fixes it; else the caller chooses.
+        What has equal weight in the mean, if the metric fixes it; else callers choose.
     round_column : str
-        The column of round frames that has the mean (`core.sums` adds it up), if any;
-        a metric that differs in its weight only has that of another one.
+        The column of round frames that has the mean (from `core.sums`), if any.
+        Metrics that differ in their weight only share a column.
     in_summary : bool
         `round_summary` has the mean as a column of its own.
     in_cells : bool

@@ -41,7 +41,7 @@ class Table:
     built_by : str
         Name of the public function that builds it.
     built_from : str
-        What that function is called with.
+        The argument of that function.
     keys : tuple of str
         Columns that together identify a row.
     columns : tuple of Column
@@ -63,7 +63,7 @@ class Table:
         Raises
         ------
         FrameError
-            With the missing columns and the function that makes them.
+            With the missing columns and the function that builds such a frame.
         """
         columns = [str(name) for name in present]
         missing = [name for name in names if name not in columns]
@@ -76,8 +76,8 @@ class Table:
             )
 
 
-# An aggregate has one name and one meaning in every table: over the tokens of the row
-# whose diff is finite.
+# An aggregate has one name and one meaning in every table: it is over the tokens of the
+# row whose diff is finite.
 _ROUND_MEANS = tuple(m.mean_column for m in METRICS.values() if m.in_rounds)
 _AGGREGATES = (
     *_ROUND_MEANS[:2],

@@ -297,7 +297,7 @@ def differences(
     ----------
     batches : mapping of str to Batch, or sequence of Batch
         Token frames work too, and are paired if they have the column `sample_id`. Of a
-        file that holds the worst samples beside drawn ones, those drawn count.
+        partial capture, only the samples drawn at random count.
     metric : str
         What is averaged, as in `round_summary`.
 

@@ -51,8 +51,8 @@ def correlations(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Dat
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a sample frame. Of a file that holds the worst samples beside drawn
-        ones, those drawn count.
+        A batch, or a sample frame. Of a partial capture, only the samples drawn at
+        random count.
     by : str, optional
         A column with one value per sample: rows for each value, which comes first.
 
@@ -180,8 +180,8 @@ def groups(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch with `group_ids`, or a sample frame with `group_id`. Of a file that
-        holds the worst samples beside drawn ones, those drawn count.
+        A batch with `group_ids`, or a sample frame with `group_id`. Of a partial
+        capture, only the samples drawn at random count.
     by : str, optional
         A column with one value per sample: one row per value and group, and the value
         comes first.

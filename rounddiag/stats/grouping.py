@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
-MAX_VALUES = 100
+_MAX_VALUES = 100
 # Screenshots before the round in its sample; a column of that name takes precedence.
 _NUM_IMAGES = "num_images"
 # A frame has no two columns of one name.
@@ -63,8 +63,7 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
     FrameError
         If there is no such column, or it has several values in a round.
     """
-    _check(name, tokens)
-    codes, values = number_values(name, tokens[name].to_numpy())
+    codes, values = number_values(name, _frame_column(tokens, name))
     highest, lowest = (
         extreme.reduceat(codes, begins) for extreme in (np.maximum, np.minimum)
     )
@@ -74,13 +73,6 @@ def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
 
 
 def _frame_column(tokens: pd.DataFrame, name: str) -> Array:
-    """Return a column of a token frame.
-
-    Raises
-    ------
-    FrameError
-        If there is no such column.
-    """
     _check(name, tokens)
     column: Array = tokens[name].to_numpy()
     return column
@@ -111,12 +103,6 @@ def number_values(name: str, values: Array) -> tuple[Array, Array]:
     except (TypeError, ValueError):
         kind = type(values[0]).__name__
         raise _unfit(name, "numbers or texts", f"values as {kind}") from None
-
-
-def check_few(name: str, values: Array) -> None:
-    """Raise a FrameError for more than 100 values."""
-    if len(values) > MAX_VALUES:
-        raise _unfit(name, f"at most {MAX_VALUES} values", f"{len(values)}")
 
 
 def _keys(batch: Batch) -> dict[str, Array]:
@@ -173,7 +159,8 @@ class Split:
             If they cannot be compared, or are more than 100.
         """
         codes, values = number_values(name, column)
-        check_few(name, values)
+        if len(values) > _MAX_VALUES:
+            raise _unfit(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
         return cls(name=name, values=values, codes=codes)
 
     def named(self, code: int) -> dict[str, Any]:

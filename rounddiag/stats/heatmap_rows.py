@@ -45,7 +45,7 @@ def summarize_samples(
     -------
     DataFrame
         `sample, num_rounds, num_tokens`, the aggregates of `rounds` over the whole
-        sample, and what is known of `sample_id, group_id, reward`.
+        sample, and `sample_id, group_id, reward` where known.
 
     Examples
     --------

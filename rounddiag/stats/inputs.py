@@ -215,9 +215,9 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
         return np.arange(data["sample"].to_numpy().max(initial=-1) + 1)
     known = data.drop_duplicates("sample")
     sample = known["sample"].to_numpy()
-    clusters = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
-    clusters[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
-    return clusters
+    found = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
+    found[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
+    return found
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:

@@ -34,7 +34,7 @@ def positions(
     Parameters
     ----------
     batch : Batch
-        Of a file that holds the worst samples beside drawn ones, those drawn count.
+        Of a partial capture, only the samples drawn at random count.
     by : {"round", "response", "end", "image", "images", "context"}
         Index in the round; position in the response; number of tokens to the end of the
         round; number of tokens since the last screenshot before the round began; number

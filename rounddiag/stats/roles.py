@@ -36,8 +36,7 @@ def role_means(
     Parameters
     ----------
     batch : Batch
-        With a tokenizer. Of a file that holds the worst samples beside drawn ones,
-        those drawn count.
+        With a tokenizer. Of a partial capture, only the samples drawn at random count.
     tagger : callable, optional
         Returns (start, stop, role) spans of a round's text;
         `rounddiag.text.tag_actions` by default.

@@ -53,8 +53,8 @@ def conditional(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
-        by group if it has `group_id`. Of a file that holds the worst samples beside
-        drawn ones, those drawn count.
+        by group if it has `group_id`. Of a partial capture, only the samples drawn at
+        random count.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -162,9 +162,8 @@ def standardised(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame with `rollout_log_prob`, and `group_id` to
-        mark few groups. Of a file that holds the worst samples beside drawn ones, those
-        drawn count.
+        A batch, or a token frame with `rollout_log_prob`, and `group_id` to mark few
+        groups. Of a partial capture, only the samples drawn at random count.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.

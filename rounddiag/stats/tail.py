@@ -33,8 +33,8 @@ def tails(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.DataFrame:
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame. Of a file that holds the worst samples beside drawn
-        ones, those drawn count.
+        A batch, or a token frame. Of a partial capture, only the samples drawn at
+        random count.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
 

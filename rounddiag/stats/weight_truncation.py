@@ -47,8 +47,8 @@ def truncation(
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame. Of a file that holds the worst samples beside drawn
-        ones, those drawn count.
+        A batch, or a token frame. Of a partial capture, only the samples drawn at
+        random count.
     threshold : float
         C, above 1.
     floor : float, optional
