@@ -16,7 +16,6 @@
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
 `assembly`         files, rows and rounds put together; screenshots given a place
 `parquet`          rounddiag's own file
-`records`          mappings, one per row, as columns
 `rescoring`        scores made elsewhere: `export_rescore`, `attach`
 =================  ==================================================================
 """

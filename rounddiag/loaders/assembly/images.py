@@ -67,21 +67,37 @@ def image_places(
     runs = TokenRuns.of_ids(ids, tokens[0]) if len(tokens) == 1 else None
     if runs is None or not runs.fit(sizes):
         return [ImagePlace()] * len(sizes)
-    known = _places(batch, sample, runs.start - num_before, sizes)
+    # A picture that is cut off counts with its full size, so it ends after every round.
+    full = np.array(sizes[: len(runs.start)], dtype=np.int64)
+    known = _places(batch, sample, runs.start - num_before, full)
     return known + [ImagePlace()] * (len(sizes) - len(known))
 
 
 def _places(
-    batch: Batch, sample: int, positions: Array, sizes: list[int]
+    batch: Batch, sample: int, positions: Array, num_tokens: Array
 ) -> list[ImagePlace]:
-    mine = batch.rounds.sample == sample
-    starts = (batch.rounds.start[mine] - batch.offsets[sample]).numpy()
-    # A picture that is cut off ends where it would have ended: after every round.
-    ends = positions + np.array(sizes[: len(positions)], dtype=np.int64)
-    after = np.searchsorted(starts, ends).tolist()
+    starts = _round_starts(batch, sample)
+    after = np.searchsorted(starts, positions + num_tokens).tolist()
     return [
-        ImagePlace(at, round_ if round_ < len(starts) else None)
-        for at, round_ in zip(positions.tolist(), after, strict=True)
+        ImagePlace(position, index if index < len(starts) else None)
+        for position, index in zip(positions.tolist(), after, strict=True)
+    ]
+
+
+def _round_starts(batch: Batch, sample: int) -> Array:
+    """Return the position of the first token of each round of a sample."""
+    in_sample = batch.rounds.sample == sample
+    starts: Array = (batch.rounds.start[in_sample] - batch.offsets[sample]).numpy()
+    return starts
+
+
+def _with_places(
+    shots: Sequence[Screenshot], places: Sequence[ImagePlace | Screenshot]
+) -> list[Screenshot]:
+    """Return screenshots with the positions and rounds of these places."""
+    return [
+        replace(shot, position=place.position, round=place.round)
+        for shot, place in zip(shots, places, strict=True)
     ]
 
 
@@ -89,19 +105,20 @@ def with_image_rounds(batch: Batch) -> Batch:
     """Return a batch whose screenshots have the first round after their position."""
     if batch.images is None:
         return batch
-    starts = batch.rounds.start - batch.offsets[batch.rounds.sample]
     images = []
     for sample, shots in enumerate(batch.images):
-        mine = starts[batch.rounds.sample == sample].tolist()
-        images.append(tuple(replace(shot, round=_next(mine, shot)) for shot in shots))
+        starts = _round_starts(batch, sample).tolist()
+        images.append(
+            tuple(replace(shot, round=_round_after(shot, starts)) for shot in shots)
+        )
     return replace(batch, images=tuple(images))
 
 
-def _next(starts: Sequence[int], shot: Screenshot) -> int | None:
+def _round_after(shot: Screenshot, starts: Sequence[int]) -> int | None:
     if shot.position is None:
         return shot.round
-    after = bisect_right(starts, shot.position)
-    return after if after < len(starts) else None
+    index = bisect_right(starts, shot.position)
+    return index if index < len(starts) else None
 
 
 _MAX_FACTS = 8  # of a batch, in `meta`
@@ -209,13 +226,11 @@ def _grids(grids: StoredTensor, most: int) -> list[tuple[int, int, int]] | None:
     return None
 
 
-def _placed(batch: Batch, sample: int, images: Images, token: int | None) -> Images:
+def _placed(
+    batch: Batch, sample: int, images: Images, token: int | None
+) -> tuple[Screenshot, ...]:
     sizes = [shot.num_image_tokens for shot in images]
-    places = image_places(batch, sample, sizes, token)
-    return tuple(
-        replace(shot, position=place.position, round=place.round)
-        for shot, place in zip(images, places, strict=True)
-    )
+    return tuple(_with_places(images, image_places(batch, sample, sizes, token)))
 
 
 def _fact(
@@ -291,12 +306,7 @@ def with_pictures(batch: Batch, rows: Sequence[Sequence[Screenshot]]) -> Batch:
         return batch
     rebuilt = batch.images or ((),) * len(rows)
     images = [
-        [
-            replace(shot, position=place.position, round=place.round)
-            for shot, place in zip(shots, places, strict=True)
-        ]
-        if len(shots) == len(places)
-        else list(shots)
+        _with_places(shots, places) if len(shots) == len(places) else list(shots)
         for shots, places in zip(rows, rebuilt, strict=True)
     ]
     placed = _placed_by_count(batch, images)
@@ -320,16 +330,8 @@ def _placed_by_count(
         if runs is None or not unplaced[sample] or len(runs.start) != len(shots):
             placed.append(list(shots))
             continue
-        mine = batch.rounds.sample == sample
-        starts = (batch.rounds.start[mine] - batch.offsets[sample]).numpy()
-        begins = (runs.start - num_before).tolist()
-        after = np.searchsorted(starts, runs.start - num_before + runs.length).tolist()
-        placed.append(
-            [
-                replace(shot, position=at, round=index if index < len(starts) else None)
-                for shot, at, index in zip(shots, begins, after, strict=True)
-            ]
-        )
+        places = _places(batch, sample, runs.start - num_before, runs.length)
+        placed.append(_with_places(shots, places))
     return placed
 
 

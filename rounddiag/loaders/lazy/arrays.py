@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +37,7 @@ class StoredArray:
 
     def read(self) -> np.ndarray[Any, Any]:
         """Copy it out of the file."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        data = self.data.part(0, count * self.dtype.itemsize).read()
+        data = self.data.part(0, prod(self.shape) * self.dtype.itemsize).read()
         flat: np.ndarray[Any, Any] = np.frombuffer(data, dtype=self.dtype)
         if self.is_fortran:
             return flat.reshape(self.shape[::-1]).T

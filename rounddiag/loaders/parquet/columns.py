@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.errors import BatchError, LoadError
+from rounddiag.loaders.lazy.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,12 +140,6 @@ def _fits_int32(values: Tensor) -> bool:
 
 
 KEY = b"rounddiag.dtype"
-_TORCH = (
-    *(torch.bool, torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-)
-_BY_NAME = {str(dtype).removeprefix("torch.").encode(): dtype for dtype in _TORCH}
 _KINDS = "biufmMUS"
 _MOST_TEXT = 1 << 26  # bytes of an array of fixed-width text
 
@@ -157,8 +152,8 @@ def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
     >>> tensor_mark(torch.bfloat16)
     {b'rounddiag.dtype': b'bfloat16'}
     """
-    name = str(dtype).removeprefix("torch.").encode()
-    return {KEY: name} if name in _BY_NAME else {}
+    name = str(dtype).removeprefix("torch.")
+    return {KEY: name.encode()} if name in DTYPES else {}
 
 
 def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
@@ -172,9 +167,10 @@ def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
     mark = (field.metadata or {}).get(KEY)
     if mark is None:
         return values
-    if mark not in _BY_NAME:
+    dtype = DTYPES.get(mark.decode(errors="replace"))
+    if dtype is None:
         raise _unknown(field, mark)
-    return values.to(_BY_NAME[mark])
+    return values.to(dtype)
 
 
 def array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.source import Source, kind_of
 from rounddiag.loaders.tabular.table import LazyFields, Table
 

@@ -12,7 +12,11 @@ import torch
 
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.assembly.images import with_screenshots
-from rounddiag.loaders.fields.columns import SAME_PROMPT, select_plain_columns
+from rounddiag.loaders.fields.columns import (
+    SAME_PROMPT,
+    collect_columns,
+    select_plain_columns,
+)
 from rounddiag.loaders.frameworks.slime.samples import (
     dictionaries,
     divide_tokens,
@@ -20,7 +24,6 @@ from rounddiag.loaders.frameworks.slime.samples import (
     with_entries,
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
-from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
 from rounddiag.loaders.tabular.arrays import read_stored_rows, table_of
 from rounddiag.loaders.tabular.table import as_list, with_picture_column

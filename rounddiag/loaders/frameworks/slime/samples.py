@@ -17,11 +17,11 @@ from collections import ChainMap
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
-from rounddiag.loaders.records import collect_columns
 from rounddiag.loaders.tabular.arrays import read_stored_rows
 from rounddiag.loaders.tabular.table import LazyFields, as_list, read_column
 
