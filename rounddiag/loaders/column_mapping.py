@@ -52,7 +52,7 @@ def our_name(name: str) -> str:
     return _OURS.get(name, plural)
 
 
-def key_of(name: str) -> str:
+def _lookup_name(name: str) -> str:
     """Return the name under which a field is looked up first."""
     ours = our_name(name)
     return _VERL.get(ours, ours)
@@ -82,7 +82,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"
-        raise _misnamed(
+        raise _name_error(
             source,
             "columns",
             expected="a table with names of your own",
@@ -96,14 +96,14 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     _check_fields(columns, source)
     for ours, theirs in columns.items():
         if theirs not in existing:
-            raise _misnamed(
+            raise _name_error(
                 source,
                 ours,
                 expected="the name of a column",
                 found=f"{theirs!r}, where the columns are {format_names(existing)}",
                 advice="Name a column that the file has.",
             )
-    names = {key_of(ours): theirs for ours, theirs in columns.items()}
+    names = {_lookup_name(ours): theirs for ours, theirs in columns.items()}
     return (
         root.renamed(names)
         if isinstance(root, Table)
@@ -126,7 +126,7 @@ def response_column(names: Collection[str]) -> dict[str, str]:
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:
     for ours in columns:
         if ours not in _KNOWN and not _SCORE.fullmatch(ours):
-            raise _misnamed(
+            raise _name_error(
                 source,
                 "columns",
                 expected=f"names of fields: {', '.join(FIELDS)}, a score's as"
@@ -136,7 +136,7 @@ def _check_fields(columns: Mapping[str, str], source: Source) -> None:
             )
     field, count = Counter(map(our_name, columns)).most_common(1)[0]
     if count > 1:
-        raise _misnamed(
+        raise _name_error(
             source,
             "columns",
             expected="one name of each field",
@@ -145,7 +145,7 @@ def _check_fields(columns: Mapping[str, str], source: Source) -> None:
         )
     theirs, count = Counter(columns.values()).most_common(1)[0]
     if count > 1:
-        raise _misnamed(
+        raise _name_error(
             source,
             "columns",
             expected="a column of its own for each field",
@@ -154,7 +154,7 @@ def _check_fields(columns: Mapping[str, str], source: Source) -> None:
         )
 
 
-def _misnamed(
+def _name_error(
     source: Source, key: str, *, expected: str, found: str, advice: str
 ) -> LoadError:
     return LoadError.build(
@@ -195,10 +195,10 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
         If a column holds another kind of values.
     """
     for ours, theirs in columns.items():
-        key = key_of(ours) if key_of(ours) in table.names else ours
+        key = _lookup_name(ours) if _lookup_name(ours) in table.names else ours
         present = table.columns if our_name(ours) in _EXPECTED else table.fields
         if key not in [*present]:  # `in` on a lazy mapping would read the field
-            raise _misused(source, ours, theirs, found=_kind(table, key))
+            raise _value_error(source, ours, theirs, found=_describe_column(table, key))
 
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
@@ -211,8 +211,8 @@ def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None
     """
     for ours, theirs in columns.items():
         if not _is_used(batch, our_name(ours)):
-            found = _values(batch, ours)
-            raise _misused(source, ours, theirs, found=found)
+            found = _describe_unused(batch, ours)
+            raise _value_error(source, ours, theirs, found=found)
 
 
 def _is_used(batch: Batch, name: str) -> bool:
@@ -224,16 +224,16 @@ def _is_used(batch: Batch, name: str) -> bool:
     return score in batch.scores or getattr(batch, name, None) is not None
 
 
-def _values(batch: Batch, ours: str) -> str:
+def _describe_unused(batch: Batch, ours: str) -> str:
     """Describe a column of the right kind that a batch did not use."""
     if ours in batch.sample_columns:
-        return _kind_of(batch.sample_columns[ours])
+        return _describe_values(batch.sample_columns[ours])
     if ours == "attention_mask":
         return "a mask of rows that have no padding"
     return f"other values, or not {len(batch)} of them"
 
 
-def _misused(source: Source, ours: str, theirs: str, *, found: str) -> LoadError:
+def _value_error(source: Source, ours: str, theirs: str, *, found: str) -> LoadError:
     name = our_name(ours)
     return LoadError.build(
         file=source.path,
@@ -244,15 +244,15 @@ def _misused(source: Source, ours: str, theirs: str, *, found: str) -> LoadError
     )
 
 
-def _kind(table: Table, key: str) -> str:
+def _describe_column(table: Table, key: str) -> str:
     if key in [*table.fields]:
         return "several values a sample"
     if key in [*table.columns]:
-        return _kind_of(table.columns[key])
+        return _describe_values(table.columns[key])
     return "one value for all" if key in table.info else "other values"
 
 
-def _kind_of(values: Any) -> str:  # noqa: ANN401 an array, or a list of anything
+def _describe_values(values: Any) -> str:  # noqa: ANN401 an array, or a list of anything
     first = [*values[:_MAX_VALUES]]
     if any(isinstance(value, str) for value in first):
         return "text"

@@ -25,12 +25,12 @@ from rounddiag.loaders.frameworks.prime_rl import PRIME_RL
 from rounddiag.loaders.frameworks.skyrl import SKYRL, SKYRL_0_1
 from rounddiag.loaders.frameworks.slime import RANK, RANK_COLUMNS, ROLLOUTS, SAMPLES
 from rounddiag.loaders.frameworks.trainer_fields import AREAL, OPENRLHF, TRL
-from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_OF_OTHERS, PAYLOAD
+from rounddiag.loaders.frameworks.verl import DATA_PROTO, DATA_PROTO_VARIANTS, PAYLOAD
 from rounddiag.loaders.lazy.tensors import read_tensordict
 from rounddiag.loaders.lazy.torch_file import LEGACY_MAGIC, read_torch, zip_entries
 from rounddiag.loaders.pickle.placeholders import Node
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.source import format_names, kind_of
+from rounddiag.loaders.source import describe_kind, format_names
 from rounddiag.loaders.tabular.arrays import (
     DATASET,
     TENSORS,
@@ -151,7 +151,7 @@ def describe_content(root: object) -> str:
             return "weights of a model, no batch" if is_weights(root) else keys
         case Node(name):
             return _describe_object(name)
-    return f"a pickle of {kind_of(root)}"
+    return f"a pickle of {describe_kind(root)}"
 
 
 def _describe_object(name: str) -> str:
@@ -280,7 +280,7 @@ OWN = Format(
     read=_read,
     verified=_WRITTEN,
 )
-OWN_OF_RANKS = Format(
+OWN_RANKS = Format(
     name="rounddiag's Parquet, one file a rank",
     framework="rounddiag",
     files=("*_rank_*.parquet",),
@@ -295,13 +295,13 @@ UNVERIFIED = "unverified: laid out from its source"
 # Those with more keys of their own come first: the first whose keys are all there wins.
 FORMATS: tuple[Format, ...] = (
     OWN,
-    OWN_OF_RANKS,
+    OWN_RANKS,
     RANK,
     RANK_COLUMNS,
     SAMPLES,
     ROLLOUTS,
     DATA_PROTO,
-    DATA_PROTO_OF_OTHERS,
+    DATA_PROTO_VARIANTS,
     PAYLOAD,
     NEMO_RL,
     PRIME_RL,

@@ -42,7 +42,7 @@ from rounddiag.loaders.detection import (
 )
 from rounddiag.loaders.paths import resolve_paths
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.arrays import read_tensors, table_of
+from rounddiag.loaders.tabular.arrays import as_table, read_tensors
 from rounddiag.loaders.tabular.in_memory import in_memory
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.unsupported import missing_columns_error, unsupported_error
@@ -174,7 +174,7 @@ def _read(
     source: Source,
     columns: Columns,
 ) -> tuple[Format, Batch]:
-    table: Any = rename_columns(_rows_only(root, source), columns, source)
+    table: Any = rename_columns(_require_rows(root, source), columns, source)
     form = find_format(content_names(table))
     if form is None and not columns:
         raise unsupported_error(source, table)
@@ -184,9 +184,9 @@ def _read(
         raise missing_columns_error(source, root, columns)
     mapping = columns or responses
     if is_generic:
-        table = table_of(table, source)
+        table = as_table(table, source)
     if mapping:
-        check_kinds(table_of(table, source), mapping, source)
+        check_kinds(as_table(table, source), mapping, source)
     try:
         batch = form.read(table, source)
     except (AttributeError, TypeError) as error:
@@ -203,7 +203,7 @@ def _read(
     return form, batch if is_own else without_copied_rows(batch)
 
 
-def _rows_only(root: object, source: Source) -> object:
+def _require_rows(root: object, source: Source) -> object:
     """Refuse JSON lines with all rows in one line, except a framework's."""
     columns = columns_in_one_line(root) if isinstance(root, JsonLines) else None
     if columns is not None:

@@ -50,7 +50,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
 
 def _files_at(place: Path) -> list[Path]:
     if place.is_dir():
-        return _of_folder(place)
+        return _files_of_folder(place)
     if not place.is_file() and has_magic(str(place)):
         matches = [Path(name) for name in glob(str(place), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
         files = _in_order([file for file in matches if file.is_file()])
@@ -66,28 +66,28 @@ def _files_at(place: Path) -> list[Path]:
     )
 
 
-def _of_folder(folder: Path) -> list[Path]:
-    every = _in_order([file for file in folder.rglob("*") if file.is_file()])
-    checkpoint = [file for file in every if _CHECKPOINT.fullmatch(file.name)]
-    inside = [file for file in every if file not in {*checkpoint}]
+def _files_of_folder(folder: Path) -> list[Path]:
+    all_files = _in_order([file for file in folder.rglob("*") if file.is_file()])
+    checkpoint = [file for file in all_files if _CHECKPOINT.fullmatch(file.name)]
+    candidates = [file for file in all_files if file not in {*checkpoint}]
     for pattern, in_parts in name_patterns():
-        files = [file for file in inside if file.match(pattern)]
+        files = [file for file in candidates if file.match(pattern)]
         if files:
-            others = _of_other_formats(inside, pattern, files)
+            others = _other_batches(candidates, pattern, files)
             if others or (len(files) > 1 and not in_parts):
-                raise _several(folder, [*files, *others])
+                raise _several_batches(folder, [*files, *others])
             return files
     if checkpoint:
         raise LoadError.build(
             file=folder,
             expected="the files of one step",
-            found=f"a checkpoint of a model: {_names(checkpoint, folder)}",
+            found=f"a checkpoint of a model: {_relative_names(checkpoint, folder)}",
             advice="A checkpoint has weights, no batch: save one in the trainer.",
         )
     raise LoadError.build(
         file=folder,
         expected="a file with the name of a framework's file",
-        found=_names(inside, folder),
+        found=_relative_names(candidates, folder),
         advice="`rounddiag.formats()` lists the names; pass the file itself.",
     )
 
@@ -104,7 +104,9 @@ _CHECKPOINT = re.compile(
 _COMPANIONS = {"rollout_data/*.pt"}  # slime's, which its train file reads itself
 
 
-def _of_other_formats(inside: list[Path], chosen: str, files: list[Path]) -> list[Path]:
+def _other_batches(
+    candidates: list[Path], chosen: str, files: list[Path]
+) -> list[Path]:
     """Return the files that may be batches as well, in another format.
 
     A pattern of a suffix alone matches many files: beside a more specific one it tells
@@ -119,7 +121,7 @@ def _of_other_formats(inside: list[Path], chosen: str, files: list[Path]) -> lis
     known = {*files}
     return [
         file
-        for file in inside
+        for file in candidates
         if file not in known and any(file.match(pattern) for pattern in patterns)
     ]
 
@@ -133,16 +135,16 @@ def name_patterns() -> list[tuple[str, bool]]:
     return sorted(patterns, key=lambda it: (it[0].startswith("*."), "/" not in it[0]))
 
 
-def _several(folder: Path, files: list[Path]) -> LoadError:
+def _several_batches(folder: Path, files: list[Path]) -> LoadError:
     return LoadError.build(
         file=folder,
         expected="the files of one step",
-        found=f"{len(files)} batches: {_names(files, folder)}",
+        found=f"{len(files)} batches: {_relative_names(files, folder)}",
         advice="Pass one of the files.",
     )
 
 
-def _names(files: list[Path], folder: Path) -> str:
+def _relative_names(files: list[Path], folder: Path) -> str:
     names = [file.relative_to(folder).as_posix() for file in files[:_MAX_NAMES]]
     return join_names(names, len(files), most=_MAX_NAMES) or "no file"
 

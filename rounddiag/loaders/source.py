@@ -195,12 +195,12 @@ _KINDS = (
 )
 
 
-def kind_of(value: object) -> str:
+def describe_kind(value: object) -> str:
     """Describe the kind of a value, for a message.
 
     Examples
     --------
-    >>> kind_of(None), kind_of([5]), kind_of({5})
+    >>> describe_kind(None), describe_kind([5]), describe_kind({5})
     ('nothing', 'a list', 'a value of type set')
     """
     names = [name for kind, name in _KINDS if isinstance(value, kind)]

@@ -121,7 +121,7 @@ def unsupported_error(source: Source, root: object) -> LoadError:
         advice += root.advice
     advice += "`rounddiag.formats()` lists what can be opened."
     if _has_columns(root):
-        advice += f" {columns_example(names, map(our_name, names))}"
+        advice += f" {_columns_example(names, map(our_name, names))}"
     return source.error("a saved batch", describe_content(root), advice)
 
 
@@ -154,11 +154,11 @@ def missing_columns_error(
         expected=f"a table with {', '.join(REQUIRED)}",
         found=f"that {' and '.join(missing)} {verb} missing,"
         f" where the columns are {format_names(names)}",
-        advice=columns_example(names, known),
+        advice=_columns_example(names, known),
     )
 
 
-def columns_example(names: Collection[str], known: Iterable[str] = ()) -> str:
+def _columns_example(names: Collection[str], known: Iterable[str] = ()) -> str:
     """Return an example of `columns=` for a message.
 
     Parameters
@@ -170,7 +170,7 @@ def columns_example(names: Collection[str], known: Iterable[str] = ()) -> str:
 
     Examples
     --------
-    >>> columns_example(["ids", "mask", "vllm_lp", "lp"])[:60]
+    >>> _columns_example(["ids", "mask", "vllm_lp", "lp"])[:60]
     'Name the columns: `columns={"response_ids": "ids", "response'
     """
     excluded = {*known}

@@ -127,10 +127,10 @@ def load_untrusted(path: object, limits: Limits, options: Mapping[str, Any]) -> 
         (folder / _REQUEST).write_text(json.dumps(request, default=_plain))
         code, output = run_child(folder, limits)
         if code == _REFUSED:
-            raise LoadError(_start_of(folder / _ERROR))
+            raise LoadError(_read_start(folder / _ERROR))
         if code:
-            raise _unread(code, output, path, limits)
-        return _batch_in(folder, path, limits)
+            raise _child_error(code, output, path, limits)
+        return _read_answer(folder, path, limits)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
@@ -161,13 +161,13 @@ def run_child(folder: Path, limits: Limits) -> tuple[int, str]:
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            output = _output_of(process, limits)
+            output = _wait_for_output(process, limits)
         finally:
             process.kill()
     return process.returncode, output.decode(errors="replace")[-_MAX_MESSAGE:]
 
 
-def _output_of(process: subprocess.Popen[bytes], limits: Limits) -> bytes:
+def _wait_for_output(process: subprocess.Popen[bytes], limits: Limits) -> bytes:
     """Wait for a child; on macOS, which sets no limit, watch its memory."""
     is_watched = sys.platform == "darwin"
     waited, end = 0.0, _START + 2 * limits.time
@@ -189,12 +189,12 @@ def _resident_bytes(pid: int) -> int:
     return 1024 * int(done.stdout.strip() or 0)
 
 
-def _start_of(file: Path) -> str:
+def _read_start(file: Path) -> str:
     with file.open("rb") as stream:
         return stream.read(_MAX_MESSAGE).decode(errors="replace")
 
 
-def _unread(code: int, output: str, path: object, limits: Limits) -> LoadError:
+def _child_error(code: int, output: str, path: object, limits: Limits) -> LoadError:
     """Say which limit a child process reached, or how it ended."""
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     last = printable((output.strip().splitlines() or ["no message"])[-1])
@@ -212,7 +212,7 @@ def _unread(code: int, output: str, path: object, limits: Limits) -> LoadError:
     return LoadError.build(file=path, expected=expected, found=found, advice=advice)
 
 
-def _batch_in(folder: Path, path: object, limits: Limits) -> Batch:
+def _read_answer(folder: Path, path: object, limits: Limits) -> Batch:
     """Read what the child wrote, after its size was checked."""
     import pyarrow.parquet as pq
 
@@ -222,11 +222,13 @@ def _batch_in(folder: Path, path: object, limits: Limits) -> Batch:
     from rounddiag.text.token_table import TokenTable
 
     file, tokens = folder / _BATCH, folder / _TOKENS
-    facts = pq.read_metadata(file)
-    sizes = [facts.row_group(i).total_byte_size for i in range(facts.num_row_groups)]
-    json_bytes = json_size(file) + facts.serialized_size
+    metadata = pq.read_metadata(file)
+    sizes = [
+        metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)
+    ]
+    json_bytes = json_size(file) + metadata.serialized_size
     if max(sum(sizes), _JSON_PART * json_bytes) > limits.num_bytes:
-        raise _unread(_NO_MEMORY, "", path, limits)
+        raise _child_error(_NO_MEMORY, "", path, limits)
     batch = load_parquet(file)
     images = batch.images
     if images is not None:
@@ -333,14 +335,14 @@ def _write_batch(folder: Path, request: Mapping[str, Any]) -> None:
         (folder / _TOKENS).write_text(table.to_json(), encoding="ascii")
     images = batch.images
     if images is not None:
-        images = tuple(tuple(map(_small, row)) for row in images)
+        images = tuple(tuple(map(_as_small_jpeg, row)) for row in images)
     # One level deeper, because saving and loading change `source`.
     nested = {"meta": dict(batch.meta)}
     plain = replace(batch, images=images, tokenizer=None, meta=nested)
     save(plain, folder / _BATCH)
 
 
-def _small(shot: Screenshot) -> EncodedScreenshot:
+def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
     """Return a screenshot as a small JPEG; without data if it cannot be decoded."""
     try:
         sized = replace(shot, seen_size=shot.seen_size or shot.size)

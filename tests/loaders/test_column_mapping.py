@@ -57,7 +57,7 @@ IDS = (
         ),
     ],
 )
-def test_a_column_that_cannot_be_what_was_asked_is_told(
+def test_a_column_that_cannot_be_what_was_asked_is_refused(
     field: str, values: Any, found: str, expected: str, advice: str
 ) -> None:
     held = {name: rows for name, rows in COLUMNS.items() if name != field}
@@ -69,7 +69,7 @@ def test_a_column_that_cannot_be_what_was_asked_is_told(
         load({**held, "mine": values}, columns={field: "mine"})
 
 
-def test_a_column_of_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_column_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     held = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
     pq.write_table(pa.table({**held, "verdict": ["good", "bad"]}), path)
@@ -81,7 +81,7 @@ def test_a_column_of_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         load(path, columns={"rewards": "verdict"})
 
 
-def test_text_in_the_place_of_ids_is_told_without_columns_too() -> None:
+def test_text_in_place_of_ids_is_refused_without_columns_too() -> None:
     message = (
         f"dict: `responses`: expected {TOKENWISE}; found `responses`, which holds text."
         f" {IDS}"

@@ -102,7 +102,7 @@ def test_our_own_file_opens_too(tmp_path: Path) -> None:
     assert load(path).old_log_probs[:4].tolist() == [-1.5, -2.0, -9.0, -0.5]
 
 
-def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.pkl", tmp_path / "none_*.pkl"):
         message = (
             f"{path}: expected a file, a folder or a glob; found nothing."
@@ -129,7 +129,7 @@ def test_a_path_without_a_file_is_told(tmp_path: Path) -> None:
         (b"\x80\x04]\x94.", "a pickle of a list"),
     ],
 )
-def test_a_file_of_another_kind_is_told(
+def test_a_file_of_another_kind_is_refused(
     content: bytes, found: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "step_1.jsonl"
@@ -141,7 +141,7 @@ def test_a_file_of_another_kind_is_told(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_a_file_that_is_cut_off_is_told(share: float, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_is_refused(share: float, tmp_path: Path) -> None:
     whole = pickled(small_batch())
     path = tmp_path / "a.pkl"
     path.write_bytes(whole[: int(len(whole) * share)])
@@ -156,7 +156,7 @@ def test_a_file_that_is_cut_off_is_told(share: float, tmp_path: Path) -> None:
     )
 
 
-def test_a_dictionary_of_other_things_is_told(tmp_path: Path) -> None:
+def test_a_dictionary_of_other_things_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, path)
 
@@ -197,7 +197,7 @@ def test_names_of_one_s_own_become_an_example(tmp_path: Path) -> None:
         load(path)
 
 
-def test_what_is_missing_after_renaming_is_told_in_the_user_s_names() -> None:
+def test_what_is_missing_after_renaming_is_reported_under_the_user_s_names() -> None:
     columns = {"response_ids": "ids", "response_mask": "m", "rollout_log_probs": "lp"}
     message = (
         "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
@@ -223,7 +223,7 @@ def test_what_is_missing_after_renaming_is_told_in_the_user_s_names() -> None:
         ),
     ],
 )
-def test_what_is_no_batch_is_told_in_words(
+def test_what_is_no_batch_is_described(
     data: object, found: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.pt"
@@ -243,7 +243,7 @@ def test_a_home_folder_is_known(
     assert load("~/a.pt").num_samples == 2
 
 
-def test_ids_that_are_missing_after_renaming_are_told_so_too() -> None:
+def test_ids_that_are_missing_after_renaming_are_reported_too() -> None:
     message = (
         "dict: expected a table with response_ids, response_mask, rollout_log_probs,"
         " old_log_probs; found that `response_ids` and `response_mask` are missing,"
@@ -258,7 +258,7 @@ def test_ids_that_are_missing_after_renaming_are_told_so_too() -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a.pt", "https://host/a.pt"])
-def test_a_url_is_told(url: str) -> None:
+def test_a_url_is_refused(url: str) -> None:
     message = (
         f"{url}: expected a path of this machine; found a URL. Copy it here first, or"
         " open it with fsspec."

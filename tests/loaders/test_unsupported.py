@@ -56,7 +56,7 @@ RECIPE = "Add the lines to the trainer that `rounddiag recipe {}` prints."
         ),
     ],
 )
-def test_json_lines_of_texts_are_told_what_they_lack(
+def test_json_lines_of_texts_are_refused_with_what_they_lack(
     record: dict[str, Any], what: str, advice: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "40.jsonl"
@@ -67,7 +67,7 @@ def test_json_lines_of_texts_are_told_what_they_lack(
 
 
 @pytest.mark.parametrize("indent", [2, 4, "\t"])
-def test_a_json_document_over_many_lines_is_told_too(
+def test_a_json_document_over_many_lines_is_described_too(
     indent: int | str, tmp_path: Path
 ) -> None:
     path = tmp_path / "episode_hash1_id2.json"
@@ -87,7 +87,7 @@ def test_a_json_document_over_many_lines_is_told_too(
         load(path)
 
 
-def test_another_json_document_is_told_by_its_keys(tmp_path: Path) -> None:
+def test_another_json_document_is_described_by_its_keys(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text(json.dumps({"a": {"c": 1}, "b": 2}, indent=2))
     message = (
@@ -130,7 +130,7 @@ def test_the_keys_of_json_lines_in_an_npz_name_the_file_that_has_them(
         load(path)
 
 
-def test_trl_s_log_of_completions_is_told(tmp_path: Path) -> None:
+def test_trl_s_log_of_completions_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "completions_00002.parquet"
     pd.DataFrame(
         {
@@ -149,7 +149,7 @@ def test_trl_s_log_of_completions_is_told(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_step_of_dart_gui_is_told(tmp_path: Path) -> None:
+def test_a_step_of_dart_gui_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "data_for_step_1.pt"
     names = ("logp", "token_ids", "prompt_token_ids")
     torch.save({name: torch.zeros(3) for name in names}, path)

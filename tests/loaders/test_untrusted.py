@@ -95,7 +95,9 @@ def test_options_reach_the_child(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_screenshot_that_cannot_be_decoded_stays_unreadable(tmp_path: Path) -> None:
+def test_a_screenshot_that_cannot_be_decoded_stays_child_errorable(
+    tmp_path: Path,
+) -> None:
     from rounddiag.vision import EncodedScreenshot
 
     path = tmp_path / "a.parquet"
@@ -157,7 +159,7 @@ def test_on_macos_a_child_that_holds_too_much_memory_is_ended(
     code, output = untrusted.run_child(tmp_path, Limits(memory=0.5, time=60))
     assert (code, output) == (-signal.SIGKILL, "")
     assert len(watched) == 3
-    error = untrusted._unread(code, output, "a.pkl", Limits(memory=0.5, time=60))
+    error = untrusted._child_error(code, output, "a.pkl", Limits(memory=0.5, time=60))
     assert "can be read in 0.5 GB of memory; found one that needs more" in str(error)
 
 

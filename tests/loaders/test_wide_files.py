@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rounddiag import Batch, plot_compare, plot_rounds, round_summary
-from rounddiag.loaders import load, records
+from rounddiag.loaders import load
+from rounddiag.loaders.fields import columns
 from rounddiag.loaders.fields.columns import with_round_records
 from rounddiag.loaders.tabular import in_memory
 from rounddiag.stats import differences
@@ -36,7 +37,7 @@ def test_every_column_of_a_wide_file_is_read(name: str, tmp_path: Path) -> None:
 def test_keys_of_single_rows_are_counted_where_they_are_most_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_SMALL", 0)
+    monkeypatch.setattr(columns, "_ALLOWED_CELLS", 0)
     path = tmp_path / "a.jsonl"
     write_lines(of_other_keys(400), path)  # 2,000 values: 64 * 2,000 / 400 columns
     batch = load(path)
@@ -53,7 +54,7 @@ def test_each_row_of_a_table_is_read_once(
         read.append(value)
         return value
 
-    monkeypatch.setattr(in_memory, "_numbers_of_list", record)
+    monkeypatch.setattr(in_memory, "_list_as_array", record)
     write_lines(of_other_keys(3), tmp_path / "a.jsonl")
     assert load(tmp_path / "a.jsonl").num_samples == 3
     assert len(read) == 3 * 5
@@ -63,8 +64,8 @@ def test_entries_of_other_keys_are_counted_where_they_are_most_of_the_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Entries of dictionaries, and records of rounds, become columns as keys do."""
-    monkeypatch.setattr(records, "_SMALL", 0)
-    monkeypatch.setattr(records, "_SPARSE", 2)
+    monkeypatch.setattr(columns, "_ALLOWED_CELLS", 0)
+    monkeypatch.setattr(columns, "_MAX_CELLS_PER_VALUE", 2)
     rows = [
         {**row, "extra_fields": {"all": 7, f"one_{i}": i}}
         for i, row in enumerate(of_other_keys(4))

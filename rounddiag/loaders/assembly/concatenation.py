@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
-def without_copies(parts: Sequence[Batch]) -> list[Batch]:
+def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
     """Drop samples that are bit-identical to a sample of an earlier batch."""
     times = Counter(name for part in parts for name in {*(part.sample_ids or ())})
     owner: dict[tuple[str, bytes], int] = {}
@@ -58,13 +58,13 @@ def _digest(part: Batch, sample: int) -> bytes:
     return digest.digest()
 
 
-def per_token(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def _per_token(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Join the fields per token that all of them have."""
     names = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: torch.cat([part[name] for part in parts]) for name in names}
 
 
-def prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
+def _prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
     """Join the prompts, if all batches have them."""
     ids, sizes = [], []
     for part in parts:
@@ -78,7 +78,7 @@ def prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
     }
 
 
-def per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
+def _per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
     """Join the fields with one value a sample."""
     found: dict[str, Any] = {"rewards": _rewards(parts)}
     for name in PER_SAMPLE:
@@ -101,13 +101,13 @@ def _rewards(parts: Sequence[Batch]) -> Tensor | None:
     return torch.cat(rows)
 
 
-def sample_columns(parts: Sequence[Batch]) -> dict[str, Array]:
+def _sample_columns(parts: Sequence[Batch]) -> dict[str, Array]:
     """Join the sample columns; a batch that lacks one gets NaN or None."""
     sizes = [len(part) for part in parts]
     return _columns([part.sample_columns for part in parts], sizes)
 
 
-def round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
+def _round_columns(parts: Sequence[Batch]) -> dict[str, Array]:
     """Join the round columns; samples are renumbered."""
     starts = np.cumsum([0, *map(len, parts[:-1])])
     counted = [
@@ -127,12 +127,12 @@ def _columns(
     for name in names:
         here = [index for index, part in enumerate(parts) if name in part]
         places = [np.arange(ends[i] - sizes[i], ends[i]) for i in here]
-        values = _end_to_end([parts[i][name] for i in here])
+        values = _join_arrays([parts[i][name] for i in here])
         joined[name] = scatter_with_missing(values, np.concatenate(places), sum(sizes))
     return joined
 
 
-def _end_to_end(arrays: list[Array]) -> Array:
+def _join_arrays(arrays: list[Array]) -> Array:
     """Join arrays; numpy alone would turn numbers joined with texts into texts."""
     kinds = {array.dtype.kind for array in arrays}
     if len(kinds) > 1 and not kinds <= {"i", "f"}:
@@ -142,15 +142,15 @@ def _end_to_end(arrays: list[Array]) -> Array:
 
 # Entries of `meta` that are merged in their own way.
 _COUNTS = ("num_dropped_rows", "num_dropped_copies")
-_COUNTED = {"left_out", "not_measurable", "source", *_COUNTS}
+_MERGED_APART = {"left_out", "not_measurable", "source", *_COUNTS}
 
 
-def sources(parts: Sequence[Batch]) -> list[str]:
+def _sources(parts: Sequence[Batch]) -> list[str]:
     """Return the source of each batch, or its number."""
     return [str(p.meta.get("source", f"batch {i}")) for i, p in enumerate(parts)]
 
 
-def merged_meta(
+def _merged_meta(
     parts: Sequence[Batch], num_copies: int, lost: Sequence[str]
 ) -> dict[str, Any]:
     """Merge the `meta` of the batches.
@@ -165,13 +165,13 @@ def merged_meta(
     """
     names = dict.fromkeys(name for part in parts for name in part.meta)
     entries = {
-        name: _merged_entry(parts, name) for name in names if name not in _COUNTED
+        name: _merged_entry(parts, name) for name in names if name not in _MERGED_APART
     }
     counts = {name: _sum(parts, name) for name in _COUNTS}
     counts["num_dropped_rows"] += num_copies
     left_out = {*lost, *(name for part in parts for name in left_out_of(part))}
     return {
-        "source": ", ".join(sources(parts)),
+        "source": ", ".join(_sources(parts)),
         **entries,
         **{name: count for name, count in counts.items() if count},
         **left_out_entry(left_out),
@@ -185,7 +185,7 @@ def _sum(parts: Sequence[Batch], name: str) -> int:
 
 def _merged_entry(parts: Sequence[Batch], name: str) -> object:
     """Return the common value, or a mapping from source to value."""
-    named = zip(sources(parts), parts, strict=True)
+    named = zip(_sources(parts), parts, strict=True)
     here = [(source, part.meta[name]) for source, part in named if name in part.meta]
     first = here[0][1]
     is_one = len(here) == len(parts) and all(value == first for _, value in here)
@@ -222,14 +222,14 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     >>> concatenate([batch[:2], batch[2:3]])
     Batch(num_samples=3, num_rounds=6, num_tokens=82)
     """
-    every = _of_one_step(batches)
-    parts = without_copies(every)
+    every = _require_one_step(batches)
+    parts = _without_copies(every)
     num_copies = sum(map(len, every)) - sum(map(len, parts))
     # The file of a rank without samples has no fields, which are not missing.
     parts = _with_common_round_ids([part for part in parts if len(part)] or parts[:1])
-    tokens = per_token([part.per_token for part in parts])
-    fields = {**tokens, **prompts(parts), **per_sample(parts)}
-    scores = per_token([part.scores for part in parts])
+    tokens = _per_token([part.per_token for part in parts])
+    fields = {**tokens, **_prompts(parts), **_per_sample(parts)}
+    scores = _per_token([part.scores for part in parts])
     kept = {name for name, value in fields.items() if value is not None} | scores.keys()
     lost = [name for part in parts for name in _fields(part) if name not in kept]
     return Batch(
@@ -239,16 +239,16 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         scores=scores,
         step=_step(every),
         tokenizer=_tokenizer(parts),
-        sample_columns=sample_columns(parts),
-        round_columns=round_columns(parts),
+        sample_columns=_sample_columns(parts),
+        round_columns=_round_columns(parts),
         meta={
-            **merged_meta(every, num_copies, lost),
+            **_merged_meta(every, num_copies, lost),
             **not_measurable(tokens),
         },
     )
 
 
-def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
+def _require_one_step(batches: Iterable[Batch]) -> list[Batch]:
     parts: list[Batch] = []
     steps: dict[int, Batch] = {}
     for batch in batches:
@@ -256,7 +256,7 @@ def _of_one_step(batches: Iterable[Batch]) -> list[Batch]:
         if batch.step is not None:
             steps.setdefault(batch.step, batch)
         if len(steps) > 1:
-            named = zip(steps, sources(list(steps.values())), strict=True)
+            named = zip(steps, _sources(list(steps.values())), strict=True)
             steps_of_files = [f"step {step} in {name}" for step, name in named]
             raise LoadError.build(
                 expected="the files of one step",
@@ -319,7 +319,7 @@ def without_padding_rows(batch: Batch) -> Batch:
             for row, group in enumerate(batch.group_ids or ())
             if _PADDING.fullmatch(group) and row not in written
         }
-    return _without(batch, marked, "num_dropped_rows")
+    return _drop_rows(batch, marked, "num_dropped_rows")
 
 
 def without_copied_rows(batch: Batch) -> Batch:
@@ -329,10 +329,10 @@ def without_copied_rows(batch: Batch) -> Batch:
     DART-GUI.
     """
     copies = {row for rows in find_copies(batch, sure=True) for row in rows[1:]}
-    return _without(batch, copies, "num_dropped_copies")
+    return _drop_rows(batch, copies, "num_dropped_copies")
 
 
-def _without(batch: Batch, rows: Collection[int], counter: str) -> Batch:
+def _drop_rows(batch: Batch, rows: Collection[int], counter: str) -> Batch:
     if not rows:
         return batch
     kept = batch.where([row not in rows for row in range(len(batch))])

@@ -124,8 +124,8 @@ def _round_after(shot: Screenshot, starts: Sequence[int]) -> int | None:
 _MAX_FACTS = 8  # of a batch, in `meta`
 _MAX_SIZES = 4
 # A screenshot has 10 kB and more, though rows of one group may share it.
-_FREE, _BYTES = 1_000, 100
-_LEAST = 4 * 6 * 8 * 8  # values of a screenshot: four patches, six of each pixel
+_BASE_COUNT, _BYTES_EACH = 1_000, 100
+_MIN_VALUES = 4 * 6 * 8 * 8  # values of a screenshot: four patches, six of each pixel
 _VIDEOS = "its videos are left out"
 _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
@@ -147,7 +147,9 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
         facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"]
         return replace(batch, meta={**batch.meta, "screenshots": facts})
     rows = [_plain(row) for row in inputs]
-    known = list(_bounded_by_size((_pictures(row, source) for row in rows), source))
+    known = list(
+        _bounded_by_size((_rebuild_screenshots(row, source) for row in rows), source)
+    )
     pictures = [images or () for images in known]
     sizes = [[shot.num_image_tokens for shot in images] for images in pictures]
     sequences = (known_sequence(batch, sample)[1] for sample in range(len(batch)))
@@ -155,7 +157,7 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     facts = [
         f"sample {sample}: {fact}"
         for sample, images in enumerate(known)
-        if (fact := _fact(batch, sample, images, token))
+        if (fact := _describe_mismatch(batch, sample, images, token))
     ]
     facts += [f"sample {i}: {_VIDEOS}" for i, row in enumerate(rows) if _has_video(row)]
     images = tuple(
@@ -170,7 +172,7 @@ def _bounded_by_size(
     found: Iterable[Images | None], source: Source
 ) -> Iterator[Images | None]:
     """Refuse a small file that repeats the same pixels many times."""
-    left = _FREE + source.size // _BYTES
+    left = _BASE_COUNT + source.size // _BYTES_EACH
     for images in found:
         left -= len(images or ())
         if left < 0:
@@ -189,7 +191,7 @@ def _has_video(row: Mapping[object, object]) -> bool:
     return row.get("pixel_values_videos") is not None
 
 
-def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
+def _rebuild_screenshots(row: Mapping[object, object], source: Source) -> Images | None:
     """Return the pictures of a sample; None for those of an unknown processor."""
     match row:
         case {
@@ -203,7 +205,7 @@ def _pictures(row: Mapping[object, object], source: Source) -> Images | None:
         case {"pixel_values": values, "image_grid_thw": grid}:
             saved, saved_grid = find_tensor(values, source), find_tensor(grid, source)
             if isinstance(saved, StoredTensor) and isinstance(saved_grid, StoredTensor):
-                known = _grids(saved_grid, saved.num_elements // _LEAST)
+                known = _grids(saved_grid, saved.num_elements // _MIN_VALUES)
                 rows = partial(_rows, saved)
                 return patch_screenshots(rows, saved.shape, known) if known else None
     return () if row.get("pixel_values") is None else None
@@ -233,24 +235,28 @@ def _placed(
     return tuple(_with_places(images, image_places(batch, sample, sizes, token)))
 
 
-def _fact(
+def _describe_mismatch(
     batch: Batch, sample: int, images: Images | None, token: int | None
 ) -> str | None:
     """Return what does not fit in a sample's pictures, if anything."""
     if images is None:
         return _UNKNOWN
     sizes = [shot.num_image_tokens for shot in images]
-    expected = f"image tokens by its grids: {_listed(sizes)}"
+    expected = f"image tokens by its grids: {_join_sizes(sizes)}"
     if sizes and token is None:
         return f"{expected}; no token, or more than one, has such runs"
     if token is None:
         return None
     lengths = TokenRuns.of_ids(known_sequence(batch, sample)[1], token).length.tolist()
     differs = lengths != sizes
-    return f"{expected}; runs of token {token}: {_listed(lengths)}" if differs else None
+    return (
+        f"{expected}; runs of token {token}: {_join_sizes(lengths)}"
+        if differs
+        else None
+    )
 
 
-def _listed(sizes: list[int]) -> str:
+def _join_sizes(sizes: list[int]) -> str:
     return join_names(sizes, len(sizes), most=_MAX_SIZES) or "none"
 
 

@@ -50,7 +50,7 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         tuple(new_rounds.moved(sample, shot) for shot in shots)
         for sample, shots in enumerate(batch.images)
     )
-    columns, num_lost = _merged(batch.round_columns, new_rounds)
+    columns, num_lost = _merge_round_columns(batch.round_columns, new_rounds)
     lost = [f"{pluralize(num_lost, 'row')} of `round_columns`"] if num_lost else []
     entry = left_out_entry([*left_out_of(batch), *lost])
     return replace(
@@ -66,7 +66,7 @@ class _NewRounds:
         before = old.rounds.start.cpu().numpy()
         sample = old.rounds.sample.cpu().numpy()
         place = np.searchsorted(start, before, side="right") - 1
-        self._became = new.rounds.round.cpu().numpy()[place]
+        self._new_index = new.rounds.round.cpu().numpy()[place]
         self._counts = np.bincount(sample, minlength=len(old))
         self._first = np.cumsum(self._counts) - self._counts
 
@@ -75,7 +75,7 @@ class _NewRounds:
         sample, moved = sample.astype(np.int64), index.astype(np.int64)
         inside = (sample >= 0) & (sample < len(self._counts)) & (moved >= 0)
         inside[inside] = moved[inside] < self._counts[sample[inside]]
-        moved[inside] = self._became[self._first[sample[inside]] + moved[inside]]
+        moved[inside] = self._new_index[self._first[sample[inside]] + moved[inside]]
         return moved
 
     def moved(self, sample: int, shot: Screenshot) -> Screenshot:
@@ -85,7 +85,7 @@ class _NewRounds:
         return replace(shot, round=int(moved[0]))
 
 
-def _merged(
+def _merge_round_columns(
     columns: Mapping[str, Array], new_rounds: _NewRounds
 ) -> tuple[Mapping[str, Array], int]:
     """Return the columns with one row a new round, and how many rows are lost."""
@@ -159,7 +159,7 @@ def _without_images(batch: Batch) -> Tensor:
     return mask
 
 
-_MOST = 1 << 31  # of token ids
+_MAX_TOKEN_ID = 1 << 31  # of token ids
 
 
 def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
@@ -200,7 +200,9 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     ids = _as_list(stop_tokens)
     if not ids:
         return batch
-    if not all(isinstance(token, Integral) and 0 <= token < _MOST for token in ids):
+    if not all(
+        isinstance(token, Integral) and 0 <= token < _MAX_TOKEN_ID for token in ids
+    ):
         raise LoadError.build(
             key="stop_tokens",
             expected="a list of token ids",

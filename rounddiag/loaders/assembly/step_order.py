@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # Names with other uses as well: only distinct whole numbers count as steps.
-_USUAL = (
+_COMMON_NAMES = (
     *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
     *("env_step", "round", "round_idx"),
 )
@@ -89,7 +89,7 @@ def step_order(
         keys = sort_keys(batch.sample_columns.get(name))
         if keys is not None and _changes(keys, trajectories):
             return _order_by(name, keys)
-    present = [name for name in _USUAL if name in batch.sample_columns]
+    present = [name for name in _COMMON_NAMES if name in batch.sample_columns]
     for name in present:
         keys = batch.sample_columns[name].tolist()
         if all(map(_is_whole, keys)) and _is_distinct(keys, trajectories):
@@ -108,7 +108,7 @@ def _by_content(batch: Batch, several: Sequence[Rows]) -> StepOrder | None:
     """Return the order that prompts and screenshots prove, if they prove one."""
     if not several:
         return StepOrder(description="one row each")
-    keys = _chained(batch, several)
+    keys = _numbers_by_prompts(batch, several)
     if keys is not None:
         what = "ordered by their prompts, which contain the step before"
         return StepOrder(description=what, keys=keys)
@@ -122,13 +122,13 @@ def _by_content(batch: Batch, several: Sequence[Rows]) -> StepOrder | None:
     return None
 
 
-_SHORT = 4  # tokens of a response that stand in other prompts by chance
-_MOST_STEPS = 128  # of a trajectory: all pairs of steps are compared
+_MIN_QUOTE = 4  # tokens of a response that stand in other prompts by chance
+_MAX_STEPS = 128  # of a trajectory: all pairs of steps are compared
 
 
-def _chained(batch: Batch, several: Sequence[Rows]) -> list[int] | None:
+def _numbers_by_prompts(batch: Batch, several: Sequence[Rows]) -> list[int] | None:
     """Return the number of each step, if the prompts of all trajectories tell it."""
-    if batch.prompt_ids is None or max(map(len, several)) > _MOST_STEPS:
+    if batch.prompt_ids is None or max(map(len, several)) > _MAX_STEPS:
         return None
     numbers = [0] * len(batch)
     for rows in several:
@@ -165,7 +165,7 @@ def _continues(prompt: bytes, other: bytes) -> bool:
 
 def _quotes(prompt: bytes, response: bytes) -> bool:
     """Return whether a prompt contains a response, at the border of a token."""
-    at = prompt.find(response) if len(response) >= _SHORT * _ID.itemsize else -1
+    at = prompt.find(response) if len(response) >= _MIN_QUOTE * _ID.itemsize else -1
     while at % _ID.itemsize and at >= 0:
         at = prompt.find(response, at + 1)
     return at >= 0

@@ -96,8 +96,8 @@ def _fit_int64(values: list[int]) -> bool:
     return all(-(1 << 63) <= value < 1 << 63 for value in values)
 
 
-_SPARSE = 64  # cells of a table per value; more are left out
-_SMALL = 1 << 18  # cells that any table may have
+_MAX_CELLS_PER_VALUE = 64  # beyond which columns are left out
+_ALLOWED_CELLS = 1 << 18  # of any table, however few its values
 
 
 def collect_columns(
@@ -128,10 +128,12 @@ def collect_columns(
         for key, value in {str(key): value for key, value in row.items()}.items():
             places[key].append(index)
             values[key].append(cell(value))
-    most = max(_SMALL, _SPARSE * sum(map(len, places.values()))) // max(num_rows, 1)
+    most = max(
+        _ALLOWED_CELLS, _MAX_CELLS_PER_VALUE * sum(map(len, places.values()))
+    ) // max(num_rows, 1)
     kept = {*sorted(places, key=lambda key: len(places[key]), reverse=True)[:most]}
     columns = {
-        key: _column_of(places[key], values.pop(key), num_rows)
+        key: _fill_column(places[key], values.pop(key), num_rows)
         for key in places
         if key in kept
     }
@@ -141,7 +143,7 @@ def collect_columns(
     )
 
 
-def _column_of(places: list[int], values: list[Any], num_rows: int) -> list[Any]:
+def _fill_column(places: list[int], values: list[Any], num_rows: int) -> list[Any]:
     if len(values) == num_rows:
         return values
     column = [None] * num_rows
@@ -151,7 +153,7 @@ def _column_of(places: list[int], values: list[Any], num_rows: int) -> list[Any]
 
 
 # Columns of dictionaries whose entries are columns: of verl's agent loop.
-_OF_ENTRIES = ("extra_fields", "reward_extra_info")
+_DICT_COLUMNS = ("extra_fields", "reward_extra_info")
 RECORDS, TURN_SCORES = "round_records", "turn_scores"
 
 
@@ -166,7 +168,7 @@ def expand_entries(columns: Mapping[str, Any]) -> dict[str, Any]:
     {'step': [7], 'min_step': [6]}
     """
     found = dict(columns)
-    for parent in _OF_ENTRIES:
+    for parent in _DICT_COLUMNS:
         rows = found.get(parent)
         if rows is None or not any(isinstance(row, Mapping) for row in rows):
             continue

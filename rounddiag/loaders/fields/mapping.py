@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def compare_input_ids(reader: FieldReader) -> dict[str, str]:
+def _compare_input_ids(reader: FieldReader) -> dict[str, str]:
     """Return an entry of `meta`: whether `input_ids` are prompt and response.
 
     The model ran on `input_ids`. If they differ from prompt and response, the
@@ -179,7 +179,7 @@ def batch_from_fields(
     parts["meta"] = {
         "source": str(source),
         "mask_source": mask_source,
-        **compare_input_ids(reader),
+        **_compare_input_ids(reader),
         **_origins(mask_source, facts),
         **not_measurable(parts),
         **left_out_entry(unfit),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PLACES = "position_ids"  # the only field that may have several values per token
-_SAME = "Save every field for the same samples and tokens."
+_SAME_SHAPE = "Save every field for the same samples and tokens."
 _EXPECTED = {
     "responses": "the token ids of responses",
     "response_mask": "a mask of the tokens that the model wrote",
@@ -80,7 +80,7 @@ class FieldReader:
         source: object,
         tokens: str | None = None,
         *,
-        advice: str = _SAME,
+        advice: str = _SAME_SHAPE,
     ) -> None:
         self.fields, self.source, self._advice = fields, source, advice
         # `in` on a mapping that is not ours may read the whole field.
@@ -145,7 +145,9 @@ class FieldReader:
             return None
         if not self._fits(rows):
             raise self.misfit(
-                key=name, expected=shape_of(self.tokens), found=shape_of(rows)
+                key=name,
+                expected=_describe_shape(self.tokens),
+                found=_describe_shape(rows),
             )
         return rows.values
 
@@ -230,7 +232,9 @@ class FieldReader:
             return None if rows is None else rows.values
         if not self._has_prompts(rows):
             raise self.misfit(
-                key=name, expected=shape_of(self.tokens), found=shape_of(rows)
+                key=name,
+                expected=_describe_shape(self.tokens),
+                found=_describe_shape(rows),
             )
         return rows.tails(self.tokens.lengths).values
 
@@ -263,7 +267,7 @@ class FieldReader:
         return torch.stack(sums) if sums else rows.values.new_zeros(0)
 
 
-def shape_of(rows: Ragged) -> str:
+def _describe_shape(rows: Ragged) -> str:
     """Describe the number of rows and their lengths, for a message."""
     if rows.is_padded and len(rows.lengths):
         return f"{len(rows.lengths)} rows of {int(rows.lengths[0])} positions"
@@ -293,13 +297,13 @@ def real_positions(reader: FieldReader) -> list[Tensor] | None:
         raise reader.misfit(
             key="attention_mask",
             expected=f"{reader.num_samples} rows of positions",
-            found=shape_of(mask),
+            found=_describe_shape(mask),
         )
     if bool((mask.lengths < reader.tokens.lengths).any()):
         raise reader.misfit(
             key="attention_mask",
-            expected=f"at least {shape_of(reader.tokens)}",
-            found=shape_of(mask),
+            expected=f"at least {_describe_shape(reader.tokens)}",
+            found=_describe_shape(mask),
         )
     return [row != 0 for row in mask.rows()]
 
@@ -309,16 +313,16 @@ def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
     if real is None:
         return stored
     pairs = zip(real, stored.tolist(), strict=True)
-    ends = [end_of(row[len(row) - width :]) for row, width in pairs]
+    ends = [mask_end(row[len(row) - width :]) for row, width in pairs]
     return torch.tensor(ends, dtype=torch.int64, device=stored.device)
 
 
-def end_of(marked: Tensor) -> int:
+def mask_end(marked: Tensor) -> int:
     """Return the position after the last marked one; 0 if none is marked.
 
     Examples
     --------
-    >>> end_of(torch.tensor([0, 1, 1, 0]))
+    >>> mask_end(torch.tensor([0, 1, 1, 0]))
     3
     """
     places = marked.nonzero()
@@ -333,7 +337,7 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
         raise reader.misfit(
             key="prompts",
             expected=f"{reader.num_samples} rows of positions",
-            found=shape_of(prompts),
+            found=_describe_shape(prompts),
         )
     if real is not None:
         wholes = (prompts.lengths + reader.tokens.lengths).tolist()
@@ -430,5 +434,5 @@ def divide_sequences(
 
 def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     """Return where the response starts and ends."""
-    places, stop = mask.nonzero(), end_of(real)
+    places, stop = mask.nonzero(), mask_end(real)
     return max(1, int(places[0]) if len(places) else stop), stop

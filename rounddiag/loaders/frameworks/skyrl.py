@@ -102,7 +102,7 @@ class TrainingInput:
             )
 
 
-def training_input(node: Node, source: Source) -> TrainingInput:
+def _training_input(node: Node, source: Source) -> TrainingInput:
     """Return the parts of a pickled TrainingInputBatch, in either of its layouts."""
     match node:
         case Node(args=(_, {"batch_dict": dict(stored), **facts})):
@@ -142,15 +142,15 @@ def _tensor(value: object, source: Source) -> StoredTensor:
     raise source.damaged(found="a tensor in none of SkyRL's formats")
 
 
-def _metadata(noted: object) -> dict[str, object]:
-    metadata = noted if isinstance(noted, dict) else {}
+def _metadata(stored: object) -> dict[str, object]:
+    metadata = stored if isinstance(stored, dict) else {}
     metrics = metadata.get("metrics")
     everything = {**metadata, **(metrics if isinstance(metrics, dict) else {})}
     return {str(key): scalar_value(value) for key, value in everything.items()}
 
 
 # Fields of the response, and their names in verl.
-RESPONSE = {
+_RESPONSE_NAMES = {
     "loss_mask": "loss_mask",
     "rollout_logprobs": "rollout_log_probs",
     "action_log_probs": "old_log_probs",
@@ -161,7 +161,7 @@ RESPONSE = {
 _BOUNDARIES = "_boundaries"
 
 
-def response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
+def _response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
     """Return the fields under verl's names, one row a sample.
 
     Sequences are padded on the left; fields of the response are those of the last
@@ -173,7 +173,9 @@ def response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
     LoadError
         If shapes do not fit together, or a padding row has a loss.
     """
-    named = {key: name for key, name in RESPONSE.items() if key in inputs.tensors}
+    named = {
+        key: name for key, name in _RESPONSE_NAMES.items() if key in inputs.tensors
+    }
     before = _check_shapes(inputs, named)
     _check_padding(inputs)
     spans = [_span(row) for row in inputs.read("response_mask")]
@@ -236,11 +238,11 @@ def _span(marked: Tensor) -> slice:
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
-def row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
+def _row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
     """Return what has one value a row, without padding rows."""
     num_kept = inputs.num_rows - inputs.num_padding
     found: dict[str, Sequence[object]] = {
-        name: inputs.read(name).tolist() for name in names_of_scalars(inputs)
+        name: inputs.read(name).tolist() for name in _per_row_names(inputs)
     }
     for name, value in inputs.metadata.items():
         if isinstance(value, list) and name.endswith(_BOUNDARIES):
@@ -250,7 +252,7 @@ def row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
     return found
 
 
-def names_of_scalars(inputs: TrainingInput) -> list[str]:
+def _per_row_names(inputs: TrainingInput) -> list[str]:
     """Return the names of the fields of one value a row."""
     shape = (inputs.num_rows,)
     return [name for name, tensor in inputs.tensors.items() if tensor.shape == shape]
@@ -297,10 +299,10 @@ def read_skyrl(node: Node, source: Source) -> Batch:
     LoadError
         If a field is missing or None, or the fields do not fit together.
     """
-    inputs = training_input(node, source)
+    inputs = _training_input(node, source)
     for name, advice in _NEEDED.items():
         inputs.require(name, advice)
-    fields, table = response_fields(inputs), row_columns(inputs)
+    fields, table = _response_fields(inputs), _row_columns(inputs)
     groups, origin = _groups(inputs, table, fields["prompts"])
     batch = batch_from_fields(
         fields, source=source.path, columns={**table, **groups}, info=_info(inputs)
@@ -339,7 +341,7 @@ def _info(inputs: TrainingInput) -> dict[str, object]:
 
 def _meta(inputs: TrainingInput) -> dict[str, object]:
     """Return SkyRL's metadata, and the names of what was left out."""
-    known = {*_NEEDED, *RESPONSE, *_IMAGES, *names_of_scalars(inputs)}
+    known = {*_NEEDED, *_RESPONSE_NAMES, *_IMAGES, *_per_row_names(inputs)}
     return {
         "metadata": _plain(inputs),
         "num_dropped_rows": inputs.num_padding,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
-from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, end_of
+from rounddiag.loaders.fields.reader import FieldReader, divide_sequences, mask_end
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.lazy.arrays import row_list
-from rounddiag.loaders.tabular.arrays import table_of
+from rounddiag.loaders.tabular.arrays import as_table
 from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _read(
     root: Table | Mapping[Any, object],
     source: Source,
 ) -> Batch:
-    table = table_of(root, source)
+    table = as_table(root, source)
     saved = LazyFields.watch(table.fields)
     fields = to_verl(saved, source.path)
     groups = {}
@@ -151,7 +151,7 @@ def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tens
         ours: completions.token_rows(theirs) for theirs, ours in _TRL_NAMES.items()
     }
     parts = {"responses": completions.tokens.rows(), "response_mask": mask, **log_probs}
-    sizes = [end_of(row) for row in real]
+    sizes = [mask_end(row) for row in real]
     return {
         **_prompts(fields, source),
         **{

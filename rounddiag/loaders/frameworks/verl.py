@@ -207,7 +207,7 @@ DATA_PROTO = Format(
     verified="written by verl 0.9.1 with tensordict 0.8.3, 0.10.0 and 0.15.3, and with"
     " Agent-Lightning 0.3.0",
 )
-DATA_PROTO_OF_OTHERS = Format(
+DATA_PROTO_VARIANTS = Format(
     name="DataProto, with columns or fields of their own",
     framework="verl-agent, rLLM, ROLL",
     files=("current_batch_after_step.pkl", "*.pkl"),

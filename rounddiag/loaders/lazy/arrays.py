@@ -13,7 +13,7 @@ import torch
 from rounddiag.batch.layout import offsets_of
 from rounddiag.loaders.lazy.tensors import as_span
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
-from rounddiag.loaders.source import Span, kind_of
+from rounddiag.loaders.source import Span, describe_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +178,7 @@ def _row(value: Any, index: int) -> Tensor:  # noqa: ANN401 what should be a row
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         other = " of other values" if isinstance(value, list | tuple) else ""
-        msg = f"{kind_of(value)}{other} in row {index}"
+        msg = f"{describe_kind(value)}{other} in row {index}"
         raise ValueError(msg) from error
 
 

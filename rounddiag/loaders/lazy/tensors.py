@@ -164,7 +164,7 @@ def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | 
     if not isinstance(value, Node):
         return None
     if value.name == _TYPED:  # a call in a call: unwrapped once, never deeper
-        value = _call_of_type(value, source)
+        value = _unwrap_typed(value, source)
     if value.name in _VIEWS:
         return _view(value.args, source)
     if value.name == "torch._utils._rebuild_parameter":
@@ -175,13 +175,13 @@ def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | 
 def stored_tensor(value: object, source: Source) -> StoredTensor:
     """Return the plain tensor that a value of a pickle represents."""
     if isinstance(value, Node) and value.name == _TYPED:
-        value = _call_of_type(value, source)
+        value = _unwrap_typed(value, source)
     if isinstance(value, Node) and value.name in _VIEWS:
         return _view(value.args, source)
     raise source.damaged(found="another value in place of a tensor")
 
 
-def _call_of_type(node: Node, source: Source) -> Node:
+def _unwrap_typed(node: Node, source: Source) -> Node:
     match node.args:
         case (Name(function), Name(), tuple(args), *_):
             return Node(function, args)

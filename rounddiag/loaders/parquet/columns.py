@@ -90,7 +90,7 @@ def text_array(name: str, texts: Sequence[str]) -> pa.Array:
         ) from error
 
 
-def tensor_of(values: pa.ChunkedArray | pa.Array) -> Tensor:
+def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
     """Return a copy of numbers as a tensor.
 
     Raises
@@ -113,7 +113,7 @@ def to_json(key: str, value: object) -> str:
         If it holds objects that JSON cannot represent.
     """
     try:
-        return json.dumps(value, default=_plain)
+        return json.dumps(value, default=_json_value)
     except (TypeError, ValueError, RecursionError) as error:
         raise BatchError.build(
             key=key,
@@ -123,7 +123,7 @@ def to_json(key: str, value: object) -> str:
         ) from error
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, os.PathLike):
@@ -141,7 +141,7 @@ def _fits_int32(values: Tensor) -> bool:
 
 KEY = b"rounddiag.dtype"
 _KINDS = "biufmMUS"
-_MOST_TEXT = 1 << 26  # bytes of an array of fixed-width text
+_MAX_TEXT = 1 << 26  # bytes of an array of fixed-width text
 
 
 def tensor_mark(dtype: torch.dtype) -> dict[bytes, bytes]:
@@ -169,22 +169,22 @@ def marked_tensor(values: Tensor, field: pa.Field) -> Tensor:
         return values
     dtype = DTYPES.get(mark.decode(errors="replace"))
     if dtype is None:
-        raise _unknown(field, mark)
+        raise _mark_error(field, mark)
     return values.to(dtype)
 
 
-def array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
+def _array_mark(dtype: np.dtype[Any]) -> dict[bytes, bytes]:
     """Return metadata that names an array's dtype; empty for objects.
 
     Examples
     --------
-    >>> array_mark(np.dtype("datetime64[s]"))
+    >>> _array_mark(np.dtype("datetime64[s]"))
     {b'rounddiag.dtype': b'<M8[s]'}
     """
     return {KEY: dtype.str.encode()} if dtype.kind in _KINDS else {}
 
 
-def marked_array(values: Array, field: pa.Field) -> Array:
+def _marked_array(values: Array, field: pa.Field) -> Array:
     """Return an array in the dtype that it was saved with.
 
     Texts stay objects if fixed width would need far more memory.
@@ -200,20 +200,20 @@ def marked_array(values: Array, field: pa.Field) -> Array:
     try:
         dtype = np.dtype(mark.decode())
     except (TypeError, ValueError, SyntaxError) as error:
-        raise _unknown(field, mark) from error
+        raise _mark_error(field, mark) from error
     if dtype.kind not in _KINDS or dtype.subdtype is not None:
-        raise _unknown(field, mark)
+        raise _mark_error(field, mark)
     is_text = dtype.kind in "US"
-    if is_text and len(values) * dtype.itemsize > _MOST_TEXT:
+    if is_text and len(values) * dtype.itemsize > _MAX_TEXT:
         return values
     try:
         with np.errstate(invalid="raise", over="raise"):
             return values.astype(dtype, copy=False)
     except (FloatingPointError, TypeError, ValueError, OverflowError) as error:
-        raise _unknown(field, mark) from error
+        raise _mark_error(field, mark) from error
 
 
-def _unknown(field: pa.Field, mark: bytes) -> LoadError:
+def _mark_error(field: pa.Field, mark: bytes) -> LoadError:
     return LoadError.build(
         key=field.name,
         expected="the name of a dtype in the column's metadata",
@@ -252,19 +252,19 @@ def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
         for size in reversed(values.shape[1:]):
             array = pa.FixedSizeListArray.from_arrays(array, size)
     except pa.ArrowException as error:
-        raise _unfit(name, values) from error
-    marks = {**marks, **array_mark(values.dtype)}
+        raise _dtype_error(name, values) from error
+    marks = {**marks, **_array_mark(values.dtype)}
     return pa.field(name, array.type, metadata=marks), array
 
 
-def array_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
+def to_array(field: pa.Field, column: pa.ChunkedArray) -> Array:
     """Return the array that `open_column` turned into a column."""
     shape = [len(column)]
     while pa.types.is_fixed_size_list(column.type):
         shape.append(column.type.list_size)
         column = pc.list_flatten(column)
     values = _read(column, (field.metadata or {}).get(_MARK))
-    return marked_array(values, field).reshape(shape)
+    return _marked_array(values, field).reshape(shape)
 
 
 def json_size(path: Path) -> int:
@@ -280,7 +280,7 @@ def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
         native = flat.astype(flat.dtype.newbyteorder("="), copy=False)
         return pa.array(_times(native) if kind in _TIMES else native), {}
     if kind not in _TEXTS:
-        raise _unfit(name, flat)
+        raise _dtype_error(name, flat)
     items = flat.tolist()
     array = _plain_array(items)
     if array is not None:
@@ -325,7 +325,7 @@ def _plain_array(items: list[Any]) -> pa.Array | None:
         return None  # an integer beyond 64 bits, or text with lone surrogates
 
 
-def _unfit(name: str, values: Array) -> BatchError:
+def _dtype_error(name: str, values: Array) -> BatchError:
     return BatchError.build(
         key=name,
         expected="a dtype that Parquet has",
@@ -343,7 +343,7 @@ def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Arra
         If a row belongs to no sample of the batch.
     """
     sample = columns["sample"]
-    sizes = _rows_a_sample(sample, num_samples)
+    sizes = _rows_per_sample(sample, num_samples)
     order = np.argsort(sample, kind="stable")
     parts = [
         open_column(name, values[order])
@@ -356,11 +356,11 @@ def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Arra
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     array = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
     # The lists replace the column `sample`; only its dtype is stored.
-    mark = array_mark(sample.dtype)
+    mark = _array_mark(sample.dtype)
     return pa.field("round_columns", array.type, metadata=mark), array
 
 
-def rounds_of(
+def read_rounds_column(
     values: pa.ChunkedArray, sizes: np.ndarray[Any, Any], field: pa.Field
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Return the columns of concatenated structs, with `sample` first."""
@@ -368,15 +368,15 @@ def rounds_of(
         pa.chunked_array([column]) for column in values.combine_chunks().flatten()
     ]
     return {
-        "sample": marked_array(np.repeat(np.arange(len(sizes)), sizes), field),
+        "sample": _marked_array(np.repeat(np.arange(len(sizes)), sizes), field),
         **{
-            part.name: array_of(part, column)
+            part.name: to_array(part, column)
             for part, column in zip(values.type, columns, strict=True)
         },
     }
 
 
-def _rows_a_sample(
+def _rows_per_sample(
     sample: np.ndarray[Any, Any], num_samples: int
 ) -> np.ndarray[Any, Any]:
     if ((sample < 0) | (sample >= num_samples)).any():

@@ -45,7 +45,7 @@ class Footer:
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
         return to_json("meta", {**facts, "meta": dict(self.meta)})
 
-    def meta_of(self, file: Path) -> dict[str, Any]:
+    def meta_with_source(self, file: Path) -> dict[str, Any]:
         """Return `meta` with the file as `source`; the old one is `original_source`."""
         known = dict(self.meta)
         if "source" in known:
@@ -137,7 +137,7 @@ def _not_ours(found: object) -> LoadError:
 
 
 # A number under such a name identifies something of the user's: a request, a prompt.
-_NAMES_ONE = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
+_IDENTIFIER = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
 _NUMBERS = "biuf"
 _PLAIN = (bool, int, float, type(None))
 # Values of `meta` that only this package writes.
@@ -180,7 +180,7 @@ def _numbers(columns: Mapping[str, Array]) -> dict[str, Array]:
     return {
         name: values
         for name, values in columns.items()
-        if not _NAMES_ONE.search(name) and values.ndim == 1 and _holds_numbers(values)
+        if not _IDENTIFIER.search(name) and values.ndim == 1 and _holds_numbers(values)
     }
 
 

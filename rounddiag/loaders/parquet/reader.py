@@ -20,13 +20,13 @@ from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
-    array_of,
     marked_tensor,
-    rounds_of,
-    tensor_of,
+    read_rounds_column,
+    to_array,
+    to_tensor,
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
-from rounddiag.loaders.parquet.screenshots import COLUMN, screenshots_of
+from rounddiag.loaders.parquet.screenshots import COLUMN, stored_screenshots
 from rounddiag.loaders.parquet.writer import SAMPLE, SCORE, SHAPE
 from rounddiag.loaders.source import format_names
 from rounddiag.schema import ORIGINAL_SAMPLE
@@ -47,7 +47,7 @@ _SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = [pa.bool_(), *_SIGNED, *_UNSIGNED, *_FLOATS]
-RESAVE = "Save the batch with `rounddiag.save`."
+_RESAVE = "Save the batch with `rounddiag.save`."
 
 
 class TableReader:
@@ -111,7 +111,7 @@ class TableReader:
                     key=name,
                     expected="one column of this name",
                     found=f"{self._counts[name]} among {format_names(self.names)}",
-                    advice=RESAVE,
+                    advice=_RESAVE,
                 )
         return self._source.read_row_groups(self._groups, names, use_threads=False)
 
@@ -140,7 +140,7 @@ class TableReader:
         values, sizes = self.lists(name)
         expected = "a list of numbers in each row"
         require(values, name, expected, fits=values.type in _NUMBERS)
-        return marked_tensor(tensor_of(values), self.field(name)), sizes
+        return marked_tensor(to_tensor(values), self.field(name)), sizes
 
     def number(self, name: str) -> Tensor:
         """Return a column of one number a row.
@@ -152,7 +152,7 @@ class TableReader:
         """
         column = self.column(name)
         require(column, name, "numbers", fits=column.type in _NUMBERS)
-        return marked_tensor(tensor_of(column), self.field(name))
+        return marked_tensor(to_tensor(column), self.field(name))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a column of strings.
@@ -175,11 +175,11 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
             key=name,
             expected=expected,
             found=f"{column.type}{nulls}",
-            advice=RESAVE,
+            advice=_RESAVE,
         )
 
 
-def fields_of(table: TableReader) -> dict[str, Any]:
+def _batch_fields(table: TableReader) -> dict[str, Any]:
     """Return the fields of a Batch that a file holds, except `images`.
 
     Raises
@@ -235,7 +235,7 @@ def _tokens(table: TableReader, name: str, lengths: Tensor) -> Tensor:
             key=name,
             expected=f"{lengths[row]} values in row {row}, as `response_ids`",
             found=f"{sizes[row]}",
-            advice=RESAVE,
+            advice=_RESAVE,
         )
     return values
 
@@ -272,7 +272,7 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
             key=f"{name}{SHAPE}",
             expected=f"the shape of each row of `{name}`",
             found="other numbers of values",
-            advice=RESAVE,
+            advice=_RESAVE,
         )
     return tuple(row.reshape(shape) for row, shape in zip(rows, shapes, strict=True))
 
@@ -280,7 +280,7 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
 def _sample_columns(table: TableReader) -> Arrays:
     names = [name for name in table.names if name.startswith(SAMPLE)]
     read = table.columns(names)
-    columns = {name: array_of(table.field(name), read.column(name)) for name in names}
+    columns = {name: to_array(table.field(name), read.column(name)) for name in names}
     return _prefixed(columns, SAMPLE)
 
 
@@ -291,7 +291,7 @@ def _rounds(table: TableReader) -> Arrays:
     values, sizes = table.lists(name)
     fits = pa.types.is_struct(values.type)
     require(values, name, "a list of structs in each row", fits=fits)
-    return rounds_of(values, sizes.numpy(), table.field(name))
+    return read_rounds_column(values, sizes.numpy(), table.field(name))
 
 
 def load_parquet(path: str | os.PathLike[str]) -> Batch:
@@ -317,10 +317,10 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         table = TableReader(source)
         return Batch(
-            **fields_of(table),
-            images=screenshots_of(source, file) if COLUMN in table else None,
+            **_batch_fields(table),
+            images=stored_screenshots(source, file) if COLUMN in table else None,
             step=footer.step,
-            meta=footer.meta_of(file),
+            meta=footer.meta_with_source(file),
             tokenizer=find_tokenizer(footer, file.parent),
         )
 
@@ -355,7 +355,9 @@ def load_columns(
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         kept = {*names, *(opened if open_columns else ())}
         table = TableReader(source, names=kept)
-        return Batch(**fields_of(table), step=footer.step, meta=footer.meta_of(file))
+        return Batch(
+            **_batch_fields(table), step=footer.step, meta=footer.meta_with_source(file)
+        )
 
 
 def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
@@ -390,10 +392,10 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
         table = TableReader(source, group=group)
         has_images = COLUMN in table
         batch = Batch(
-            **fields_of(table),
-            images=screenshots_of(source, file, group) if has_images else None,
+            **_batch_fields(table),
+            images=stored_screenshots(source, file, group) if has_images else None,
             step=footer.step,
-            meta=footer.meta_of(file),
+            meta=footer.meta_with_source(file),
             tokenizer=find_tokenizer(footer, file.parent),
         )
     one = batch[sample - int(ends[group])]

@@ -66,7 +66,7 @@ class StoredScreenshot(Screenshot):
             If the file is missing, broken, or has changed since the batch was read.
         """
         try:
-            is_same = stamp_of(self.file) == self.stamp
+            is_same = _file_stamp(self.file) == self.stamp
             data = self._read() if is_same else None
         except BROKEN as error:
             raise _changed(self.file, str(error)) from error
@@ -87,7 +87,7 @@ class StoredScreenshot(Screenshot):
         return column[self.row].values.field("bytes")[self.index].as_py()
 
 
-def stamp_of(file: Path) -> tuple[int, int]:
+def _file_stamp(file: Path) -> tuple[int, int]:
     """Return size and time of a file, which change when it is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
@@ -107,14 +107,14 @@ _FACTS = "screenshot_facts"
 _PATH, _ROUND = f"{COLUMN}.list.element.path", f"{COLUMN}.list.element.round"
 _PICTURE = [("bytes", pa.binary()), ("path", pa.string())]
 _TYPE = pa.list_(pa.struct(_PICTURE))
-_FIRST_TYPE = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
+_TYPE_1 = pa.list_(pa.struct([*_PICTURE, ("round", pa.int32())]))
 _NAMES = ("round", "position", "seen_width", "seen_height")
 _FACTS_TYPE = pa.list_(pa.struct([(name, pa.int32()) for name in _NAMES]))
 # Makes every version of `datasets` show the column as pictures.
 FEATURES = {COLUMN: {"feature": {"_type": "Image"}, "_type": "Sequence"}}
 
 
-def screenshots_of(
+def stored_screenshots(
     source: pq.ParquetFile, file: Path, group: int | None = None
 ) -> tuple[tuple[Screenshot, ...], ...]:
     """Return the screenshots of every sample, without reading their bytes.
@@ -126,13 +126,13 @@ def screenshots_of(
     LoadError
         If the columns hold anything else.
     """
-    stamp = stamp_of(file)
+    stamp = _file_stamp(file)
     groups = range(source.num_row_groups) if group is None else [group]
     rows = zip(_places(source, groups), _all_facts(source, groups), strict=True)
     return tuple(
         tuple(
             StoredScreenshot(
-                **_of_picture(facts),
+                **_screenshot_fields(facts),
                 file=file,
                 stamp=stamp,
                 row_group=group,
@@ -164,7 +164,7 @@ def _facts(screenshot: Screenshot) -> dict[str, int | None]:
     return dict(zip(_NAMES, values, strict=True))
 
 
-def _of_picture(facts: dict[str, int | None]) -> dict[str, Any]:
+def _screenshot_fields(facts: dict[str, int | None]) -> dict[str, Any]:
     width, height = facts.get("seen_width"), facts.get("seen_height")
     return {
         "round": facts["round"],
@@ -177,7 +177,7 @@ def _all_facts(
     source: pq.ParquetFile, groups: Sequence[int]
 ) -> list[list[dict[str, int | None]]]:
     """Return the facts about every picture, a list per sample."""
-    is_first = _is_first(source.schema_arrow)
+    is_first = _is_version_1(source.schema_arrow)
     names = [_ROUND] if is_first else [_PATH, _FACTS]
     table = source.read_row_groups(groups, names, use_threads=False)
     sizes = pc.list_value_length(table[COLUMN])
@@ -193,18 +193,18 @@ def _all_facts(
     return facts
 
 
-def _is_first(schema: pa.Schema) -> bool:
+def _is_version_1(schema: pa.Schema) -> bool:
     """Whether screenshots are stored as in version 1; a LoadError in neither layout."""
     types = {field.name: field.type for field in schema}
     pair = [types.get(name) for name in (COLUMN, _FACTS)]
-    if pair[0] != _FIRST_TYPE and pair != [_TYPE, _FACTS_TYPE]:
+    if pair[0] != _TYPE_1 and pair != [_TYPE, _FACTS_TYPE]:
         raise LoadError.build(
             key=COLUMN,
             expected=f"{_TYPE}, and `{_FACTS}` beside it",
             found=", ".join(map(str, pair)),
             advice="Save the batch with `rounddiag.save`.",
         )
-    return bool(pair[0] == _FIRST_TYPE)
+    return bool(pair[0] == _TYPE_1)
 
 
 def _places(source: pq.ParquetFile, groups: Sequence[int]) -> Iterator[tuple[int, int]]:

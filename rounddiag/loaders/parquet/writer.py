@@ -48,7 +48,7 @@ SCORE, SAMPLE = "score:", "sample:"
 SHAPE = "_shape"  # suffix of the column with the shapes of a field's rows
 
 
-def make_table(batch: Batch) -> pa.Table:
+def _make_table(batch: Batch) -> pa.Table:
     """Return the table of a batch: one row per sample, without padding.
 
     Raises
@@ -57,7 +57,7 @@ def make_table(batch: Batch) -> pa.Table:
         If an open column holds objects that a file cannot hold, or if UTF-8 cannot
         represent a name.
     """
-    parts = (_named(batch), _tokens(batch), _prompts(batch), _others(batch))
+    parts = (_sample_values(batch), _tokens(batch), _prompts(batch), _others(batch))
     try:
         columns = [column for part in parts for column in part]
     except UnicodeEncodeError as error:
@@ -70,7 +70,7 @@ def make_table(batch: Batch) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), schema=pa.schema(fields))
 
 
-def _named(batch: Batch) -> Iterator[Column]:
+def _sample_values(batch: Batch) -> Iterator[Column]:
     for name, texts in (
         ("sample_id", batch.sample_ids),
         ("group_id", batch.group_ids),
@@ -240,12 +240,12 @@ def write_batch(
     metadata = {KEY: footer.to_json(), **(entries or {})}
     if batch.images is not None:
         metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
-    table = make_table(batch).replace_schema_metadata(metadata)
+    table = _make_table(batch).replace_schema_metadata(metadata)
     with write_atomically(file) as partial:
         pq.write_table(
             table,
             partial,
-            row_group_size=_rows_a_group(batch),
+            row_group_size=_rows_per_group(batch),
             compression="zstd",
             use_dictionary=False,
             write_statistics=False,
@@ -266,7 +266,7 @@ def write_atomically(file: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def _rows_a_group(batch: Batch) -> int:
+def _rows_per_group(batch: Batch) -> int:
     mean = int(batch.lengths.sum()) // max(batch.num_samples, 1)
     return max(1, _GROUP // max(mean, 1))
 

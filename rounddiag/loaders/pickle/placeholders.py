@@ -53,7 +53,7 @@ class TextBytes:
 
 
 # Calls that a stream may request. They are not made: they become nodes.
-CALLED = frozenset(
+ALLOWED_CALLS = frozenset(
     {
         "numpy._core.multiarray._reconstruct",
         "numpy._core.multiarray.scalar",
@@ -120,7 +120,7 @@ def _sequence(values: object = ()) -> list[object]:
     return values if isinstance(values, list) else list(values)
 
 
-def _size(values: object = ()) -> tuple[object, ...]:
+def _tuple(values: object = ()) -> tuple[object, ...]:
     return tuple(_sequence(values))
 
 
@@ -133,7 +133,7 @@ def _reconstructed(cls: object, *_: object) -> Node:
 
 
 # Calls whose result is plain data, made by functions of this module.
-BUILT: dict[str, Callable[..., object]] = {
+BUILDERS: dict[str, Callable[..., object]] = {
     ENCODE.name: _encode,
     "builtins.bytes": _encode,
     "builtins.frozenset": _sequence,
@@ -141,5 +141,5 @@ BUILT: dict[str, Callable[..., object]] = {
     "collections.OrderedDict": _mapping,
     "collections.defaultdict": _mapping,
     "copyreg._reconstructor": _reconstructed,
-    "torch.Size": _size,
+    "torch.Size": _tuple,
 }

@@ -12,7 +12,13 @@ from rounddiag.loaders.pickle.opcodes import (
     BrokenPickleError,
     take_numbers,
 )
-from rounddiag.loaders.pickle.placeholders import BUILT, CALLED, ENCODE, Name, Node
+from rounddiag.loaders.pickle.placeholders import (
+    ALLOWED_CALLS,
+    BUILDERS,
+    ENCODE,
+    Name,
+    Node,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -258,9 +264,9 @@ class PickleMachine:
         if not isinstance(args, tuple):
             msg = f"a call of `{name}` without arguments"
             raise BrokenPickleError(msg)
-        if name in BUILT:
-            self._stack.append(BUILT[name](*args))
-        elif name in CALLED:
+        if name in BUILDERS:
+            self._stack.append(BUILDERS[name](*args))
+        elif name in ALLOWED_CALLS:
             self._stack.append(Node(name, args))
         else:
             raise self._refused(name)

@@ -14,7 +14,7 @@ from rounddiag.batch.batch import require_batch
 from rounddiag.checks.contracts import place_of
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.detection import describe_content, open_container
-from rounddiag.loaders.rescoring.score_files import entries_of
+from rounddiag.loaders.rescoring.score_files import read_entries
 from rounddiag.loaders.source import Source
 from rounddiag.loaders.tabular.in_memory import in_memory, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
@@ -37,7 +37,7 @@ def require_ids(batch: Batch, advice: str) -> None:
         )
 
 
-def check_entries(batch: Batch, entries: Entries) -> None:
+def _check_entries(batch: Batch, entries: Entries) -> None:
     """Raise a BatchError unless the entries are the batch's tokens.
 
     Raises
@@ -151,22 +151,22 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
         return _with_score(batch, name, in_memory(source)[0])
     path = Path(source).absolute()
     try:
-        return _with_score(batch, name, _table_of_file(path))
+        return _with_score(batch, name, _read_table(path))
     except BatchError as error:
         msg = f"{path}: {error}"
         raise LoadError(msg) from error
 
 
 def _with_score(batch: Batch, name: str, table: Table) -> Batch:
-    entries = entries_of(batch, table)
-    check_entries(batch, entries)
+    entries = read_entries(batch, table)
+    _check_entries(batch, entries)
     values = np.full(len(batch.response_ids), np.nan, entries.log_probs.dtype)
     values[entries.flat_positions(batch)] = entries.log_probs
     score = torch.from_numpy(values).to(batch.response_ids.device)
     return replace(batch, scores={**batch.scores, name: score})
 
 
-def _table_of_file(path: Path) -> Table:
+def _read_table(path: Path) -> Table:
     if not path.is_file():
         raise LoadError.build(
             file=path,

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
-def record_of(batch: Batch, sample: int, place: Path) -> dict[str, Any]:
+def _record(batch: Batch, sample: int, place: Path) -> dict[str, Any]:
     """Write the screenshots of a sample below `place`, and return its record."""
     start = int(batch.offsets[sample])
     real = slice(start, start + int(batch.lengths[sample]))
     shots = () if batch.images is None else batch.images[sample]
     pictures = [
-        _write(shot, place, f"images/{sample:05}-{index:03}.png")
+        _write_screenshot(shot, place, f"images/{sample:05}-{index:03}.png")
         for index, shot in enumerate(shots)
     ]
     return {
@@ -49,7 +49,9 @@ def _prompt(batch: Batch, sample: int) -> list[int] | None:
     return prompt
 
 
-def _write(shot: Screenshot, place: Path, name: str) -> tuple[str | None, str | None]:
+def _write_screenshot(
+    shot: Screenshot, place: Path, name: str
+) -> tuple[str | None, str | None]:
     """Write a screenshot; return its name, or why there is none."""
     try:
         shot.image()  # `png` passes stored PNG bytes on without decoding them
@@ -120,7 +122,7 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
         partial.open("w", encoding="utf-8") as lines,
     ):
         for number in numbers:
-            lines.write(f"{json.dumps(record_of(batch, number, place))}\n")
+            lines.write(f"{json.dumps(_record(batch, number, place))}\n")
 
 
 def _check(batch: Batch, place: Path) -> None:

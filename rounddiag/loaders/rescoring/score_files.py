@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _CONVERSION_ERRORS = (ArithmeticError, TypeError, ValueError, RuntimeError)
 
 
-def describe_columns(table: Table) -> str:
+def _describe_columns(table: Table) -> str:
     """Return the names of a table's columns for a message."""
     return f"columns {format_names(table.names)}"
 
 
-def whole_numbers(table: Table, name: str, size: int | None = None) -> Array:
+def _whole_number_column(table: Table, name: str, size: int | None = None) -> Array:
     """Return a column of whole numbers, one a row.
 
     Raises
@@ -37,18 +37,18 @@ def whole_numbers(table: Table, name: str, size: int | None = None) -> Array:
     return _whole(name, _column(table, name, size))
 
 
-def floats(table: Table, name: str, size: int) -> Array:
+def _float_column(table: Table, name: str, size: int) -> Array:
     """Return a column of log-probabilities, one a row; null is NaN.
 
     Raises
     ------
     BatchError
-        As `whole_numbers`.
+        As `_whole_number_column`.
     """
     return _floats(name, _column(table, name, size))
 
 
-def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
+def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
     """Return rows end to end, and their sizes; ids as whole numbers.
 
     Raises
@@ -69,7 +69,7 @@ def flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
 
 def _column(table: Table, name: str, size: int | None) -> Array:
     if name not in table.columns:
-        raise _misfit(name, "a column of one value a row", describe_columns(table))
+        raise _misfit(name, "a column of one value a row", _describe_columns(table))
     values = np.asarray(table.columns[name])
     if size not in {None, len(values)}:
         raise _misfit(name, f"{size} values, one a row", f"{len(values)}")
@@ -117,7 +117,7 @@ def _misfit(name: str, expected: str, found: str) -> BatchError:
 _SAME_BATCH = "Attach to the batch, or the selection, that was rescored."
 
 
-def match_rows(batch: Batch, table: Table) -> Array:
+def _match_samples(batch: Batch, table: Table) -> Array:
     """Return the sample of each row.
 
     Raises
@@ -133,15 +133,15 @@ def match_rows(batch: Batch, table: Table) -> Array:
             key="sample",
             expected="the index of the sample in each row, or `sample_id` if the"
             " batch has unique ids",
-            found=describe_columns(table),
+            found=_describe_columns(table),
             advice="`rounddiag.export_rescore` writes both: pass them on.",
         )
-    sample = whole_numbers(table, "sample")
+    sample = _whole_number_column(table, "sample")
     _check_range("sample", sample, np.int64(batch.num_samples), "samples of the batch")
     return sample
 
 
-def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
+def _token_positions(batch: Batch, table: Table, sample: Array) -> Array:
     """Return the position in the response of each row, for one row a token.
 
     Raises
@@ -150,12 +150,12 @@ def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
         If a row names no token of its sample.
     """
     if "position" in table.names:
-        position = whole_numbers(table, "position", len(sample))
+        position = _whole_number_column(table, "position", len(sample))
         lengths: Array = batch.lengths.cpu().numpy()
         _check_range("position", position, lengths[sample], "positions of its sample")
         return position
     round_, token = (
-        whole_numbers(table, name, len(sample)) for name in ("round", "token")
+        _whole_number_column(table, name, len(sample)) for name in ("round", "token")
     )
     rounds = batch.rounds
     of_round: Array = rounds.sample.cpu().numpy()
@@ -169,7 +169,7 @@ def positions_of(batch: Batch, table: Table, sample: Array) -> Array:
     return starts + token - offsets[sample]
 
 
-def response_positions(batch: Batch, sample: int, size: int) -> Array:
+def _response_positions(batch: Batch, sample: int, size: int) -> Array:
     """Return the positions that a row of this size covers: all, or the generated ones.
 
     Raises
@@ -247,7 +247,7 @@ class Entries:
         return starts[self.sample] + self.position
 
 
-def entries_of(batch: Batch, table: Table) -> Entries:
+def read_entries(batch: Batch, table: Table) -> Entries:
     """Return the entries of a table with one row a sample or one row a token.
 
     Raises
@@ -257,31 +257,31 @@ def entries_of(batch: Batch, table: Table) -> Entries:
     """
     names = {*table.names}
     if {"token_ids", "log_probs"} <= names:
-        return _of_samples(batch, table)
+        return _entries_per_sample(batch, table)
     if {"token_id", "log_prob"} <= names:
-        return _of_tokens(batch, table)
+        return _entries_per_token(batch, table)
     raise BatchError.build(
         expected="`token_ids` and `log_probs`, a row a sample, or `token_id` and"
         " `log_prob`, a row a token",
-        found=describe_columns(table),
+        found=_describe_columns(table),
         advice="Rename the columns.",
     )
 
 
-def _of_tokens(batch: Batch, table: Table) -> Entries:
-    sample = match_rows(batch, table)
+def _entries_per_token(batch: Batch, table: Table) -> Entries:
+    sample = _match_samples(batch, table)
     return Entries(
         sample=sample,
-        position=positions_of(batch, table, sample),
-        token_ids=whole_numbers(table, "token_id", len(sample)),
-        log_probs=floats(table, "log_prob", len(sample)),
+        position=_token_positions(batch, table, sample),
+        token_ids=_whole_number_column(table, "token_id", len(sample)),
+        log_probs=_float_column(table, "log_prob", len(sample)),
     )
 
 
-def _of_samples(batch: Batch, table: Table) -> Entries:
-    sample = match_rows(batch, table)
-    token_ids, sizes = flat_rows(table, "token_ids", len(sample))
-    log_probs, others = flat_rows(table, "log_probs", len(sample))
+def _entries_per_sample(batch: Batch, table: Table) -> Entries:
+    sample = _match_samples(batch, table)
+    token_ids, sizes = _flat_rows(table, "token_ids", len(sample))
+    log_probs, others = _flat_rows(table, "log_probs", len(sample))
     if (sizes != others).any():
         row = int(np.flatnonzero(sizes != others)[0])
         raise BatchError.build(
@@ -291,7 +291,7 @@ def _of_samples(batch: Batch, table: Table) -> Entries:
             advice="Write null where a token has no value.",
         )
     rows = [
-        response_positions(batch, index, size)
+        _response_positions(batch, index, size)
         for index, size in zip(sample.tolist(), sizes.tolist(), strict=True)
     ]
     return Entries(

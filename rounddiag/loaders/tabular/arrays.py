@@ -44,10 +44,10 @@ def read_tensors(
     root: Table | JsonLines | Mapping[Any, object], source: Source
 ) -> Batch:
     """Build a batch from fields under verl's names or ours."""
-    return batch_from_table(table_of(root, source), source)
+    return batch_from_table(as_table(root, source), source)
 
 
-def table_of(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
+def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> Table:
     """Return the content of a file as a table."""
     if isinstance(root, Table):
         return root

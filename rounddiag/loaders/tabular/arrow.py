@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rounddiag.batch.layout import offsets_of
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.parquet.columns import BROKEN, tensor_of
+from rounddiag.loaders.parquet.columns import BROKEN, to_tensor
 from rounddiag.loaders.parquet.reader import TableReader
 from rounddiag.loaders.tabular.table import LazyFields, Table
 
@@ -31,13 +31,13 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_struct)
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
 
 
-def is_rows(kind: pa.DataType) -> bool:
+def _is_row_column(kind: pa.DataType) -> bool:
     """Whether a column holds lists that cannot be pictures."""
-    kind = _storage(kind)
-    return _is_any(kind, _LISTS) and not _is_any(_storage(kind.value_type), _BYTES)
+    kind = _storage_type(kind)
+    return _is_any(kind, _LISTS) and not _is_any(_storage_type(kind.value_type), _BYTES)
 
 
-def rows_of(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
+def rows_from_lists(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
     """Return a column of lists as rows; those of lists of lists have two dimensions.
 
     Raises
@@ -47,17 +47,17 @@ def rows_of(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
 
     Examples
     --------
-    >>> rows_of(pa.chunked_array([[[5, 6], [7]]])).values
+    >>> rows_from_lists(pa.chunked_array([[[5, 6], [7]]])).values
     tensor([5, 6, 7])
     """
-    column = _stored(column)
+    column = _storage_values(column)
     if column.null_count:
         msg = f"null in {column.null_count} of {len(column)} rows"
         raise ValueError(msg)
-    sizes = tensor_of(pc.list_value_length(column)).long()
-    values = _stored(pc.list_flatten(column))
+    sizes = to_tensor(pc.list_value_length(column)).long()
+    values = _storage_values(pc.list_flatten(column))
     if _is_any(values.type, _LISTS):
-        return _matrices(rows_of(values), sizes)
+        return _matrices(rows_from_lists(values), sizes)
     return Ragged(values=_numbers(values), offsets=offsets_of(sizes))
 
 
@@ -68,7 +68,7 @@ def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
     """
     if pa.types.is_dictionary(column.type):
         return [value for chunk in column.chunks for value in _values(chunk)]
-    column = _stored(column)
+    column = _storage_values(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     elif pa.types.is_temporal(column.type):
@@ -90,18 +90,18 @@ def _is_any(kind: pa.DataType, kinds: tuple[Any, ...]) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
-        return _storage(kind.storage_type)
-    return _storage(kind.value_type) if pa.types.is_dictionary(kind) else kind
+        return _storage_type(kind.storage_type)
+    return _storage_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
-def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _storage_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return values without their extension types and dictionaries."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         chunks = [chunk.storage for chunk in column.chunks]
-        return _stored(pa.chunked_array(chunks, type=kind.storage_type))
+        return _storage_values(pa.chunked_array(chunks, type=kind.storage_type))
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
 
@@ -123,10 +123,10 @@ def _matrices(inner: Ragged | list[Tensor], counts: Tensor) -> list[Tensor]:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind)) or _is_whole(kind)
+    return bool(pa.types.is_floating(kind)) or _is_integer(kind)
 
 
-def _is_whole(kind: pa.DataType) -> bool:
+def _is_integer(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
@@ -139,10 +139,10 @@ def _numbers(values: pa.ChunkedArray) -> Tensor:
     if not _is_number(values.type):
         msg = f"{values.type} in place of numbers"
         raise TypeError(msg)
-    if values.null_count and _is_whole(values.type):
+    if values.null_count and _is_integer(values.type):
         msg = f"{values.null_count} nulls among whole numbers"
         raise ValueError(msg)
-    return tensor_of(values)
+    return to_tensor(values)
 
 
 _STREAM = b"\xff\xff\xff\xff"
@@ -152,12 +152,12 @@ def parquet_table(source: Source) -> Table:
     """Return a foreign Parquet file as a table; columns are read when looked up."""
     with _load_errors(source), pq.ParquetFile(source.path) as file:
         schema = file.schema_arrow
-    plain = [field.name for field in schema if not is_rows(field.type)]
+    plain = [field.name for field in schema if not _is_row_column(field.type)]
     # There may be thousands of them, and opening the file takes its time for each.
     read_plain = cache(partial(_parquet_columns, source, plain))
 
     def read(name: str) -> pa.ChunkedArray:
-        is_plain = not is_rows(schema.field(name).type)
+        is_plain = not _is_row_column(schema.field(name).type)
         table = read_plain() if is_plain else _parquet_columns(source, [name])
         return table.column(name)
 
@@ -188,7 +188,7 @@ def _sorted_columns(
 ) -> Table:
     """Sort columns: lists of numbers are rows, others have one value per row."""
     with _load_errors(source):
-        has_rows = {field.name: is_rows(field.type) for field in schema}
+        has_rows = {field.name: _is_row_column(field.type) for field in schema}
     if len(has_rows) < len(schema):
         raise source.error(
             expected="one column of each name",
@@ -198,7 +198,7 @@ def _sorted_columns(
     rows = [name for name in has_rows if has_rows[name]]
     plain = [name for name in has_rows if not has_rows[name]]
     return Table(
-        fields=_lazy_columns(rows, lambda name: rows_of(read(name)), source),
+        fields=_lazy_columns(rows, lambda name: rows_from_lists(read(name)), source),
         columns=_lazy_columns(plain, lambda name: plain_column(read(name)), source),
         marks=[key.decode(errors="replace") for key in schema.metadata or {}],
     )

@@ -13,7 +13,7 @@ import torch
 from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
-from rounddiag.loaders.source import Source, kind_of
+from rounddiag.loaders.source import Source, describe_kind
 from rounddiag.loaders.tabular.table import LazyFields, Table
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def table_of_lines(lines: JsonLines) -> Table:
 
     Lists become tensors line by line. A key that a record lacks is null there.
     """
-    columns, left_out = collect_columns(lines, _numbers_of_list)
+    columns, left_out = collect_columns(lines, _list_as_array)
     return replace(table_of_values(columns), left_out=left_out)
 
 
-def _numbers_of_list(value: object) -> Any:  # noqa: ANN401 array, or as it was
+def _list_as_array(value: object) -> Any:  # noqa: ANN401 array, or as it was
     return _numbers(value) if isinstance(value, list) else value
 
 
@@ -86,10 +86,10 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
     if not kinds:
         return 1
     rows = [item for item in value if type(item) in kinds and _is_list(item)]
-    return 2 if rows and not any(map(_has_objects, rows)) else 1
+    return 2 if rows and not any(map(_may_hold_pictures, rows)) else 1
 
 
-def _has_objects(row: Sequence[Any]) -> bool:
+def _may_hold_pictures(row: Sequence[Any]) -> bool:
     """Whether a list may hold pictures."""
     if not len(row):
         return False
@@ -117,7 +117,7 @@ def _tensor(value: Any) -> Tensor:  # noqa: ANN401 tensor, array or neither
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if not isinstance(value, np.ndarray) or value.dtype == object:
-        msg = f"{kind_of(value)} in place of a row"
+        msg = f"{describe_kind(value)} in place of a row"
         raise TypeError(msg)
     # torch has few operations for unsigned numbers, and no other byte orders.
     dtype = np.int64 if value.dtype.kind == "u" else value.dtype.newbyteorder("=")
@@ -161,14 +161,16 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     if isinstance(data, Mapping):
         return table_of_values(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
-        return table_of_values(_unique(list(data.items()), source)), source
+        return table_of_values(
+            _require_unique_names(list(data.items()), source)
+        ), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
         data = data.with_format("arrow")[:]
     if not hasattr(data, "__arrow_c_stream__"):
         raise LoadError.build(
             expected="a path, a mapping of columns, a list of rows, a frame or a data"
             " set",
-            found=kind_of(data),
+            found=describe_kind(data),
             advice="Pass the path of a saved batch, or its columns by name:"
             ' {"response_ids": ..., "response_mask": ..., ...}.',
         )
@@ -183,7 +185,9 @@ def _are_rows(data: Sequence[object]) -> bool:
     return len(data) > 0 and all(isinstance(row, Mapping) for row in data)
 
 
-def _unique(columns: list[tuple[Any, Any]], source: Source) -> dict[Any, Any]:
+def _require_unique_names(
+    columns: list[tuple[Any, Any]], source: Source
+) -> dict[Any, Any]:
     if len(dict(columns)) < len(columns):
         raise source.error(
             expected="one column of each name",

@@ -243,7 +243,7 @@ def test_a_prompt_or_a_score_makes_another_sample() -> None:
     assert concatenate([one(1, 0), one(1, -1)]).sample_ids == ("a", "b", "b")
 
 
-def test_what_the_files_say_otherwise_is_told_for_each() -> None:
+def test_meta_entries_that_differ_are_reported_for_each_file() -> None:
     parts = [
         small(meta={"source": "a", "sampling": {"top_p": 1}, "x": 1}),
         small(meta={"source": "b", "sampling": {"top_p": 1}, "x": 2}),
@@ -265,7 +265,7 @@ def test_parts_of_one_file_say_the_same() -> None:
     assert meta == {"source": "a, a", "mask_source": "response_mask"}
 
 
-def test_what_only_some_files_say_is_told_with_them() -> None:
+def test_a_meta_entry_of_some_files_is_reported_with_their_names() -> None:
     parts = [small(), small(meta={"rounds": "unknown"}), small()]
     assert concatenate(parts).meta["rounds"] == {"batch 1": "unknown"}
 

@@ -237,7 +237,7 @@ def shown(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch
     return load(write(tmp_path / "a.pkl", tensors, columns))
 
 
-def test_grids_that_do_not_match_the_image_tokens_are_told(tmp_path: Path) -> None:
+def test_grids_that_do_not_match_the_image_tokens_are_reported(tmp_path: Path) -> None:
     responses = [[7, 7, 5, 7], [7, 0, 0, 0]]
     two = inputs([[1, 2, 4], [1, 2, 2]])
     batch = shown(tmp_path, responses, [two, inputs([[1, 2, 4]])])
@@ -253,7 +253,7 @@ def test_grids_that_do_not_match_the_image_tokens_are_told(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_odd_in_all_samples_is_not_told_a_thousand_times(
+def test_what_is_odd_in_all_samples_is_reported_for_a_few(
     tmp_path: Path,
 ) -> None:
     tensors = {name: rows[:1].repeat(10, 1) for name, rows in small_batch().items()}
@@ -310,7 +310,7 @@ def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
         ([[1, 2, 6]] * 6, "image tokens by its grids: 3, 3, 3, 3 and 2 more"),
     ],
 )
-def test_a_token_that_cannot_be_told_is_said(
+def test_an_ambiguous_image_token_is_reported(
     grids: list[list[int]], told: str, tmp_path: Path
 ) -> None:
     batch = shown(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
@@ -319,14 +319,14 @@ def test_a_token_that_cannot_be_told_is_said(
     assert batch.meta["screenshots"] == [fact]
 
 
-def test_image_tokens_without_a_screenshot_are_told(tmp_path: Path) -> None:
+def test_image_tokens_without_a_screenshot_are_reported(tmp_path: Path) -> None:
     batch = shown(tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}])
 
     fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
     assert batch.meta["screenshots"] == [fact]
 
 
-def test_videos_that_are_left_out_are_told(tmp_path: Path) -> None:
+def test_videos_that_are_left_out_are_reported(tmp_path: Path) -> None:
     video = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
     batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video])
 
@@ -336,7 +336,7 @@ def test_videos_that_are_left_out_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_rows", [0, 3])
-def test_inputs_of_another_number_of_samples_are_told(
+def test_inputs_of_another_number_of_samples_are_reported(
     num_rows: int, tmp_path: Path
 ) -> None:
     rows = [inputs([[1, 2, 2]])] * num_rows

@@ -59,7 +59,7 @@ def test_rows_without_padding_are_compared_one_by_one() -> None:
         (0, 1, "sample 0 has 99, not 11, at position -1"),
     ],
 )
-def test_another_id_is_told_with_its_position(
+def test_another_id_is_reported_with_its_position(
     sample: int, at: int, expected: str
 ) -> None:
     assert told(changed(sample, at)) == expected
@@ -70,13 +70,13 @@ def test_padding_may_differ() -> None:
     assert told(changed(0, 0)) == "sample 0 has 99, not 0, at position -2"
 
 
-def test_another_length_is_told() -> None:
+def test_another_length_is_reported() -> None:
     assert told(WHOLE[:, 1:]) == (
         "sample 0 has 4 of them for 5 tokens, sample 1 has 4 of them for 5 tokens"
     )
 
 
-def test_another_number_of_rows_is_told() -> None:
+def test_another_number_of_rows_is_reported() -> None:
     assert told(WHOLE[:1]) == "it has another number of rows"
 
 
@@ -91,5 +91,5 @@ def test_only_the_first_samples_are_named() -> None:
 
 
 @pytest.mark.parametrize("missing", ["input_ids", "prompts"])
-def test_without_both_nothing_is_told(missing: str) -> None:
+def test_without_both_nothing_is_reported(missing: str) -> None:
     assert told(**{"input_ids": WHOLE, missing: None}) is None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_no_mask_at_all_is_told() -> None:
+def test_no_mask_at_all_is_refused() -> None:
     refuses(
         "`response_mask`: expected a mask of the tokens that the model wrote; found"
         " only prompts, responses, rollout_log_probs, old_log_probs. Save"
@@ -30,7 +30,9 @@ def test_no_mask_at_all_is_told() -> None:
     )
 
 
-def test_a_rollout_without_old_log_probs_is_told_what_to_save(tmp_path: Path) -> None:
+def test_a_rollout_without_old_log_probs_is_refused_with_what_to_save(
+    tmp_path: Path,
+) -> None:
     fields = small_batch()
     del fields["old_log_probs"]
     path = write(tmp_path / "gen_batch.dp", fields)
@@ -47,7 +49,7 @@ def test_a_rollout_without_old_log_probs_is_told_what_to_save(tmp_path: Path) ->
         load(path)
 
 
-def test_missing_rollout_log_probs_are_told_how_to_get() -> None:
+def test_missing_rollout_log_probs_are_reported_with_how_to_get_them() -> None:
     refuses(
         "`rollout_log_probs`: expected the log-probabilities of the sampling engine;"
         " found only prompts, responses, response_mask, attention_mask, old_log_probs."
@@ -58,7 +60,7 @@ def test_missing_rollout_log_probs_are_told_how_to_get() -> None:
     )
 
 
-def test_log_probs_of_another_shape_are_told() -> None:
+def test_log_probs_of_another_shape_are_refused() -> None:
     refuses(
         "`old_log_probs`: expected 2 rows of 4 positions; found 2 rows of 6 positions."
         f" {SAME}",
@@ -66,7 +68,7 @@ def test_log_probs_of_another_shape_are_told() -> None:
     )
 
 
-def test_rows_where_one_field_is_nested_and_longer_are_told() -> None:
+def test_rows_where_one_field_is_nested_and_longer_are_refused() -> None:
     refuses(
         "`old_log_probs`: expected 2 rows of 4 positions; found 2 rows of [4, 3]"
         f" positions. {SAME}",
@@ -74,7 +76,7 @@ def test_rows_where_one_field_is_nested_and_longer_are_told() -> None:
     )
 
 
-def test_an_attention_mask_of_another_width_is_told() -> None:
+def test_an_attention_mask_of_another_width_is_refused() -> None:
     refuses(
         "`attention_mask`: expected [6] positions a row, of prompt and response; found"
         f" [7]. {SAME}",
@@ -82,7 +84,7 @@ def test_an_attention_mask_of_another_width_is_told() -> None:
     )
 
 
-def test_an_attention_mask_narrower_than_the_responses_is_told() -> None:
+def test_an_attention_mask_narrower_than_the_responses_is_refused() -> None:
     refuses(
         "`attention_mask`: expected at least 2 rows of 4 positions; found 2 rows of 3"
         f" positions. {SAME}",
@@ -91,14 +93,14 @@ def test_an_attention_mask_narrower_than_the_responses_is_told() -> None:
     )
 
 
-def test_prompts_of_other_samples_are_told() -> None:
+def test_prompts_of_other_samples_are_refused() -> None:
     refuses(
         f"`prompts`: expected 2 rows of positions; found 3 rows of 2 positions. {SAME}",
         prompts=torch.ones(3, 2, dtype=torch.int64),
     )
 
 
-def test_position_ids_of_another_width_are_told() -> None:
+def test_position_ids_of_another_width_are_refused() -> None:
     refuses(
         "`position_ids`: expected rows as long as those of `attention_mask`; found 2"
         f" rows of [5] positions. {SAME}",
@@ -106,13 +108,13 @@ def test_position_ids_of_another_width_are_told() -> None:
     )
 
 
-def test_a_mask_that_is_none_is_told_by_the_batch() -> None:
+def test_a_mask_with_other_values_is_refused_by_the_batch() -> None:
     mask = torch.tensor([[1, 2, 0, 1], [1, 0, 0, 0]])
     with pytest.raises(LoadError, match=r"^step_7\.pkl: `response_mask`: expected "):
         built(response_mask=mask)
 
 
-def test_a_field_that_is_no_rows_is_told() -> None:
+def test_a_field_that_is_no_rows_is_refused() -> None:
     refuses(
         f"`old_log_probs`: expected rows of numbers; found no rows. {SAME}",
         old_log_probs=torch.tensor(1.0),
@@ -120,7 +122,7 @@ def test_a_field_that_is_no_rows_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["response_mask", "loss_mask"])
-def test_a_mask_that_is_longer_than_the_response_is_told(name: str) -> None:
+def test_a_mask_that_is_longer_than_the_response_is_refused(name: str) -> None:
     refuses(
         f"`{name}`: expected 2 rows of 4 positions; found 2 rows of 5 positions."
         f" {SAME}",
@@ -169,7 +171,7 @@ def test_an_uneven_mask_is_not_cut_either() -> None:
         )
 
 
-def test_a_mask_of_fewer_rows_is_told() -> None:
+def test_a_mask_of_fewer_rows_is_refused() -> None:
     refuses(
         "`response_mask`: expected 2 rows of 4 positions; found 1 rows of 6 positions."
         f" {SAME}",

@@ -23,7 +23,7 @@ def payload(path: Path, **others: Any) -> Path:
     return path
 
 
-def test_padding_is_told_by_its_tag(tmp_path: Path) -> None:
+def test_padding_is_recognised_by_its_tag(tmp_path: Path) -> None:
     tags = [{"is_padding": False, "status": "done"}, {"is_padding": True}]
     batch = load(payload(tmp_path / "a.pt", tags=tags, keys=["g_x_0_0", "g_x_1_2"]))
 
@@ -47,7 +47,7 @@ def test_the_temperature_is_that_of_the_queue_or_of_the_payload(
     assert "extra_info" not in batch.meta.get("left_out", [])
 
 
-def test_without_tags_padding_is_told_by_its_group_and_empty_mask(
+def test_without_tags_padding_is_recognised_by_its_group_and_empty_mask(
     tmp_path: Path,
 ) -> None:
     batch = load(payload(tmp_path / "a.pt", keys=["g0_0_0", "pad0a1b_0_0"]))
@@ -63,7 +63,7 @@ def test_a_row_with_tokens_or_another_group_is_no_padding(tmp_path: Path) -> Non
         assert batch.sample_ids == tuple(keys)
 
 
-def test_a_payload_without_a_tensordict_is_told(tmp_path: Path) -> None:
+def test_a_payload_without_a_tensordict_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
     torch.save({"tensordict": [1, 2], "keys": []}, path)
 

@@ -57,7 +57,7 @@ def refused(path: Path) -> str:
         ({"tokens": [1, "2"]}, "tokens", "a list of other values in row 1"),
     ],
 )
-def test_what_is_no_row_of_numbers_is_told_by_key_and_row(
+def test_what_is_no_row_of_numbers_is_reported_with_key_and_row(
     change: dict[str, Any], key: str, found: str, tmp_path: Path
 ) -> None:
     first, second = trained_samples()
@@ -74,7 +74,7 @@ def test_what_is_no_row_of_numbers_is_told_by_key_and_row(
         ("log_probs", "training", NOT_COMPUTED),
     ],
 )
-def test_an_engine_without_log_probs_is_told_with_what_computes_them(
+def test_missing_log_probs_are_reported_with_what_computes_them(
     key: str, engine: str, advice: str, tmp_path: Path
 ) -> None:
     samples = [row | {key: None} for row in trained_samples()]
@@ -115,7 +115,7 @@ def test_an_engine_without_log_probs_is_told_with_what_computes_them(
         ),
     ],
 )
-def test_lengths_that_lie_are_told_by_key_and_row(
+def test_false_lengths_are_reported_with_key_and_row(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     first, second = trained_samples()

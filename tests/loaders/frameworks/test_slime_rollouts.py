@@ -47,7 +47,7 @@ def test_a_rollout_file_adds_text_groups_and_status(tmp_path: Path) -> None:
     assert columns["prefix_cache_info.cached_tokens"].tolist() == [10, 12]
 
 
-def test_weight_versions_are_told_by_their_ends_in_the_order_of_numbers(
+def test_the_lowest_and_highest_weight_versions_are_found_in_numerical_order(
     tmp_path: Path,
 ) -> None:
     columns = loaded(tmp_path).sample_columns

@@ -211,7 +211,7 @@ def test_log_probs_that_are_not_there_come_with_a_way_to_have_them(
         load({name: value for name, value in held().items() if name != key})
 
 
-def test_roll_s_dump_of_a_rollout_is_told_what_it_lacks() -> None:
+def test_roll_s_dump_of_a_rollout_is_refused_with_what_it_lacks() -> None:
     fields = roll()
     del fields["old_log_probs"]
     message = (

@@ -68,7 +68,7 @@ def test_a_bomb_is_refused(name: str, tmp_path: Path) -> None:
     assert refused(tmp_path / "a.pkl", b"\x80\x04" + BOMBS[name])
 
 
-def test_a_length_that_lies_is_told(tmp_path: Path) -> None:
+def test_a_false_length_is_refused(tmp_path: Path) -> None:
     content = b"\x80\x04" + BOMBS["a terabyte of bytes"]
 
     assert refused(tmp_path / "a.pkl", content) == (

@@ -109,7 +109,7 @@ def test_an_npz_has_columns_and_facts_too(tmp_path: Path) -> None:
     assert batch.response_ids[:4].tolist() == [5, 6, 7, 8]
 
 
-def test_a_compressed_npz_is_told_how_to_save(tmp_path: Path) -> None:
+def test_a_compressed_npz_is_refused_with_how_to_save_it(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, responses=np.zeros((2, 4), dtype=np.int64))
     message = (

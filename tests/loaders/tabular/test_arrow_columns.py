@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.tabular.arrow import plain_column, rows_of
+from rounddiag.loaders.tabular.arrow import plain_column, rows_from_lists
 from tests.loaders.table_cases import COLUMNS, check
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def column(values: list[Any], kind: pa.DataType | None = None) -> pa.ChunkedArra
     ],
 )
 def test_lists_of_whole_numbers_of_every_kind_are_rows(kind: pa.DataType) -> None:
-    found = rows_of(column([[5, 6], [7, 8]], kind))
+    found = rows_from_lists(column([[5, 6], [7, 8]], kind))
 
     assert isinstance(found, Ragged)
     assert found.values.tolist() == [5, 6, 7, 8]
@@ -63,7 +63,7 @@ def test_numbers_keep_the_dtype_that_torch_has(
 ) -> None:
     of = {pa.bool_(): bool, pa.decimal128(6, 2): Decimal}.get(kind, float)
     values = [[of(1), of(0)], [of(1)]]
-    found = rows_of(column(values, pa.list_(kind)))
+    found = rows_from_lists(column(values, pa.list_(kind)))
 
     assert isinstance(found, Ragged)
     assert found.values.dtype == dtype
@@ -71,7 +71,7 @@ def test_numbers_keep_the_dtype_that_torch_has(
 
 
 def test_rows_of_a_slice_are_those_of_the_slice() -> None:
-    found = rows_of(pa.chunked_array([pa.array([[1], [2, 3], [4]])[1:]]))
+    found = rows_from_lists(pa.chunked_array([pa.array([[1], [2, 3], [4]])[1:]]))
 
     assert isinstance(found, Ragged)
     assert found.values.tolist() == [2, 3, 4]
@@ -79,14 +79,14 @@ def test_rows_of_a_slice_are_those_of_the_slice() -> None:
 
 
 def test_a_missing_log_prob_is_nan() -> None:
-    found = rows_of(column([[-1.0, None], [None]]))
+    found = rows_from_lists(column([[-1.0, None], [None]]))
 
     assert isinstance(found, Ragged)
     assert found.values.isnan().tolist() == [False, True, True]
 
 
 def test_lists_of_lists_are_rows_of_two_dimensions() -> None:
-    found = rows_of(column([[[1, 2, 3], [4, 5, 6]], [[7], [8]], []]))
+    found = rows_from_lists(column([[[1, 2, 3], [4, 5, 6]], [[7], [8]], []]))
     assert isinstance(found, list)
     first, second, empty = found
 
@@ -111,7 +111,7 @@ def test_rows_of_anything_else_are_refused(
     values: list[Any], kind: pa.DataType | None, found: str
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=found):
-        rows_of(column(values, kind))
+        rows_from_lists(column(values, kind))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_groups_are_the_field_or_a_column(name: str, tmp_path: Path) -> None:
     assert list(batch.sample_columns) == ["turns"] + ["task"] * (name == "task")
 
 
-def test_offsets_that_lie_are_told(tmp_path: Path) -> None:
+def test_false_offsets_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     table = pa.table({"response_ids": [[1], [2, 3], [4]]})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as to:
@@ -200,7 +200,7 @@ def test_rows_come_back_however_they_are_chunked(
 ) -> None:
     cut = data.draw(st.integers(0, len(rows)))
     array = pa.array(rows, pa.list_(pa.float32()))
-    found = rows_of(pa.chunked_array([array[:cut], array[cut:]]))
+    found = rows_from_lists(pa.chunked_array([array[:cut], array[cut:]]))
 
     assert isinstance(found, Ragged)
     assert [row.tolist() for row in found.rows()] == rows

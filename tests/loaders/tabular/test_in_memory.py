@@ -139,7 +139,7 @@ def test_a_response_without_a_token_keeps_its_dtype() -> None:
         ([[[1], [2, 3]], [1]], "a list in place of a row"),
     ],
 )
-def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
+def test_rows_of_anything_else_are_refused(rows: list[Any], found: str) -> None:
     message = (
         f"dict: `old_log_probs`: expected rows of numbers; found {found}. Save every"
         " field for the same samples and tokens."
@@ -148,7 +148,7 @@ def test_rows_of_anything_else_are_told(rows: list[Any], found: str) -> None:
         load({**COLUMNS, "old_log_probs": rows})
 
 
-def test_what_is_no_table_is_told() -> None:
+def test_what_is_no_table_is_refused() -> None:
     message = (
         "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
         " found a list. Pass the path of a saved batch, or its columns by name:"
@@ -167,7 +167,7 @@ def test_what_is_no_table_is_told() -> None:
         (np.zeros(2), "a single numpy array"),
     ],
 )
-def test_what_is_no_table_is_told_in_words(data: object, found: str) -> None:
+def test_what_is_no_table_is_described(data: object, found: str) -> None:
     message = (
         "expected a path, a mapping of columns, a list of rows, a frame or a data set;"
         f" found {found}. Pass the path of a saved batch, or its columns by name:"
@@ -177,7 +177,7 @@ def test_what_is_no_table_is_told_in_words(data: object, found: str) -> None:
         load(data)
 
 
-def test_two_columns_of_one_name_are_told() -> None:
+def test_two_columns_of_one_name_are_refused() -> None:
     frame = pd.DataFrame(COLUMNS)
     message = (
         "DataFrame: expected one column of each name; found 11 columns of 10 names."
@@ -208,7 +208,7 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
     assert batch.meta["screenshots"] == told
 
 
-def test_pictures_of_too_few_samples_are_told() -> None:
+def test_pictures_of_too_few_samples_are_refused() -> None:
     message = (
         "dict: `images`: expected 2 rows, one a sample; found 1. Save a list of"
         " pictures for every sample; it may be empty."

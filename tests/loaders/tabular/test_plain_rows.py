@@ -71,7 +71,7 @@ def test_records_of_tensors_stay_in_the_file_until_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ids", [[], [np.array(5), np.array(6)]])
-def test_no_rows_at_all_are_told(ids: list[Any], tmp_path: Path) -> None:
+def test_no_rows_at_all_are_refused(ids: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "a.pkl"
     write_pickle({**COLUMNS, "response_ids": ids}, path)
 

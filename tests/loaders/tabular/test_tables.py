@@ -199,7 +199,7 @@ def test_a_table_without_rows_is_an_empty_batch(tmp_path: Path) -> None:
     assert (len(batch), batch.num_tokens) == (0, 0)
 
 
-def test_a_row_of_another_length_is_told(tmp_path: Path) -> None:
+def test_a_row_of_another_length_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0], [-0.25]]}, path)
     message = (
@@ -210,7 +210,7 @@ def test_a_row_of_another_length_is_told(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_row_that_is_null_is_told(tmp_path: Path) -> None:
+def test_a_row_that_is_null_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_parquet({**COLUMNS, "old_log_probs": [[-1.5, -9.0, -2.0], None]}, path)
     message = (
@@ -222,7 +222,7 @@ def test_a_row_that_is_null_is_told(tmp_path: Path) -> None:
         load(path)
 
 
-def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array([1])] * 2, ["lp", "lp"]), path)
     message = (
@@ -235,7 +235,7 @@ def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("write", [write_parquet, write_feather, write_stream])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_table_that_is_cut_off_is_told(
+def test_a_table_that_is_cut_off_is_refused(
     write: Callable[[Columns, Path], None], share: float, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.dat"

@@ -25,7 +25,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
-from rounddiag.loaders.tabular.arrays import read_stored_rows, table_of
+from rounddiag.loaders.tabular.arrays import as_table, read_stored_rows
 from rounddiag.loaders.tabular.table import as_list, with_picture_column
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def find_rollout_file(
     LoadError
         If it cannot be read, or is of other samples.
     """
-    place = neighbour(train_file, "rollout_data", rollout_id)
+    place = sibling_file(train_file, "rollout_data", rollout_id)
     if place is None:
         return None
     source = Source.of_file(place)
-    rollouts = _rollouts(source, rollout_id)
+    rollouts = _read_rollouts(source, rollout_id)
     positions = _positions(batch, rollouts, source)
     if len(positions) < len(batch):
-        raise _foreign(source, "other samples")
+        raise _mismatch(source, "other samples")
     columns, _ = collect_columns([rollouts[position] for position in positions])
     return RolloutFile(
         columns=columns,
@@ -86,7 +86,7 @@ def find_rollout_file(
     )
 
 
-def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
+def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
     """Return the file of a rollout in a folder beside that of `file`, if there is one.
 
     Raises
@@ -109,16 +109,16 @@ def neighbour(file: Path, folder: str, rollout_id: object) -> Path | None:
     return place
 
 
-def _rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:
+def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:
     root = read_torch(source.whole())
     if not isinstance(root, dict) or not {"rollout_id", "samples"} <= root.keys():
-        raise _foreign(source, "something else")
+        raise _mismatch(source, "something else")
     if root["rollout_id"] != rollout_id:
-        raise _foreign(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
+        raise _mismatch(source, f"rollout {reprlib.repr(root['rollout_id']):.40}")
     return dictionaries(root["samples"], source)
 
 
-def _foreign(source: Source, found: str) -> LoadError:
+def _mismatch(source: Source, found: str) -> LoadError:
     return source.error(
         expected="the rollouts that the train file was made of",
         found=found,
@@ -199,16 +199,16 @@ def with_rollouts(
         rollouts = find_rollout_file(source.path, rollout_id, batch)
         if rollouts is None:
             return batch
-        return _with_raw_rewards(_added(batch, rollouts), rollouts, raw_rewards)
+        return _with_raw_rewards(_with_columns(batch, rollouts), rollouts, raw_rewards)
     except (OSError, RounddiagError) as error:
         note = {"rollout_file": f"not used: {error}"}
         return replace(batch, meta={**batch.meta, **note})
 
 
-def _added(batch: Batch, rollouts: RolloutFile) -> Batch:
+def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
     columns, source = rollouts.columns, rollouts.source
     others = {name: rows for name, rows in columns.items() if name not in _USED}
-    table = table_of(with_entries(others), source)
+    table = as_table(with_entries(others), source)
     texts = select_plain_columns(table.columns, len(batch))
     batch = with_weight_versions(batch, columns.get("weight_versions", []))
     groups = whole_numbers(columns.get("group_index", [None]), source)

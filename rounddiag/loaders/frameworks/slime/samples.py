@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _RENAMED = {"sample_indices": "sample_index", "partition": "rollout_position"}
 # Values of a whole shard; `micro_batch` has them per sample.
 _LAYOUT = {"micro_batch_indices", "num_microbatches", "global_batch_sizes"}
-_OF_FILE = {
+_FILE_KEYS = {
     "format_version",
     "rollout_id",
     "rank",
@@ -47,7 +47,7 @@ _OF_FILE = {
     "dp_shards",
     "raw_reward",
 }
-_OF_SHARD = {"rank", "data_parallel_rank", *_RENAMED, *_LAYOUT}
+_SHARD_KEYS = {"rank", "data_parallel_rank", *_RENAMED, *_LAYOUT}
 
 
 def columns_of_samples(
@@ -58,13 +58,13 @@ def columns_of_samples(
     columns, left_out = collect_columns(samples)
     columns = with_entries(columns)
     shards = [dict(s) for s in as_list(root.get("dp_shards")) if isinstance(s, dict)]
-    numbers = dict(micro_batches(shards, len(samples)))
+    numbers = dict(_micro_batches(shards, len(samples)))
     positions = columns.get("rollout_position", [])
     if numbers:
         places = whole_numbers(positions, source)
         columns["micro_batch"] = [None if n is None else numbers.get(n) for n in places]
-    unused = {str(key) for key in root} - _OF_FILE
-    unused |= {str(key) for key in (shards or [{}])[0]} - _OF_SHARD
+    unused = {str(key) for key in root} - _FILE_KEYS
+    unused |= {str(key) for key in (shards or [{}])[0]} - _SHARD_KEYS
     return columns, [*left_out, *unused]
 
 
@@ -73,7 +73,7 @@ def columns_of_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
     if not isinstance(value, dict):
         raise source.damaged(found="`rollout_data` that is no dictionary of columns")
     found = {
-        _RENAMED.get(str(name), str(name)): _listed(column, source)
+        _RENAMED.get(str(name), str(name)): _column_as_list(column, source)
         for name, column in value.items()
         if name not in {*_LAYOUT, "raw_reward"} and column is not None
     }
@@ -86,13 +86,13 @@ def columns_of_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
         )
     columns = with_entries(columns)
     shard = {**value, "partition": range(count)}
-    numbers = dict(micro_batches([shard], count))
+    numbers = dict(_micro_batches([shard], count))
     if numbers:
         columns["micro_batch"] = [numbers.get(row) for row in range(count)]
     return columns, unused
 
 
-def _listed(value: object, source: Source) -> list[Any]:
+def _column_as_list(value: object, source: Source) -> list[Any]:
     """Return a column as one value a sample; empty if it is none."""
     if isinstance(value, list | tuple):
         return [*value]
@@ -148,7 +148,7 @@ def whole_numbers(column: object, source: Source) -> list[int | None]:
     return [as_whole(v.item() if hasattr(v, "item") else v) for v in values]
 
 
-def micro_batches(
+def _micro_batches(
     shards: Sequence[Mapping[str, Any]], count: int
 ) -> Iterator[tuple[int, int]]:
     """Yield positions of samples, and the micro batch of its shard of each.
@@ -164,7 +164,7 @@ def micro_batches(
     Examples
     --------
     >>> shard = {"partition": [4, 7], "micro_batch_indices": [[1], [0]]}
-    >>> list(micro_batches([shard], 2))
+    >>> list(_micro_batches([shard], 2))
     [(7, 0), (4, 1)]
     """
     places = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rounddiag.loaders.fields.columns import SAME_PROMPT, prompt_group
 from rounddiag.loaders.format import Format
 from rounddiag.loaders.frameworks.slime.rollout_files import (
-    neighbour,
+    sibling_file,
     with_rollouts,
     with_weight_versions,
 )
@@ -27,7 +27,7 @@ from rounddiag.loaders.frameworks.slime.samples import (
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.arrays import table_of
+from rounddiag.loaders.tabular.arrays import as_table
 from rounddiag.loaders.tabular.table import Table, batch_from_table, read_column
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_rank(root: Mapping[str, object], source: Source) -> Batch:
 
 def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
     """Open the train file that lies beside a rollout file, which alone is no batch."""
-    place = neighbour(source.path, "train_data", root["rollout_id"])
+    place = sibling_file(source.path, "train_data", root["rollout_id"])
     if place is not None:
         train_file = Source.of_file(place)
         train = read_torch(train_file.whole())
@@ -108,7 +108,7 @@ def _batch(
     left_out += _take_raw_reward(columns, rewards, source)
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
-    table, origin = table_of(columns, source), {"mask_source": "loss_masks"}
+    table, origin = as_table(columns, source), {"mask_source": "loss_masks"}
     found = dict(table.columns)
     if inputs is not None:
         found["multi_modal_inputs"] = inputs
