@@ -1,22 +1,22 @@
-"""Files to batches: `load` detects the format, `save` writes rounddiag's own.
+"""Files become batches: `load` detects the format, `save` writes rounddiag's own.
 
 =================  ==================================================================
 `open`             `load`: files, or a table in memory, as one batch
-`paths`            which files a path means
-`untrusted`        a child process with limits, for files from strangers
-`detection`        what a file holds, and which of all formats that is
-`column_mapping`   columns under the user's own names
-`unsupported`      files that are refused, and what to do about it
-`format`           what a format is
-`source`           a file that a batch still reads from
-`fields`           fields under verl's names, as a Batch: where all formats meet
+`paths`            the files of a path, folder or glob
+`untrusted`        loading in a child process with limits on memory and time
+`detection`        the content of a file, the list of formats, and the match
+`column_mapping`   the `columns` argument: columns under the user's own names
+`unsupported`      messages for files that cannot be loaded
+`format`           `Format`: names, file patterns, keys, reader
+`source`           a file from which parts are read on request
+`fields`           fields under verl's names become a Batch, for all formats
 `frameworks`       the files of each framework; each module ends in its `Format`
-`pickle`           an interpreter of pickles that makes plain data and runs nothing
+`pickle`           a pickle interpreter that builds plain data and calls nothing
 `lazy`             tensors and arrays that stay in the file until they are read
 `tabular`          tables: foreign Parquet, Arrow, JSON lines, dictionaries, frames
-`assembly`         files, rows and rounds put together; screenshots given a place
+`assembly`         joining files and rows, splitting rounds, placing screenshots
 `parquet`          rounddiag's own file
-`rescoring`        scores made elsewhere: `export_rescore`, `attach`
+`rescoring`        scores of another engine: `export_rescore`, `attach`
 =================  ==================================================================
 """
 
@@ -37,7 +37,7 @@ _LAZY = {"attach": "rescoring", "export_rescore": "rescoring", "save": "parquet"
 
 
 def __getattr__(name: str) -> object:
-    """Import what `name` stands for."""
+    """Import a public name on first use."""
     if name not in _LAZY:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,4 +1,4 @@
-"""`columns=`: fields that a file has under the user's own names."""
+"""The `columns` argument of `load`: columns under the user's own names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = (
     *("prompt_ids", "attention_mask", "loss_mask", "round_ids", "position_ids"),
     *("entropy", "advantages", "rewards", "group_ids", "sample_ids", "images"),
 )
-# verl's names of some of them: a column of that name must not hide the mapped one.
+# verl's names for some fields; a column of that name must not hide the mapped one.
 _VERL = {
     "response_ids": "responses",
     "prompt_ids": "prompts",
@@ -41,7 +41,7 @@ _SCORE = re.compile(r"\w+_log_probs?")
 
 
 def our_name(name: str) -> str:
-    """Return our name of a field, of which `columns` may use verl's.
+    """Return our name of a field; `columns` may use verl's name instead.
 
     Examples
     --------
@@ -59,22 +59,22 @@ def _lookup_name(name: str) -> str:
 
 
 def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> object:
-    """Return the content of a file with its columns under the names that we know.
+    """Return the content of a file with its columns under verl's or our names.
 
     Parameters
     ----------
     root : object
-        What the file holds, in any form that is a table.
+        The content of the file.
     columns : mapping of str to str
-        Our name of a field or verl's, and the file's name for it. If it is empty,
-        nothing changes.
+        The name of a field, ours or verl's, and of the column in the file. If it is
+        empty, nothing changes.
     source : Source
 
     Raises
     ------
     LoadError
-        If there is no such field or no such column, if a column is to be two fields,
-        or if the file is no table.
+        If there is no such field or column, if a column is mapped to two fields, or if
+        the file is not a table.
     """
     if not columns:
         return root
@@ -112,15 +112,15 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
 
 
 def response_column(names: Collection[str]) -> dict[str, str]:
-    """Return the column of the responses, which must hold ids and is often text.
+    """Return a mapping for the responses: they must be ids, but are often text.
 
     Examples
     --------
     >>> response_column(["prompts", "responses"]), response_column(["prompts"])
     ({'responses': 'responses'}, {})
     """
-    found = [name for name in ("responses", "response_ids") if name in names]
-    return {name: name for name in found[:1]}
+    present = [name for name in ("responses", "response_ids") if name in names]
+    return {name: name for name in present[:1]}
 
 
 def _check_fields(columns: Mapping[str, str], source: Source) -> None:
@@ -162,12 +162,12 @@ def _name_error(
     )
 
 
-_SUMMED = ("token_level_scores", "rm_scores")  # verl's rewards, one a token
+_SUMMED = ("token_level_scores", "rm_scores")  # verl's rewards, one per token
 _EXPECTED = {
-    "rewards": "one number a sample",
-    "group_ids": "one name or number a sample",
-    "sample_ids": "one name or number a sample",
-    "images": "a list of encoded pictures a sample",
+    "rewards": "one number per sample",
+    "group_ids": "one name or number per sample",
+    "sample_ids": "one name or number per sample",
+    "images": "a list of encoded pictures per sample",
 }
 _ADVICE = {
     "rewards": "Rewards per token go by verl's name `token_level_scores`: their sum"
@@ -175,7 +175,7 @@ _ADVICE = {
     "response_ids": "Save the ids that the engines had: text cannot be turned back"
     " into the same ones.",
 }
-_MAX_VALUES = 100  # of a column that are inspected for a message
+_MAX_VALUES = 100  # inspected per column, for a message
 
 
 def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> None:
@@ -202,7 +202,7 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
 
 
 def check_used(batch: Batch, columns: Mapping[str, str], source: Source) -> None:
-    """Check that a batch has the mapped fields.
+    """Check that the batch uses the mapped columns.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def _value_error(source: Source, ours: str, theirs: str, *, found: str) -> LoadE
     return LoadError.build(
         file=source.path,
         key=ours,
-        expected=_EXPECTED.get(name, "a list of numbers a sample, one a token"),
+        expected=_EXPECTED.get(name, "a list of numbers per sample, one per token"),
         found=f"`{theirs}`, which holds {found}",
         advice=_ADVICE.get(name, "Name another column, or leave this one out."),
     )
@@ -246,7 +246,7 @@ def _value_error(source: Source, ours: str, theirs: str, *, found: str) -> LoadE
 
 def _describe_column(table: Table, key: str) -> str:
     if key in [*table.fields]:
-        return "several values a sample"
+        return "several values per sample"
     if key in [*table.columns]:
         return _describe_values(table.columns[key])
     return "one value for all" if key in table.info else "other values"
@@ -258,4 +258,4 @@ def _describe_values(values: Any) -> str:  # noqa: ANN401 an array, or a list of
         return "text"
     if any(isinstance(value, list | dict | np.ndarray | np.void) for value in first):
         return "nested values"
-    return "one value a sample"
+    return "one value per sample"

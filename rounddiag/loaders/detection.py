@@ -1,11 +1,11 @@
-"""What a file holds, and which format that is: by its content, not by its name.
+"""Detect what a file holds and its format, from the content and not from the name.
 
 =================  ==================================================================
-`open_container`   the content of a file, by its first bytes
-`content_names`    the names that tell its format
+`open_container`   open the content of a file, recognised by its first bytes
+`content_names`    the names in it that identify the format
 `FORMATS`          every format that `load` opens, in the order of trying
-`find_format`      the first one whose keys are all there
-`formats`          the same as a table
+`find_format`      the first format whose keys are all present
+`formats`          the formats as a table
 =================  ==================================================================
 """
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _TENSOR = "torch._utils._rebuild_tensor"
 _ARRAYS = ("multiarray._reconstruct", "numeric._frombuffer")
 _START = 1 << 16  # bytes of a file that are searched for names and signatures
-_MIN_LISTS = 3  # columns of lists: a record may have one or two of its own
+_MIN_LISTS = 3  # columns of lists; a record may have one or two lists of its own
 _FIRST_KEY = re.compile(rb'\s*\{\s*\n([ \t]{1,8})"')
 _SIGNATURES = (
     (b"<", "HTML or XML text"),
@@ -70,7 +70,7 @@ _NO_CSV = (
     " `.pkl`. "
 )
 _LINES = (
-    "Write JSON lines, with one row a line, or pass what `json.load` makes of the"
+    "Write JSON lines, with one row per line, or pass what `json.load` makes of the"
     " file. "
 )
 
@@ -95,7 +95,7 @@ class UnknownContent:
 
 
 def open_container(source: Source) -> object:
-    """Return what a file holds; big tensors stay in the file.
+    """Open the content of a file; large tensors stay in the file.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def open_container(source: Source) -> object:
         If the file is damaged, or a pickle would call anything that is not known.
     """
     head = source.whole().part(0, min(16, source.size)).read()
-    # Before pickles: the length of a header can begin with any byte.
+    # safetensors goes first: a file of it starts with a length, which can be any bytes.
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < source.size:
         return safetensors_root(source)
     for signature, read in _READERS:
@@ -138,7 +138,7 @@ def content_names(root: object) -> list[str]:
 
 
 def describe_content(root: object) -> str:
-    """Return what a file holds in a few words, for a message."""
+    """Describe what a file holds in a few words, for a message."""
     match root:
         case UnknownContent():
             return root.description
@@ -175,7 +175,7 @@ def _is_floating_point(value: object) -> bool:
 
 
 def columns_in_one_line(lines: JsonLines) -> UnknownContent | None:
-    """Recognise a line that holds all rows, column by column; else None."""
+    """Describe a line that holds all rows, column by column; None for other lines."""
     columns = [name for name, value in lines.first.items() if _is_column(value)]
     if len(columns) < _MIN_LISTS:
         return None
@@ -200,7 +200,7 @@ def _json_document(source: Source) -> UnknownContent | None:
 
 
 def _unknown(source: Source) -> UnknownContent:
-    """Describe content by how it starts."""
+    """Describe content by its first bytes."""
     start = source.whole().part(0, min(_START, source.size)).read()
     for signature, kind in _SIGNATURES:
         if start.startswith(signature):
@@ -216,7 +216,7 @@ def _unknown(source: Source) -> UnknownContent:
 
 
 def _parquet(source: Source) -> object:
-    """Return the names in our own file; a table of any other."""
+    """Return the names in one of our files, or a table of any other Parquet file."""
     from rounddiag.loaders.parquet.reader import parquet_names
     from rounddiag.loaders.tabular.arrow import parquet_table
 
@@ -266,7 +266,7 @@ _READERS = (
 _WRITTEN = "written by rounddiag"
 
 
-def _read(_: object, source: Source) -> Batch:
+def _read_own(_: object, source: Source) -> Batch:
     from rounddiag.loaders.parquet import load_parquet
 
     return load_parquet(source.path)
@@ -277,22 +277,22 @@ OWN = Format(
     framework="rounddiag",
     files=("*.parquet",),
     keys=("rounddiag",),
-    read=_read,
+    read=_read_own,
     verified=_WRITTEN,
 )
 OWN_RANKS = Format(
-    name="rounddiag's Parquet, one file a rank",
+    name="rounddiag's Parquet, one file per rank",
     framework="rounddiag",
     files=("*_rank_*.parquet",),
     keys=OWN.keys,
-    read=_read,
+    read=_read_own,
     verified=_WRITTEN,
     in_parts=True,
 )
 
 
 UNVERIFIED = "unverified: laid out from its source"
-# Those with more keys of their own come first: the first whose keys are all there wins.
+# Specific formats come first: the first one whose keys are all present is used.
 FORMATS: tuple[Format, ...] = (
     OWN,
     OWN_RANKS,
@@ -323,11 +323,11 @@ def find_format(names: Collection[str]) -> Format | None:
 def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
     """Return the formats that `names` come close to, with the keys that are missing.
 
-    A format is close if at least half of its keys are there. The closest come first,
-    three at most.
+    A format is close if at least half of its keys are present. Returns three at most,
+    the closest first.
     """
     pairs = [(form, form.missing(names)) for form in FORMATS]
-    near = [(form, gone) for form, gone in pairs if 2 * len(gone) <= len(form.keys)]
+    near = [pair for pair in pairs if 2 * len(pair[1]) <= len(pair[0].keys)]
     return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
 
 
@@ -337,9 +337,9 @@ def formats() -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row a format: its name, what writes it, the files to look for, and on what
-        reading it was checked. *unverified* says that the file was laid out from the
-        writer's source, as the writer could not be run.
+        One row per format: its name, what writes it, the names of its files, and the
+        files on which the reader was tested. *unverified* says that the test file was
+        made from the writer's source code, because the writer could not be run.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A file format: how to recognise it, how to read it, what it was checked on."""
+"""`Format`: how to recognise a file, how to read it, and what that was tested on."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Format:
     in_parts: bool = False
 
     def missing(self, names: Collection[str]) -> list[str]:
-        """Return which of the keys are not among `names`."""
+        """Return the keys that are not among `names`."""
         return [key for key in self.keys if key not in names]

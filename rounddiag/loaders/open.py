@@ -1,8 +1,8 @@
-"""`load`: a path or a table becomes a checked Batch.
+"""`load`: open a path or a table as a checked Batch.
 
-`paths` resolves the path to files; `read_files` finds their format and reads them, with
-columns under the user's names; `assembly` puts rows and rounds together. `untrusted`
-does all of that in a child process.
+`paths` resolves the path to files. `read_files` detects their format, applies the
+user's column names and reads them. `assembly` joins rows and splits rounds. `untrusted`
+runs all of this in a child process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     Columns = Mapping[str, str]
 
 
-# A file that is wrong in a new way is still a LoadError, with its cause.
+# Errors that no check foresaw become a LoadError, with the original as its cause.
 _UNEXPECTED = (
     ArithmeticError,
     AttributeError,
@@ -74,9 +74,9 @@ _UNEXPECTED = (
 def read_files(
     files: Sequence[Path], path: str | os.PathLike[str], columns: Columns | None
 ) -> Batch:
-    """Return the batch of one step, whose files are joined end to end.
+    """Return the batch of one step, its files joined end to end.
 
-    Of several files, `meta["source"]` names the path and counts them, and the sample
+    For several files, `meta["source"]` names the path and their number, and the sample
     column `file` says which file a sample came from.
 
     Parameters
@@ -99,7 +99,7 @@ def read_files(
     else:
         batch = read_file(files[0], columns)[1]
         source = batch.meta["source"]
-        # A relative path stays relative: a notebook need not show where its folder is.
+        # Keep a relative path, so that a notebook does not show the folders above it.
         if source == str(files[0]) == str(Path(path).expanduser().absolute()):
             source = str(path)
     return replace(batch, meta={**batch.meta, "source": source})
@@ -126,7 +126,7 @@ def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch
 
 
 def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
-    """Return the format of a file, found from its content, and its batch.
+    """Detect the format of a file from its content; return both format and batch.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def read_table(data: object, columns: Columns | None) -> Batch:
 def _guarded(
     open_root: Callable[[], object], source: Source, columns: Columns | None
 ) -> tuple[Format, Batch]:
-    """Read a root; whatever fails is a LoadError."""
+    """Open and read content; turn every failure into a LoadError."""
     try:
         return _read(open_root(), source, columns or {})
     except LoadError:
@@ -174,7 +174,8 @@ def _read(
     source: Source,
     columns: Columns,
 ) -> tuple[Format, Batch]:
-    table: Any = rename_columns(_require_rows(root, source), columns, source)
+    _require_rows(root, source)
+    table: Any = rename_columns(root, columns, source)
     form = find_format(content_names(table))
     if form is None and not columns:
         raise unsupported_error(source, table)
@@ -190,7 +191,7 @@ def _read(
     try:
         batch = form.read(table, source)
     except (AttributeError, TypeError) as error:
-        # Such as the keys of JSON lines in an `.npz`.
+        # For example, an `.npz` with the keys of a JSON lines format.
         raise source.error(
             expected=f"{form.name}, as {form.framework} saves it in "
             + ", ".join(form.files),
@@ -203,14 +204,13 @@ def _read(
     return form, batch if is_own else without_copied_rows(batch)
 
 
-def _require_rows(root: object, source: Source) -> object:
-    """Refuse JSON lines with all rows in one line, except a framework's."""
+def _require_rows(root: object, source: Source) -> None:
+    """Refuse JSON lines with all rows in one line, unless a framework writes them."""
     columns = columns_in_one_line(root) if isinstance(root, JsonLines) else None
     if columns is not None:
         form = find_format(content_names(root))
         if form is None or form.read is read_tensors:
             raise unsupported_error(source, columns)
-    return root
 
 
 def load(  # noqa: PLR0913 all but the path by keyword
@@ -331,7 +331,7 @@ def load(  # noqa: PLR0913 all but the path by keyword
     }
     if untrusted:
         limits = Limits(memory=memory_limit, time=time_limit)
-        # A tokenizer in memory stays in this process; a file of one is opened in both.
+        # Only a path goes to the child: a tokenizer object stays in this process.
         if isinstance(tokenizer, os.PathLike):
             tokenizer = os.fspath(tokenizer)
         options["tokenizer"] = tokenizer if isinstance(tokenizer, str) else None
@@ -357,9 +357,9 @@ def read_batch(
 ) -> Batch:
     """Read a batch in this process as `load` does, without the checks.
 
-    `files` are those of one step, if they have been found already.
+    `files` are the files of one step, if the caller has resolved them already.
     """
-    decoder(tokenizer)  # one that cannot be opened is an error now, and not in a view
+    decoder(tokenizer)  # fails here, and not in a view, if it cannot be opened
     if isinstance(path, str | os.PathLike):
         batch = read_files(files or resolve_paths(path), path, columns)
     else:
@@ -383,7 +383,7 @@ def read_batch(
 
 
 def _encodable(batch: Batch) -> Batch:
-    """Escape lone surrogates in ids and names, which no frame and no file can hold."""
+    """Escape lone surrogates in ids and names: frames and files cannot hold them."""
     changes: dict[str, Any] = {
         name: {encodable(key): value for key, value in getattr(batch, name).items()}
         for name in ("scores", "sample_columns", "round_columns")

@@ -1,4 +1,4 @@
-"""The files that a path means: one file, those of a folder, or those of a glob."""
+"""Resolve a path to files: one file, a folder, or a glob."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.wording import by_numbers, join_names
 
-_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` makes one stroke of two
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` turns `//` into `/`
 _MAX_NAMES = 4  # names of files in a message
 
 
 def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the files that a path means, in the order of the numbers in their names.
+    """Return the files of a path, sorted by the numbers in their names.
 
-    A folder means the files, at any depth, whose names match a format's patterns; more
-    specific patterns are tried first. If the format has one file a step, several files
-    are an error, and so are files of several formats. Files with the names of a model's
-    checkpoint are passed over.
+    In a folder, at any depth, these are the files whose names match a pattern of a
+    format. Specific patterns are tried first. Several files are an error if the format
+    has one file per step, and so are files of several formats. Files that are named
+    like a model's checkpoint are ignored.
 
     Raises
     ------
@@ -35,31 +35,31 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
             found="a URL",
             advice="Copy it here first, or open it with fsspec.",
         )
-    place = Path(path)
-    place = (place.expanduser() if str(place).startswith("~") else place).absolute()
+    full = Path(path)
+    full = (full.expanduser() if str(full).startswith("~") else full).absolute()
     try:
-        return _files_at(place)
-    except OSError as error:  # a name that is too long, a folder that is not ours
+        return _existing_files(full)
+    except OSError as error:  # such as a name that is too long, or no permission
         raise LoadError.build(
-            file=f"{place!s:.200}",
+            file=f"{full!s:.200}",
             expected="a path that can be opened",
             found=error.strerror or "an error of the system",
             advice="Pass the path of a saved batch.",
         ) from error
 
 
-def _files_at(place: Path) -> list[Path]:
-    if place.is_dir():
-        return _files_of_folder(place)
-    if not place.is_file() and has_magic(str(place)):
-        matches = [Path(name) for name in glob(str(place), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
+def _existing_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return _files_of_folder(path)
+    if not path.is_file() and has_magic(str(path)):
+        matches = [Path(name) for name in glob(str(path), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
         files = _in_order([file for file in matches if file.is_file()])
         if files:
             return files
-    if place.is_file():
-        return [place]
+    if path.is_file():
+        return [path]
     raise LoadError.build(
-        file=place,
+        file=path,
         expected="a file, a folder or a glob",
         found="nothing",
         advice="Pass the path of a saved batch.",
@@ -109,8 +109,8 @@ def _other_batches(
 ) -> list[Path]:
     """Return the files that may be batches as well, in another format.
 
-    A pattern of a suffix alone matches many files: beside a more specific one it tells
-    nothing.
+    Patterns that are only a suffix match many files, so they count only if the chosen
+    pattern is one of them.
     """
     is_specific = not chosen.startswith("*.")
     patterns = [
@@ -132,7 +132,9 @@ def name_patterns() -> list[tuple[str, bool]]:
     Patterns with a folder come first, those with only a suffix last.
     """
     patterns = [(pattern, form.in_parts) for form in FORMATS for pattern in form.files]
-    return sorted(patterns, key=lambda it: (it[0].startswith("*."), "/" not in it[0]))
+    return sorted(
+        patterns, key=lambda pair: (pair[0].startswith("*."), "/" not in pair[0])
+    )
 
 
 def _several_batches(folder: Path, files: list[Path]) -> LoadError:

@@ -1,6 +1,6 @@
-"""Parts of a file: located while loading, read when they are needed.
+"""Parts of a file: located while loading, read on request.
 
-Also the words for what a file holds, in messages.
+Also short descriptions of values and of names, for messages.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ BUFFER = 1 << 16  # bytes read ahead
 class Source:
     """A file as it was when it was opened, or bytes decoded from a file.
 
-    Nothing stays open or mapped between two reads: overwriting a file in place ends a
-    process that has it mapped. Each read checks that the file is unchanged.
+    The file is not kept open or memory-mapped between reads: a process that maps a file
+    crashes if it is overwritten in place. Each read checks that the file is unchanged.
     """
 
     path: Path
@@ -115,7 +115,7 @@ class Span:
         return SpanReader(_Window(self), BUFFER)
 
     def read(self) -> bytes:
-        """Read it all."""
+        """Read all of it."""
         with self.open() as stream:
             return stream.read(len(self))
 
@@ -135,7 +135,7 @@ class SpanReader(io.BufferedReader):
 
 
 class _Window(io.RawIOBase):
-    """A part of a file as a file."""
+    """A span as an unbuffered file."""
 
     def __init__(self, span: Span) -> None:
         self._span, self._stream, self._at = span, span.source.open(), 0

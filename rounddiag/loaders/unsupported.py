@@ -1,4 +1,4 @@
-"""Files that `load` refuses: what they are, what they lack, and what to do about it."""
+"""Messages for files that cannot be loaded: what they are, and what they lack."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UnsupportedFile:
     description : str
         What it is, and what it lacks.
     advice : str
-        Which line to add to the trainer.
+        What to add to the trainer.
     """
 
     keys: tuple[str, ...]

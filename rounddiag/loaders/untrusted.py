@@ -1,8 +1,8 @@
-"""Files from strangers: read in a child process that has little memory and time.
+"""`load(..., untrusted=True)`: read a file in a child process with limits.
 
-The parent starts the child, which reads the file with `load`, decodes every screenshot
-and the text of every token, and writes the batch as our own Parquet file. The parent
-reads only that. Whatever the file does to a library ends the child and is a LoadError.
+The child reads the file, decodes every screenshot and the text of every token, and
+writes the batch as our own Parquet file, which is all that the parent reads. If a
+library crashes, only the child ends, and the parent raises a LoadError.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _REQUEST, _ERROR = "request.json", "error.txt"  # names of files in the folder
 _BATCH, _TOKENS = "batch.parquet", "tokens.json"
 _REFUSED, _NO_MEMORY = 3, 4  # exit codes of the child
 _START = 300  # seconds that starting the child may take on a busy machine
-_PAUSE = 0.2  # seconds between two looks at the memory of a child, on macOS
+_PAUSE = 0.2  # seconds between two checks of the child's memory, on macOS
 _MAX_MESSAGE = 4000  # bytes
 _GB = 10**9
-# A byte of JSON becomes up to 30 bytes of objects, and takes long to decode: this part
-# of the memory is left to it.
-_JSON_PART = 100
-# One thread: each more reserves address space. Arrow's own allocators reserve 1 GB.
+# A byte of JSON becomes up to 30 bytes of objects and is slow to decode, so it counts
+# as this many bytes of memory.
+_BYTES_PER_JSON_BYTE = 100
+# One thread, because each reserves address space. Arrow's own allocators reserve 1 GB.
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "ARROW_IO_THREADS": "1",
@@ -52,7 +52,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-# What libraries say when they get no memory, in an exception or before they abort.
+# Messages of libraries that run out of memory, in exceptions or before they abort.
 _MEMORY_WORDS = re.compile(
     r"allocat|bad_alloc|out of memory|malloc of size|can't start new thread",
     re.IGNORECASE,
@@ -61,14 +61,14 @@ _MEMORY_WORDS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What reading a file may use.
+    """Limits of the process that reads a file.
 
     Attributes
     ----------
     memory : float
         Address space in GB, in addition to that of the libraries.
     time : float
-        Seconds, on the clock and of the processor.
+        Seconds, of wall-clock and of processor time each.
     """
 
     memory: float
@@ -88,7 +88,7 @@ def load_untrusted(path: object, limits: Limits, options: Mapping[str, Any]) -> 
     path : path-like
     limits : Limits
     options : mapping
-        The other arguments of `load` that concern reading.
+        The arguments of `load` other than `path` and the limits.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def load_untrusted(path: object, limits: Limits, options: Mapping[str, Any]) -> 
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 of numpy, a mapping or a path
-    """Return an option as JSON has it."""
+    """Return an option as a value that JSON can represent."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else list(value)
@@ -168,7 +168,7 @@ def run_child(folder: Path, limits: Limits) -> tuple[int, str]:
 
 
 def _wait_for_output(process: subprocess.Popen[bytes], limits: Limits) -> bytes:
-    """Wait for a child; on macOS, which sets no limit, watch its memory."""
+    """Wait for the child. On macOS, which has no memory limit, watch its memory."""
     is_watched = sys.platform == "darwin"
     waited, end = 0.0, _START + 2 * limits.time
     while waited < end:
@@ -183,7 +183,7 @@ def _wait_for_output(process: subprocess.Popen[bytes], limits: Limits) -> bytes:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the memory that a process holds; 0 if it has ended."""
+    """Return the resident memory of a process; 0 if it has ended."""
     command = ["ps", "-o", "rss=", "-p", str(pid)]
     done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 our own
     return 1024 * int(done.stdout.strip() or 0)
@@ -195,7 +195,7 @@ def _read_start(file: Path) -> str:
 
 
 def _child_error(code: int, output: str, path: object, limits: Limits) -> LoadError:
-    """Say which limit a child process reached, or how it ended."""
+    """Return the error for a limit that the child reached, or for its crash."""
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     last = printable((output.strip().splitlines() or ["no message"])[-1])
     expected = "a file that can be read"
@@ -213,7 +213,7 @@ def _child_error(code: int, output: str, path: object, limits: Limits) -> LoadEr
 
 
 def _read_answer(folder: Path, path: object, limits: Limits) -> Batch:
-    """Read what the child wrote, after its size was checked."""
+    """Check the size of what the child wrote, and read it."""
     import pyarrow.parquet as pq
 
     from rounddiag.loaders.parquet import load_parquet
@@ -227,14 +227,16 @@ def _read_answer(folder: Path, path: object, limits: Limits) -> Batch:
         metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)
     ]
     json_bytes = json_size(file) + metadata.serialized_size
-    if max(sum(sizes), _JSON_PART * json_bytes) > limits.num_bytes:
+    if max(sum(sizes), _BYTES_PER_JSON_BYTE * json_bytes) > limits.num_bytes:
         raise _child_error(_NO_MEMORY, "", path, limits)
     batch = load_parquet(file)
     images = batch.images
     if images is not None:
         rows = pq.read_table(file, columns=[COLUMN])[COLUMN].to_pylist()
         images = tuple(
-            tuple(_encoded(shot, one["bytes"]) for shot, one in zip(*pair, strict=True))
+            tuple(
+                _encoded(shot, cell["bytes"]) for shot, cell in zip(*pair, strict=True)
+            )
             for pair in zip(images, rows, strict=True)
         )
     table = TokenTable.from_json(tokens.read_text()) if tokens.exists() else None
@@ -260,12 +262,12 @@ def main() -> None:
 
 
 def read_request(folder: Path) -> int:
-    """Do what the child is for: read a file under limits, and write its batch.
+    """Read the requested file under limits and write its batch; runs in the child.
 
     Parameters
     ----------
     folder : Path
-        Has the request; its answer is written there.
+        Holds the request; the answer is written there.
 
     Returns
     -------
@@ -285,8 +287,8 @@ def _set_limits(limits: Limits) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        most = pages * resource.getpagesize() + limits.num_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        limit = pages * resource.getpagesize() + limits.num_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     cpu = ceil(used.ru_utime + used.ru_stime + limits.time)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.num_bytes, limits.num_bytes))
@@ -295,7 +297,7 @@ def _set_limits(limits: Limits) -> None:
 
 
 def _answer(folder: Path, request: Mapping[str, Any]) -> int:
-    """Write the batch of a file, or what is wrong; return the exit code."""
+    """Write the batch, or the error message; return the exit code."""
     try:
         _write_batch(folder, request)
     except (RounddiagError, MemoryError, OSError) as error:
@@ -336,7 +338,7 @@ def _write_batch(folder: Path, request: Mapping[str, Any]) -> None:
     images = batch.images
     if images is not None:
         images = tuple(tuple(map(_as_small_jpeg, row)) for row in images)
-    # One level deeper, because saving and loading change `source`.
+    # Nested, because saving and loading change `meta["source"]`.
     nested = {"meta": dict(batch.meta)}
     plain = replace(batch, images=images, tokenizer=None, meta=nested)
     save(plain, folder / _BATCH)

@@ -17,8 +17,8 @@ from tests.loaders.table_cases import COLUMNS, check, says
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOKENWISE = "a list of numbers a sample, one a token"
-SAMPLEWISE = "one name or number a sample"
+TOKENWISE = "a list of numbers per sample, one per token"
+SAMPLEWISE = "one name or number per sample"
 OTHER = "Name another column, or leave this one out."
 SUM = (
     "Rewards per token go by verl's name `token_level_scores`: their sum over a row is"
@@ -32,24 +32,24 @@ IDS = (
 @pytest.mark.parametrize(
     ("field", "values", "found", "expected", "advice"),
     [
-        ("rewards", ["good", "bad"], "text", "one number a sample", SUM),
+        ("rewards", ["good", "bad"], "text", "one number per sample", SUM),
         (
-            *("rewards", [[0.0, 0.0, 1.0], [1.0]], "several values a sample"),
-            *("one number a sample", SUM),
+            *("rewards", [[0.0, 0.0, 1.0], [1.0]], "several values per sample"),
+            *("one number per sample", SUM),
         ),
         (
             "rewards",
             [1.0],
             "other values, or not 2 of them",
-            "one number a sample",
+            "one number per sample",
             SUM,
         ),
-        ("advantages", [0.5, -0.5], "one value a sample", TOKENWISE, OTHER),
+        ("advantages", [0.5, -0.5], "one value per sample", TOKENWISE, OTHER),
         ("group_ids", "a", "one value for all", SAMPLEWISE, OTHER),
         ("group_ids", ["a"], "other values, or not 2 of them", SAMPLEWISE, OTHER),
-        ("sample_ids", [[1], [2]], "several values a sample", SAMPLEWISE, OTHER),
-        ("ref_log_probs", [0.5, 0.5], "one value a sample", TOKENWISE, OTHER),
-        ("old_log_probs", [0.5, 0.5], "one value a sample", TOKENWISE, OTHER),
+        ("sample_ids", [[1], [2]], "several values per sample", SAMPLEWISE, OTHER),
+        ("ref_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
+        ("old_log_probs", [0.5, 0.5], "one value per sample", TOKENWISE, OTHER),
         ("response_ids", ["a b", "c"], "text", TOKENWISE, IDS),
         (
             *("attention_mask", [[1, 1, 1], [1]]),
@@ -74,7 +74,7 @@ def test_a_column_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> No
     held = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
     pq.write_table(pa.table({**held, "verdict": ["good", "bad"]}), path)
     message = (
-        f"{path}: `rewards`: expected one number a sample; found `verdict`, which holds"
+        f"{path}: `rewards`: expected one number per sample; found `verdict`, which holds"
         f" text. {SUM}"
     )
     with says(message):
@@ -152,7 +152,7 @@ def test_a_column_of_rewards_beside_others_is_not_dropped() -> None:
         "mine": [1.0, 2.0],
     }
     message = (
-        "dict: `rewards`: expected one number a sample; found `mine`, which holds one"
+        "dict: `rewards`: expected one number per sample; found `mine`, which holds one"
         f" value a sample. {SUM}"
     )
     with says(message):

@@ -25,7 +25,7 @@ NAMES = (
     ' "rollout_log_probs": "...", "old_log_probs": "..."}`.'
 )
 LINES = (
-    " Write JSON lines, with one row a line, or pass what `json.load` makes of the"
+    " Write JSON lines, with one row per line, or pass what `json.load` makes of the"
     " file."
 )
 TABLES = (

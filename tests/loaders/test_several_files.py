@@ -106,7 +106,7 @@ def test_our_parquet_is_listed_among_the_formats() -> None:
     found = formats().set_index("format")["files"]
 
     assert found["rounddiag's Parquet"] == "*.parquet"
-    assert found["rounddiag's Parquet, one file a rank"] == "*_rank_*.parquet"
+    assert found["rounddiag's Parquet, one file per rank"] == "*_rank_*.parquet"
 
 
 def test_options_work_on_what_was_joined(ranks: Path) -> None:

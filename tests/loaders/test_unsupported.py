@@ -92,7 +92,7 @@ def test_another_json_document_is_described_by_its_keys(tmp_path: Path) -> None:
     path.write_text(json.dumps({"a": {"c": 1}, "b": 2}, indent=2))
     message = (
         f"{path}: expected a saved batch; found one JSON object of a, b."
-        " Write JSON lines, with one row a line, or pass what `json.load` makes of"
+        " Write JSON lines, with one row per line, or pass what `json.load` makes of"
         " the file."
         " `rounddiag.formats()` lists what can be opened."
     )
@@ -107,7 +107,7 @@ def test_a_json_object_of_all_columns_comes_close_to_no_other_format(
     path.write_text(json.dumps(ROWS))
     message = (
         f"{path}: expected a saved batch; found one JSON object of {', '.join(ROWS)}."
-        " Write JSON lines, with one row a line, or pass what `json.load` makes of"
+        " Write JSON lines, with one row per line, or pass what `json.load` makes of"
         " the file. `rounddiag.formats()` lists what can be opened."
     )
     with says(message):

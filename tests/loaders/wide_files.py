@@ -30,7 +30,7 @@ ROWS: dict[str, list[list[Any]]] = {
 
 
 def table(count: int) -> dict[str, Any]:
-    """Return the rows with `count` columns of one number a sample."""
+    """Return the rows with `count` columns of one number per sample."""
     return ROWS | {f"fact_{i}": [i, i + 1] for i in range(count)}
 
 

@@ -1,10 +1,10 @@
-"""Files, rows and rounds put together into one batch; screenshots given their place.
+"""Assemble a batch: join files and rows, split rounds, place screenshots.
 
 =================  ================================================================
-`concatenation`    the files of one step, end to end, without padding and copies
-`trajectories`     rows that are steps, as samples: `join_rows`
-`step_order`       their order: by a column, or as the prompts prove it
-`round_splitting`  rounds by the chat template or stop tokens; holes in the mask
-`images`           screenshots, stored or rebuilt from pixels, with their places
+`concatenation`    join the files of one step; drop padding rows and copies
+`trajectories`     `join_rows`: join rows that are steps into samples
+`step_order`       the order of the steps: from a column, or proved by the prompts
+`round_splitting`  rounds from the chat template or stop tokens; holes in the mask
+`images`           screenshots, stored or rebuilt from pixels, with their positions
 =================  ================================================================
 """

@@ -1,4 +1,4 @@
-"""Batches of one step, end to end; rows that are padding or copies left out."""
+"""Join the batches of one step end to end; drop rows that are padding or copies."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _without_copies(parts: Sequence[Batch]) -> list[Batch]:
     """Drop samples that are bit-identical to a sample of an earlier batch."""
     times = Counter(name for part in parts for name in {*(part.sample_ids or ())})
     owner: dict[tuple[str, bytes], int] = {}
-    kept = []
+    unique = []
     for number, part in enumerate(parts):
         keep = [
             times[name] == 1
             or owner.setdefault((name, _digest(part, sample)), number) == number
             for sample, name in enumerate(part.sample_ids or ())
         ]
-        kept.append(part if all(keep) else part.where(keep))
-    return kept
+        unique.append(part if all(keep) else part.where(keep))
+    return unique
 
 
 def _digest(part: Batch, sample: int) -> bytes:
@@ -79,16 +79,16 @@ def _prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
 
 
 def _per_sample(parts: Sequence[Batch]) -> dict[str, Any]:
-    """Join the fields with one value a sample."""
-    found: dict[str, Any] = {"rewards": _rewards(parts)}
+    """Join the fields with one value per sample."""
+    fields: dict[str, Any] = {"rewards": _rewards(parts)}
     for name in PER_SAMPLE:
         values = [getattr(part, name) for part in parts]
         if name == "images" and any(value is not None for value in values):
             none = [((),) * len(part) for part in parts]
             values = [v or n for v, n in zip(values, none, strict=True)]
         if all(value is not None for value in values):
-            found[name] = tuple(entry for value in values for entry in value)
-    return found
+            fields[name] = tuple(entry for value in values for entry in value)
+    return fields
 
 
 def _rewards(parts: Sequence[Batch]) -> Tensor | None:
@@ -125,24 +125,24 @@ def _columns(
     names = dict.fromkeys(name for part in parts for name in part)
     joined = {}
     for name in names:
-        here = [index for index, part in enumerate(parts) if name in part]
-        places = [np.arange(ends[i] - sizes[i], ends[i]) for i in here]
-        values = _join_arrays([parts[i][name] for i in here])
-        joined[name] = scatter_with_missing(values, np.concatenate(places), sum(sizes))
+        present = [index for index, part in enumerate(parts) if name in part]
+        rows = [np.arange(ends[i] - sizes[i], ends[i]) for i in present]
+        values = _join_arrays([parts[i][name] for i in present])
+        joined[name] = scatter_with_missing(values, np.concatenate(rows), sum(sizes))
     return joined
 
 
 def _join_arrays(arrays: list[Array]) -> Array:
-    """Join arrays; numpy alone would turn numbers joined with texts into texts."""
+    """Join arrays; numpy would convert numbers to text if some arrays are text."""
     kinds = {array.dtype.kind for array in arrays}
     if len(kinds) > 1 and not kinds <= {"i", "f"}:
         arrays = [array.astype(object) for array in arrays]
     return np.concatenate(arrays)
 
 
-# Entries of `meta` that are merged in their own way.
+# Entries of `meta` with rules of their own for merging.
 _COUNTS = ("num_dropped_rows", "num_dropped_copies")
-_MERGED_APART = {"left_out", "not_measurable", "source", *_COUNTS}
+_SPECIAL = {"left_out", "not_measurable", "source", *_COUNTS}
 
 
 def _sources(parts: Sequence[Batch]) -> list[str]:
@@ -159,13 +159,13 @@ def _merged_meta(
     ----------
     parts : sequence of Batch
     num_copies : int
-        Rows dropped while joining, added to those the batches dropped.
+        Rows dropped while joining; added to those that the batches dropped.
     lost : sequence of str
         Names of fields left out while joining.
     """
     names = dict.fromkeys(name for part in parts for name in part.meta)
     entries = {
-        name: _merged_entry(parts, name) for name in names if name not in _MERGED_APART
+        name: _merged_entry(parts, name) for name in names if name not in _SPECIAL
     }
     counts = {name: _sum(parts, name) for name in _COUNTS}
     counts["num_dropped_rows"] += num_copies
@@ -184,12 +184,12 @@ def _sum(parts: Sequence[Batch], name: str) -> int:
 
 
 def _merged_entry(parts: Sequence[Batch], name: str) -> object:
-    """Return the common value, or a mapping from source to value."""
+    """Return the value that all share, or a mapping from source to value."""
     named = zip(_sources(parts), parts, strict=True)
-    here = [(source, part.meta[name]) for source, part in named if name in part.meta]
-    first = here[0][1]
-    is_one = len(here) == len(parts) and all(value == first for _, value in here)
-    return first if is_one else dict(here)
+    values = [(source, part.meta[name]) for source, part in named if name in part.meta]
+    first = values[0][1]
+    is_same = len(values) == len(parts) and all(value == first for _, value in values)
+    return first if is_same else dict(values)
 
 
 def concatenate(batches: Iterable[Batch]) -> Batch:
@@ -222,10 +222,10 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     >>> concatenate([batch[:2], batch[2:3]])
     Batch(num_samples=3, num_rounds=6, num_tokens=82)
     """
-    every = _require_one_step(batches)
-    parts = _without_copies(every)
-    num_copies = sum(map(len, every)) - sum(map(len, parts))
-    # The file of a rank without samples has no fields, which are not missing.
+    all_parts = _require_one_step(batches)
+    parts = _without_copies(all_parts)
+    num_copies = sum(map(len, all_parts)) - sum(map(len, parts))
+    # The file of a rank without samples lacks fields, but they are not missing.
     parts = _with_common_round_ids([part for part in parts if len(part)] or parts[:1])
     tokens = _per_token([part.per_token for part in parts])
     fields = {**tokens, **_prompts(parts), **_per_sample(parts)}
@@ -237,12 +237,12 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
         offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         scores=scores,
-        step=_step(every),
+        step=_step(all_parts),
         tokenizer=_tokenizer(parts),
         sample_columns=_sample_columns(parts),
         round_columns=_round_columns(parts),
         meta={
-            **_merged_meta(every, num_copies, lost),
+            **_merged_meta(all_parts, num_copies, lost),
             **not_measurable(tokens),
         },
     )
@@ -283,50 +283,50 @@ def _step(parts: Sequence[Batch]) -> int | None:
 
 
 def _tokenizer(parts: Sequence[Batch]) -> object | None:
-    """Return the tokenizer, if all parts that have one have the same."""
-    found = [part.tokenizer for part in parts if part.tokenizer is not None]
-    is_one = all(tokenizer == found[0] for tokenizer in found)
-    return found[0] if found and is_one else None
+    """Return the tokenizer, unless parts have different ones."""
+    tokenizers = [part.tokenizer for part in parts if part.tokenizer is not None]
+    is_same = all(tokenizer == tokenizers[0] for tokenizer in tokenizers)
+    return tokenizers[0] if tokenizers and is_same else None
 
 
 def _fields(part: Batch) -> list[str]:
     """Return the optional fields that a batch has."""
     optional = ("prompt_ids", "rewards", *PER_SAMPLE)
-    here = [name for name in optional if getattr(part, name) is not None]
-    return [*part.per_token, *part.scores, *here]
+    present = [name for name in optional if getattr(part, name) is not None]
+    return [*part.per_token, *part.scores, *present]
 
 
-# Columns that mark padding: of verl's V1 trainer and of rLLM.
+# Columns that mark padding rows, in verl's V1 trainer and in rLLM.
 _FLAGS = ("is_padding", "is_pad_step")
-_PADDING = re.compile(r"pad[0-9a-f]+")  # the group of verl's padding
+_PADDING_GROUP = re.compile(r"pad[0-9a-f]+")  # in verl
 
 
 def without_padding_rows(batch: Batch) -> Batch:
-    """Drop the rows that fill a batch; `meta["num_dropped_rows"]` counts them.
+    """Drop the rows that pad a batch; `meta["num_dropped_rows"]` counts them.
 
-    A column marks them. Without one, verl's have a group of their own and nothing that
-    the model wrote.
+    A column marks them. Without it, verl's padding rows have groups of their own and no
+    generated tokens.
     """
     flags = [
         batch.sample_columns[name] for name in _FLAGS if name in batch.sample_columns
     ]
     if flags:
-        marked = {row for column in flags for row, flag in enumerate(column) if flag}
+        padding = {row for column in flags for row, flag in enumerate(column) if flag}
     else:
-        written = set(batch.rounds.sample.tolist())
-        marked = {
+        generated = set(batch.rounds.sample.tolist())
+        padding = {
             row
             for row, group in enumerate(batch.group_ids or ())
-            if _PADDING.fullmatch(group) and row not in written
+            if _PADDING_GROUP.fullmatch(group) and row not in generated
         }
-    return _drop_rows(batch, marked, "num_dropped_rows")
+    return _drop_rows(batch, padding, "num_dropped_rows")
 
 
 def without_copied_rows(batch: Batch) -> Batch:
     """Drop rows that are surely copies; `meta["num_dropped_copies"]` counts them.
 
-    Trainers copy rows to fill a batch, as ROLL and verl-agent, or to weight them, as
-    DART-GUI.
+    Trainers copy rows to fill a batch, as ROLL and verl-agent do, or to weight samples,
+    as DART-GUI does.
     """
     copies = {row for rows in find_copies(batch, sure=True) for row in rows[1:]}
     return _drop_rows(batch, copies, "num_dropped_copies")
@@ -335,6 +335,6 @@ def without_copied_rows(batch: Batch) -> Batch:
 def _drop_rows(batch: Batch, rows: Collection[int], counter: str) -> Batch:
     if not rows:
         return batch
-    kept = batch.where([row not in rows for row in range(len(batch))])
+    rest = batch.where([row not in rows for row in range(len(batch))])
     count = batch.meta.get(counter, 0) + len(rows)
-    return replace(kept, meta={**kept.meta, counter: count})
+    return replace(rest, meta={**rest.meta, counter: count})

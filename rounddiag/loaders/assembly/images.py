@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ImagePlace(NamedTuple):
-    """The position of a picture; None where it is unknown.
+    """The position and round of a picture; None where unknown.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class ImagePlace(NamedTuple):
         Index in the response of its first image token; negative in the prompt, whose
         last token is -1.
     round : int or None
-        The first round after it; None also if no round follows.
+        The first round after the picture; None also if no round follows.
     """
 
     position: int | None = None
@@ -123,9 +123,10 @@ def _round_after(shot: Screenshot, starts: Sequence[int]) -> int | None:
 
 _MAX_FACTS = 8  # of a batch, in `meta`
 _MAX_SIZES = 4
-# A screenshot has 10 kB and more, though rows of one group may share it.
+# Limit on the screenshots of a file: a number that is always allowed, and the bytes of
+# the file for each further one. One has at least 10 kB, but rows of a group share it.
 _BASE_COUNT, _BYTES_EACH = 1_000, 100
-_MIN_VALUES = 4 * 6 * 8 * 8  # values of a screenshot: four patches, six of each pixel
+_MIN_VALUES = 4 * 6 * 8 * 8  # of a screenshot: four patches, six values per pixel
 _VIDEOS = "its videos are left out"
 _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL kind"
 
@@ -133,20 +134,20 @@ _UNKNOWN = "its `pixel_values` and `image_grid_thw` are not those of a Qwen2-VL 
 def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> Batch:
     """Return a batch with the screenshots of each sample; pixels stay in the file.
 
-    `meta["screenshots"]` lists what does not fit, one sentence a sample: pixels of an
-    unknown processor, or a number of image tokens that differs from the grids.
+    `meta["screenshots"]` lists problems, one sentence per sample: pixels of an unknown
+    processor, or a number of image tokens that differs from the grids.
 
     Parameters
     ----------
     batch : Batch
-    inputs : sequence of mapping, one a sample
+    inputs : sequence of mapping, one per sample
         verl's `multi_modal_inputs`: `pixel_values` and `image_grid_thw`.
     source : Source
     """
     if len(inputs) != batch.num_samples:
-        facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one a sample"]
+        facts = [f"`multi_modal_inputs` has {len(inputs)} rows, not one per sample"]
         return replace(batch, meta={**batch.meta, "screenshots": facts})
-    rows = [_plain(row) for row in inputs]
+    rows = [_processor_output(row) for row in inputs]
     known = list(
         _bounded_by_size((_rebuild_screenshots(row, source) for row in rows), source)
     )
@@ -169,18 +170,18 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
 
 
 def _bounded_by_size(
-    found: Iterable[Images | None], source: Source
+    rows: Iterable[Images | None], source: Source
 ) -> Iterator[Images | None]:
     """Refuse a small file that repeats the same pixels many times."""
-    left = _BASE_COUNT + source.size // _BYTES_EACH
-    for images in found:
-        left -= len(images or ())
-        if left < 0:
+    remaining = _BASE_COUNT + source.size // _BYTES_EACH
+    for images in rows:
+        remaining -= len(images or ())
+        if remaining < 0:
             raise source.damaged(found="more screenshots than its bytes can hold")
         yield images
 
 
-def _plain(row: object) -> Mapping[object, object]:
+def _processor_output(row: object) -> Mapping[object, object]:
     """Return the processor's output for a sample; empty if there is none."""
     if isinstance(row, Node) and isinstance(row.state, dict):
         row = row.state.get("data")  # transformers' BatchFeature
@@ -192,7 +193,7 @@ def _has_video(row: Mapping[object, object]) -> bool:
 
 
 def _rebuild_screenshots(row: Mapping[object, object], source: Source) -> Images | None:
-    """Return the pictures of a sample; None for those of an unknown processor."""
+    """Return the screenshots of a sample; None if the processor is unknown."""
     match row:
         case {
             "pixel_values": torch.Tensor() as pixels,
@@ -238,7 +239,7 @@ def _placed(
 def _describe_mismatch(
     batch: Batch, sample: int, images: Images | None, token: int | None
 ) -> str | None:
-    """Return what does not fit in a sample's pictures, if anything."""
+    """Describe how the pictures of a sample differ from its tokens; None if not."""
     if images is None:
         return _UNKNOWN
     sizes = [shot.num_image_tokens for shot in images]
@@ -261,14 +262,14 @@ def _join_sizes(sizes: list[int]) -> str:
 
 
 def _shortened(facts: list[str]) -> list[str]:
-    more = len(facts) - _MAX_FACTS
-    return [*facts[:_MAX_FACTS], *[f"and {more} more"] * (more > 0)]
+    num_more = len(facts) - _MAX_FACTS
+    return [*facts[:_MAX_FACTS], *[f"and {num_more} more"] * (num_more > 0)]
 
 
 def read_picture(value: Any) -> Screenshot | None:  # noqa: ANN401 whatever a file holds
     """Return a picture: encoded bytes, a struct with `bytes`, or an image of Pillow.
 
-    None for anything else, such as a path: a file must not make us read others.
+    None for anything else, such as a path: a file must not make us read other files.
     """
     match value:
         case Mapping():
@@ -302,11 +303,11 @@ def _pixels(data: bytes | Span | TextBytes) -> bytes:
 
 
 def with_pictures(batch: Batch, rows: Sequence[Sequence[Screenshot]]) -> Batch:
-    """Return a batch with these pictures, one list a sample, and the places of them.
+    """Return a batch with these pictures, one list per sample, at their positions.
 
-    A picture has the place of the one rebuilt from pixel values, where a sample has as
-    many of those. Else the runs of the image token give the places, in their order,
-    where a sample has as many runs.
+    Positions come from the screenshots that were rebuilt from pixel values, if a sample
+    has as many of them. Else they come from the runs of the image token, in order, if
+    there are as many runs.
     """
     if not any(rows):
         return batch
@@ -316,8 +317,8 @@ def with_pictures(batch: Batch, rows: Sequence[Sequence[Screenshot]]) -> Batch:
         for shots, places in zip(rows, rebuilt, strict=True)
     ]
     placed = _placed_by_count(batch, images)
-    kept = zip(placed, rebuilt, strict=True)
-    return replace(batch, images=tuple(tuple(mine or other) for mine, other in kept))
+    pairs = zip(placed, rebuilt, strict=True)
+    return replace(batch, images=tuple(tuple(new or old) for new, old in pairs))
 
 
 def _placed_by_count(
@@ -325,7 +326,7 @@ def _placed_by_count(
 ) -> list[list[Screenshot]]:
     """Place the pictures of samples in which none has a position."""
     unplaced = [all(shot.position is None for shot in shots) for shots in rows]
-    if not any(shots and alone for shots, alone in zip(rows, unplaced, strict=True)):
+    if not any(shots and lacks for shots, lacks in zip(rows, unplaced, strict=True)):
         return [list(shots) for shots in rows]
     sequences = [known_sequence(batch, sample) for sample in range(len(batch))]
     token = _image_token([ids for _, ids in sequences], [*map(len, rows)])
@@ -342,11 +343,11 @@ def _placed_by_count(
 
 
 _QWEN_IMAGE = 151655  # <|image_pad|> of Qwen2-VL, Qwen2.5-VL and Qwen3-VL
-_SHORTEST = 2  # image tokens of a picture, at least
+_MIN_RUN = 2  # image tokens of a picture
 
 
 def _image_token(rows: Sequence[Array], counts: Sequence[int]) -> int | None:
-    """Return the only token with as many runs as there are pictures, in all samples."""
+    """Return the token that alone has one run per picture in all samples, or None."""
     candidates: set[int] | None = None
     for ids, count in zip(rows, counts, strict=True):
         if not count:
@@ -361,9 +362,9 @@ def _image_token(rows: Sequence[Array], counts: Sequence[int]) -> int | None:
         if not len(tokens):
             return None
         shortest = np.minimum.reduceat(runs.length[order], first)
-        fit = tokens[(num == count) & (shortest >= _SHORTEST)].tolist()
+        fit = tokens[(num == count) & (shortest >= _MIN_RUN)].tolist()
         candidates = {*fit} if candidates is None else candidates & {*fit}
     for ids, count in zip(rows, counts, strict=True):
-        if candidates and not count:
+        if candidates and not count:  # no image token occurs where there is no picture
             candidates -= {*ids.tolist()}
     return candidates.pop() if candidates and len(candidates) == 1 else None

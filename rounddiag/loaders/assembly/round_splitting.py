@@ -1,4 +1,4 @@
-"""Rounds that the mask alone does not show: no mask, adjacent turns, holes."""
+"""Rounds where the mask is not enough: no mask, adjacent turns, holes in the mask."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fields have many types
-    """Return the batch with another mask or other `round_ids`.
+    """Return the batch with a new mask or new `round_ids`.
 
-    Screenshots and rows of `round_columns` move to the round that now has the first
-    token of their old one. If two rounds become one, the rows of the first are kept and
+    Screenshots and rows of `round_columns` move to the round that contains the first
+    token of their old round. If two rounds become one, the row of the first is kept and
     the others are counted in `meta["left_out"]`.
 
     Parameters
@@ -47,7 +47,7 @@ def with_rounds(batch: Batch, **changes: Any) -> Batch:  # noqa: ANN401 the fiel
         return changed
     new_rounds = _NewRounds(batch, changed)
     images = batch.images and tuple(
-        tuple(new_rounds.moved(sample, shot) for shot in shots)
+        tuple(new_rounds.move(sample, shot) for shot in shots)
         for sample, shots in enumerate(batch.images)
     )
     columns, num_lost = _merge_round_columns(batch.round_columns, new_rounds)
@@ -70,49 +70,50 @@ class _NewRounds:
         self._counts = np.bincount(sample, minlength=len(old))
         self._first = np.cumsum(self._counts) - self._counts
 
-    def of(self, sample: Array, index: Array) -> Array:
+    def indices(self, sample: Array, index: Array) -> Array:
         """Return the new indices; a round that does not exist keeps its index."""
-        sample, moved = sample.astype(np.int64), index.astype(np.int64)
-        inside = (sample >= 0) & (sample < len(self._counts)) & (moved >= 0)
-        inside[inside] = moved[inside] < self._counts[sample[inside]]
-        moved[inside] = self._new_index[self._first[sample[inside]] + moved[inside]]
-        return moved
+        sample, new = sample.astype(np.int64), index.astype(np.int64)
+        exists = (sample >= 0) & (sample < len(self._counts)) & (new >= 0)
+        exists[exists] = new[exists] < self._counts[sample[exists]]
+        new[exists] = self._new_index[self._first[sample[exists]] + new[exists]]
+        return new
 
-    def moved(self, sample: int, shot: Screenshot) -> Screenshot:
+    def move(self, sample: int, shot: Screenshot) -> Screenshot:
+        """Return a screenshot with the new index of its round."""
         if shot.round is None:
             return shot
-        moved = self.of(np.array([sample]), np.array([shot.round]))
-        return replace(shot, round=int(moved[0]))
+        index = self.indices(np.array([sample]), np.array([shot.round]))
+        return replace(shot, round=int(index[0]))
 
 
 def _merge_round_columns(
     columns: Mapping[str, Array], new_rounds: _NewRounds
 ) -> tuple[Mapping[str, Array], int]:
-    """Return the columns with one row a new round, and how many rows are lost."""
+    """Return the columns with one row per new round, and how many rows are lost."""
     if not columns:
         return columns, 0
     sample = columns["sample"]
-    moved = new_rounds.of(sample, columns["round"])
-    _, first = np.unique(np.stack([sample, moved]), axis=1, return_index=True)
-    keep = np.sort(first)
-    kept = {name: values[keep] for name, values in {**columns, "round": moved}.items()}
-    return kept, len(moved) - len(keep)
+    index = new_rounds.indices(sample, columns["round"])
+    _, first = np.unique(np.stack([sample, index]), axis=1, return_index=True)
+    rows = np.sort(first)
+    merged = {**columns, "round": index}
+    return {k: v[rows] for k, v in merged.items()}, len(index) - len(rows)
 
 
 UNKNOWN, FROM_TEMPLATE = "unknown", "from the chat template"  # `meta["rounds"]`
 
 
 def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
-    """Return a batch that has no mask with one from its chat template, if it has one.
+    """Compute the mask of a batch that has none from its chat template.
 
-    An attention mask marks observations too. Where no template is known, image tokens
-    alone are taken out of it, and the rounds stay unknown.
+    Without a known template, the attention mask is used, which includes observations.
+    Only image tokens are removed from it, and the rounds stay unknown.
 
     Parameters
     ----------
     batch : Batch
     tokenizer : optional
-        Without one, the template tokens of Qwen are looked for.
+        Without one, the ids of Qwen's template tokens are assumed.
     """
     if batch.meta.get("rounds") != UNKNOWN or not len(batch):
         return batch
@@ -122,7 +123,7 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
     ids = [row.numpy() for row in _rows(batch, batch.response_ids)]
     try:
         flags = written_tokens(ids, decode)
-    except Exception:  # noqa: BLE001 somebody's own code; a check reports that it fails
+    except Exception:  # noqa: BLE001 a tokenizer is foreign code; a check reports the failure
         flags = None
     mask, source, rounds = batch.response_mask, "attention_mask", UNKNOWN
     if flags is not None:
@@ -131,14 +132,14 @@ def with_template_mask(batch: Batch, tokenizer: object | None) -> Batch:
             row.mul_(torch.from_numpy(written))
     elif any(shot.position is not None for row in batch.images or () for shot in row):
         mask, source = _without_images(batch), "attention_mask without image tokens"
-    known = {k: v for k, v in batch.meta.items() if k != "not_measurable"}
+    meta = {k: v for k, v in batch.meta.items() if k != "not_measurable"}
     parts = {
         "response_mask": mask,
         "rollout_log_probs": batch.rollout_log_probs,
         "old_log_probs": batch.old_log_probs,
     }
-    known |= {"mask_source": source, "rounds": rounds, **not_measurable(parts)}
-    return with_image_rounds(replace(batch, response_mask=mask, meta=known))
+    meta |= {"mask_source": source, "rounds": rounds, **not_measurable(parts)}
+    return with_image_rounds(replace(batch, response_mask=mask, meta=meta))
 
 
 def _rows(batch: Batch, flat: Tensor) -> list[Tensor]:
@@ -149,7 +150,7 @@ def _rows(batch: Batch, flat: Tensor) -> list[Tensor]:
 
 
 def _without_images(batch: Batch) -> Tensor:
-    """Return the mask with 0 at the image tokens of pictures whose place is known."""
+    """Return the mask with 0 at the image tokens of pictures with a known position."""
     mask = batch.response_mask.clone()
     for row, shots in zip(_rows(batch, mask), batch.images or (), strict=True):
         for shot in shots:
@@ -159,7 +160,7 @@ def _without_images(batch: Batch) -> Tensor:
     return mask
 
 
-_MAX_TOKEN_ID = 1 << 31  # of token ids
+_MAX_TOKEN_ID = 1 << 31
 
 
 def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
@@ -212,18 +213,18 @@ def split_after(batch: Batch, stop_tokens: Collection[int]) -> Batch:
     is_stop = torch.isin(batch.response_ids, torch.tensor(ids, dtype=torch.int64))
     after = is_stop.nonzero()[:, 0] + 1
     changed = with_rounds(batch, round_ids=round_ids_with_breaks(batch, after))
-    more = changed.num_rounds - batch.num_rounds
-    note = f"{more} runs divided after {', '.join(map(str, ids))}"
+    num_splits = changed.num_rounds - batch.num_rounds
+    note = f"{num_splits} runs divided after {', '.join(map(str, ids))}"
     return replace(changed, meta={**changed.meta, "stop_tokens": note})
 
 
 def _as_list(stop_tokens: Any) -> list[int]:  # noqa: ANN401 what should be a list
-    """Return a list of what should be token ids; an invalid id if it is no list."""
+    """Return the tokens as a list; an invalid id if they are not iterable."""
     return [*stop_tokens] if isinstance(stop_tokens, Iterable) else [-1]
 
 
 def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
-    """Report the holes that a rejection left in the mask, and fill them if requested.
+    """Report the holes that rejection left in the mask, and fill them on request.
 
     Parameters
     ----------
@@ -235,7 +236,7 @@ def fill_mask_holes(batch: Batch, *, fill: bool) -> Batch:
     Returns
     -------
     Batch
-        `meta["holes"]` says how many there are, if any.
+        `meta["holes"]` gives their number, if there are any.
     """
     holes = find_holes(batch)
     if not len(holes):

@@ -1,4 +1,4 @@
-"""The order of rows that are steps: by a column, or as their content proves it.
+"""The order of rows that are steps: from a column, or proved by their content.
 
 Trainers balance their batches, so the order of the file is not the order of the steps.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Rows = Sequence[int]
 
 
-# Names with other uses as well: only distinct whole numbers count as steps.
+# These names have other uses too, so only distinct whole numbers count as steps.
 _COMMON_NAMES = (
     *("turn", "turn_idx", "turn_id", "turn_index", "step_index", "step_id"),
     *("env_step", "round", "round_idx"),
@@ -47,7 +47,7 @@ class StepOrder:
     keys : list
         A sort key for each row; empty if the rows keep their order.
     is_known : bool
-        False if nothing tells the order: the rounds cannot be numbered.
+        False if the order cannot be determined, so that rounds cannot be numbered.
     """
 
     description: str
@@ -66,15 +66,15 @@ _FILE_ORDER = "row"  # for `order_by`: the order of the file
 def step_order(
     batch: Batch, order_by: str | None, trajectories: Collection[Rows]
 ) -> StepOrder:
-    """Find the order of the steps: by the requested column, a known one, or proof.
+    """Find the order of the steps: by the requested column, a known one, or content.
 
-    Without a column, the first of these that orders all trajectories counts:
+    Without a column, the first of these that orders all trajectories is used:
 
     1. a step follows another if its prompt continues the other's prompt, or contains
        the other's response;
     2. the number of screenshots, if it differs in all rows of each trajectory;
-    3. the order of the file, if each prompt is longer than the one before and that is
-       no chance.
+    3. the order of the file, if each prompt is longer than the one before, and chance
+       is an unlikely explanation.
 
     Raises
     ------
@@ -122,12 +122,12 @@ def _by_content(batch: Batch, several: Sequence[Rows]) -> StepOrder | None:
     return None
 
 
-_MIN_QUOTE = 4  # tokens of a response that stand in other prompts by chance
-_MAX_STEPS = 128  # of a trajectory: all pairs of steps are compared
+_MIN_QUOTE = 4  # tokens; a shorter response occurs in other prompts by chance
+_MAX_STEPS = 128  # per trajectory, because all pairs of steps are compared
 
 
 def _numbers_by_prompts(batch: Batch, several: Sequence[Rows]) -> list[int] | None:
-    """Return the number of each step, if the prompts of all trajectories tell it."""
+    """Return the number of each step, if the prompts prove it for all trajectories."""
     if batch.prompt_ids is None or max(map(len, several)) > _MAX_STEPS:
         return None
     numbers = [0] * len(batch)
@@ -164,7 +164,7 @@ def _continues(prompt: bytes, other: bytes) -> bool:
 
 
 def _quotes(prompt: bytes, response: bytes) -> bool:
-    """Return whether a prompt contains a response, at the border of a token."""
+    """Return whether a prompt contains a response, aligned to token boundaries."""
     at = prompt.find(response) if len(response) >= _MIN_QUOTE * _ID.itemsize else -1
     while at % _ID.itemsize and at >= 0:
         at = prompt.find(response, at + 1)
@@ -172,7 +172,7 @@ def _quotes(prompt: bytes, response: bytes) -> bool:
 
 
 def _only_order(earlier: dict[int, set[int]]) -> list[int] | None:
-    """Return the only order in which rows come after their earlier ones, or None.
+    """Return the order in which each row follows its earlier rows; None if not unique.
 
     Examples
     --------
@@ -200,16 +200,16 @@ def _prompt(batch: Batch, row: int) -> bytes:
 
 
 def _response(batch: Batch, row: int) -> bytes:
-    """Return the first round of a row, without its last token: it may end the turn."""
-    mine = (batch.rounds.sample == row).nonzero()[:1, 0].tolist()
-    if not mine:
+    """Return the first round of a row without its last token, which may end a turn."""
+    first = (batch.rounds.sample == row).nonzero()[:1, 0].tolist()
+    if not first:
         return b""
-    start = int(batch.rounds.start[mine[0]])
-    stop = start + int(batch.rounds.num_tokens[mine[0]]) - 1
+    start = int(batch.rounds.start[first[0]])
+    stop = start + int(batch.rounds.num_tokens[first[0]]) - 1
     return batch.response_ids[start:stop].numpy().astype(_ID).tobytes()
 
 
-_CHANCE = 1e-3
+_CHANCE = 1e-3  # probability that random orders grow
 
 
 def _grows(batch: Batch, several: Sequence[Rows]) -> bool:
@@ -236,7 +236,7 @@ def named_column(batch: Batch, name: str, option: str) -> Array:
     if name not in columns:
         raise LoadError.build(
             key=option,
-            expected="the name of a column with one value a row",
+            expected="the name of a column with one value per row",
             found=f"{name!r}, where there are {format_names(columns)}",
             advice="Pass one of them.",
         )
@@ -261,7 +261,7 @@ def _requested_keys(batch: Batch, name: str) -> list[Any]:
 
 
 def _changes(keys: Sequence[Any], trajectories: Collection[Rows]) -> bool:
-    """Return whether keys differ within a trajectory; the trainer's step does not."""
+    """Return whether keys differ within a trajectory, unlike the trainer's step."""
     several = [rows for rows in trajectories if len(rows) > 1]
     return not several or any(
         keys[i] != keys[rows[0]] for rows in several for i in rows

@@ -1,18 +1,18 @@
-"""Rows that are steps, as samples: the rows of one trajectory, one after the other.
+"""Join rows that are steps into samples, one per trajectory.
 
-`join_rows` does it, and `StepInterleaver` makes the fields.
+`join_rows` does it, and `StepInterleaver` builds the fields.
 
 =========================  =========================================================
 of a later row             it becomes
 =========================  =========================================================
 prompt                     an observation: mask and log-probs 0, entropy and
-                           advantages NaN, as nobody computed any
-response                   the next rounds, never one with the round before
-images                     the same, with their rounds and positions counted on
-one value a row            a column of samples where all rows of each trajectory
+                           advantages NaN, because they were not computed
+response                   the next rounds, never merged with the round before
+images                     the same, with rounds and positions in the sample
+one value per row          a column of samples where all rows of each trajectory
                            agree, else a column of rounds; `rewards` are those of
                            the last row
-`position_ids`             the same, end to end: they start anew in each row
+`position_ids`             the same, end to end; they restart in each row
 =========================  =========================================================
 """
 
@@ -79,7 +79,7 @@ class Trajectories:
 def with_join_hint(batch: Batch) -> Batch:
     """Say in `meta["rows"]` that rows are steps and how to join them, if they are.
 
-    Their rounds are unknown: each step counts its own from 0.
+    Until then the rounds are unknown: each step counts its own from 0.
     """
     for names in TRAJECTORY_COLUMNS:
         if "rows" in batch.meta or not {*names} <= batch.sample_columns.keys():
@@ -101,10 +101,10 @@ def _with_unknown_rounds(batch: Batch, note: str) -> Batch:
 def find_trajectories(
     batch: Batch, sample_by: Sequence[str], order_by: str | None
 ) -> Trajectories:
-    """Find the rows that have the same values in the columns of `sample_by`.
+    """Group the rows that have the same values in the columns of `sample_by`.
 
-    A row without a value there is a trajectory of its own. Trajectories are in the
-    order of their first rows.
+    A row without a value is a trajectory of its own. Trajectories are in the order of
+    their first rows.
 
     Parameters
     ----------
@@ -122,19 +122,19 @@ def find_trajectories(
         trajectory have the same step.
     """
     columns = [named_column(batch, name, "sample_by") for name in sample_by]
-    found: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for row, values in enumerate(zip(*columns, strict=True)):
         is_alone = any(map(is_absent, values))
         label = (f"row {row}",) if is_alone else tuple(map(str, values))
-        found.setdefault(label, []).append(row)
-    order = step_order(batch, order_by, found.values())
-    rows = [order.sorted(some) for some in found.values()]
-    names = tuple(map("_".join, found))
+        groups.setdefault(label, []).append(row)
+    order = step_order(batch, order_by, groups.values())
+    rows = [order.sorted(group) for group in groups.values()]
+    names = tuple(map("_".join, groups))
     if order.column:
         _check_steps(batch, order, zip(names, rows, strict=True))
     return Trajectories(
-        rows=np.array([row for some in rows for row in some], dtype=np.int64),
-        sizes=np.array([len(some) for some in rows], dtype=np.int64),
+        rows=np.array([row for group in rows for row in group], dtype=np.int64),
+        sizes=np.array([len(group) for group in rows], dtype=np.int64),
         names=names,
         order=order,
     )
@@ -148,7 +148,7 @@ def _check_steps(batch: Batch, order: StepOrder, named: Iterable[Named]) -> None
                 step = named_column(batch, order.column, "order_by")[one]
                 raise LoadError.build(
                     key=order.column,
-                    expected="one row a step of each trajectory",
+                    expected="one row per step of each trajectory",
                     found=f"rows {one} and {other}, both step {step!s:.40} of"
                     f" trajectory {name!r:.80}",
                     advice="Remove one of them, or pass the columns that distinguish"
@@ -160,7 +160,7 @@ _NOT_JOINED = (
     "rows are steps that were not joined (`order_by` names the column with the step"
     ' number; `order_by="row"` is the order of the file)'
 )
-_KEYS = ("sample", "round", "row")  # of the round columns of what was joined
+_KEYS = ("sample", "round", "row")  # of the round columns of a joined batch
 
 
 def join_rows(
@@ -171,7 +171,7 @@ def join_rows(
     Parameters
     ----------
     batch : Batch
-        One row a step.
+        One row per step.
     sample_by : str or sequence of str
         The columns that identify a trajectory: of `sample_columns`, or `uid`.
     order_by : str, optional
@@ -183,8 +183,8 @@ def join_rows(
         One sample a trajectory, without padding. The round column `row` is the row of
         the file; the sample column `num_rows` counts the rows of a trajectory.
 
-        The rows as they are if nothing tells the order of the steps: `meta["rows"]`
-        says so, and `meta["rounds"]` is `unknown`.
+        If the order of the steps cannot be determined, the rows as they are:
+        `meta["rows"]` says so, and `meta["rounds"]` is `unknown`.
 
     Raises
     ------
@@ -200,11 +200,12 @@ def join_rows(
     (3, True)
     """
     names = (sample_by,) if isinstance(sample_by, str) else tuple(sample_by)
-    found = find_trajectories(batch, names, order_by)
-    if not found.order.is_known:
-        return _with_unknown_rounds(batch, f"{_NOT_JOINED}: {found.order.description}")
-    rows = select(batch, torch.from_numpy(found.rows))
-    steps = StepInterleaver(rows, found.sizes)
+    trajectories = find_trajectories(batch, names, order_by)
+    order, sizes = trajectories.order, trajectories.sizes
+    if not order.is_known:
+        return _with_unknown_rounds(batch, f"{_NOT_JOINED}: {order.description}")
+    rows = select(batch, torch.from_numpy(trajectories.rows))
+    steps = StepInterleaver(rows, sizes)
     heads = select(rows, torch.from_numpy(steps.first))
     differing = {k: v for k, v in _columns(rows).items() if not _agree(v, steps)}
     joined = replace(
@@ -212,17 +213,15 @@ def join_rows(
         **steps.fields(),
         rewards=None if rows.rewards is None else rows.rewards[steps.last],
         group_ids=None if "row_group_id" in differing else heads.group_ids,
-        sample_ids=found.names,
+        sample_ids=trajectories.names,
         position_ids=steps.position_ids(),
         sample_columns={
             **{k: v for k, v in heads.sample_columns.items() if k not in differing},
-            "num_rows": found.sizes,
+            "num_rows": sizes,
         },
         round_columns=_round_columns(rows, steps, differing),
         meta=_meta(
-            batch,
-            differing,
-            f"{_join_note(names, found.sizes)}, {found.order.description}",
+            batch, differing, f"{_join_note(names, sizes)}, {order.description}"
         ),
     )
     if batch.position_ids is not None and joined.position_ids is None:
@@ -232,7 +231,7 @@ def join_rows(
 
 
 def _columns(rows: Batch) -> dict[str, Array]:
-    """Return what has one value a row, except the row number."""
+    """Return the columns with one value per row, except the row number."""
     known = {
         "row_id": rows.sample_ids,
         "row_group_id": rows.group_ids,
@@ -277,8 +276,8 @@ def _num_lost(batch: Batch) -> int:
     """Count the rows of `round_columns` that belong to no round of the mask."""
     if not batch.round_columns:
         return 0
-    taken = round_values(batch, "sample") == batch.rounds.sample.numpy()
-    return len(batch.round_columns["sample"]) - int(np.count_nonzero(taken))
+    matches = round_values(batch, "sample") == batch.rounds.sample.numpy()
+    return len(batch.round_columns["sample"]) - int(np.count_nonzero(matches))
 
 
 def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any]:
@@ -292,7 +291,8 @@ def _meta(batch: Batch, differing: dict[str, Array], note: str) -> dict[str, Any
     return meta
 
 
-# Not computed for observations: NaN. Log-probs and masks are 0 there, as in verl.
+# NaN in observations, where they are not computed. Log-probs and masks are 0, as in
+# verl.
 _UNDEFINED = ("entropy", "advantages")
 
 
@@ -308,11 +308,11 @@ class StepInterleaver:
 
     Attributes
     ----------
-    first, last : array of int, one a sample
+    first, last : array of int, one per sample
         Its first and its last row.
-    sample : array of int, one a row
+    sample : array of int, one per row
         The sample of the row.
-    rounds_before : array of int, one a row
+    rounds_before : array of int, one per row
         Number of rounds of the sample in earlier rows.
     breaks : Tensor of int
         Where later rows start in the flat fields.
@@ -401,7 +401,7 @@ class StepInterleaver:
         return tuple(torch.cat(rows[start:stop]) for start, stop in limits)
 
     def position_ids(self) -> tuple[Tensor, ...] | None:
-        """Return those of the rows end to end; None if one does not fit its tokens."""
+        """Join the position ids; None if those of a row do not fit its tokens."""
         rows = self._rows.position_ids
         if rows is None:
             return None
@@ -417,18 +417,18 @@ class StepInterleaver:
         if self._rows.images is None:
             return None
         shots = [
-            [self._moved(row, shot) for shot in found]
-            for row, found in enumerate(self._rows.images)
+            [self._move(row, shot) for shot in images]
+            for row, images in enumerate(self._rows.images)
         ]
         limits = zip(self.first, self.last + 1, strict=True)
         return tuple(tuple(chain.from_iterable(shots[a:b])) for a, b in limits)
 
-    def _moved(self, row: int, shot: Screenshot) -> Screenshot:
+    def _move(self, row: int, shot: Screenshot) -> Screenshot:
         """Return a screenshot with its round and position in the sample."""
         after = int(self._rounds_after[row])
         last = int(self._rounds_after[self.last[self.sample[row]]])
         index = (
             after if shot.round is None else shot.round + int(self.rounds_before[row])
         )
-        place = None if shot.position is None else shot.position + int(self._start[row])
-        return replace(shot, round=index if index < last else None, position=place)
+        at = None if shot.position is None else shot.position + int(self._start[row])
+        return replace(shot, round=index if index < last else None, position=at)

@@ -187,7 +187,7 @@ def expand_entries(columns: Mapping[str, Any]) -> dict[str, Any]:
 def take_round_records(columns: dict[str, Any]) -> list[Any] | None:
     """Remove and return the records of each sample's rounds; None if there are none.
 
-    verl's `turn_scores`, one number a turn, become `turn_score` of the records where
+    verl's `turn_scores`, one number per turn, become `turn_score` of the records where
     there are as many.
     """
     records, scores = columns.pop(RECORDS, None), columns.get(TURN_SCORES)

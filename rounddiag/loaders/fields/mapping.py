@@ -21,7 +21,7 @@ column `rewards`                           `rewards`
 `position_ids`, padding removed            `position_ids`
 column `uid`                               `group_ids`
 `round_records`, `turn_scores`             `round_columns`
-other columns with one plain value a row,  `sample_columns`
+other columns, one plain value per row,    `sample_columns`
 and entries of `extra_fields`
 =========================================  =====================================
 """

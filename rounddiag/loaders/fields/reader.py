@@ -1,4 +1,4 @@
-"""Fields of one file, looked up by name, fitted to the tokens, without padding."""
+"""Look up the fields of a file by name, check their shapes, and remove padding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-PLACES = "position_ids"  # the only field that may have several values per token
+_POSITION_IDS = "position_ids"  # the only field that may have several values per token
 _SAME_SHAPE = "Save every field for the same samples and tokens."
 _EXPECTED = {
     "responses": "the token ids of responses",
@@ -39,7 +39,7 @@ _ADVICE = {
     "response_mask": "Save `response_mask` as well: without it, generated tokens cannot"
     " be told apart from observations.",
 }
-# Columns that were passed in memory need not be verl's.
+# Sources of columns that were passed in memory, which need not be verl's.
 _IN_MEMORY = {"dict", "DataProto", "TensorDict"}
 _ADVICE_IN_MEMORY = {
     "rollout_log_probs": "Let the sampler return them"
@@ -63,7 +63,7 @@ class FieldReader:
     tokens : str, optional
         The field of token ids. By default verl's `responses`, or `response_ids`.
     advice : str
-        What to do about a field that does not fit.
+        What to do about a field whose shape does not fit.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class FieldReader:
         advice: str = _SAME_SHAPE,
     ) -> None:
         self.fields, self.source, self._advice = fields, source, advice
-        # `in` on a mapping that is not ours may read the whole field.
+        # `in` on a mapping of another type may read the whole field.
         self.names = tuple(fields)
         if tokens is None and "responses" not in self.names:
             tokens = "response_ids" if "response_ids" in self.names else None
@@ -179,10 +179,10 @@ class FieldReader:
         if rows is None:
             return None
         dims = {row.dim() for row in rows} - {1}
-        if dims and name != PLACES:
+        if dims and name != _POSITION_IDS:
             raise self.misfit(
                 key=name,
-                expected="one value a token",
+                expected="one value per token",
                 found=f"rows of {max(dims)} dimensions",
             )
         sizes = self.tokens.lengths.tolist()
@@ -226,7 +226,7 @@ class FieldReader:
         return self.rows("prompts") or self.rows("prompt_ids")
 
     def response_part(self, name: str) -> Tensor | None:
-        """Return a field of responses, cut out of rows with the prompt if need be."""
+        """Return a field of responses, cut out of rows that include the prompt."""
         rows = self.rows(name)
         if rows is None or self._fits(rows):
             return None if rows is None else rows.values
@@ -241,8 +241,8 @@ class FieldReader:
     def _has_prompts(self, rows: Ragged) -> bool:
         """Whether rows are as long as prompt and response together.
 
-        Without prompts, `input_ids` or `attention_mask` tell that length. Rows of any
-        other length must not be cut: their values would shift.
+        Without prompts, that length is the one of `input_ids` or `attention_mask`.
+        Rows of any other length must not be cut: their values would shift.
         """
         if rows.values.dim() != 1 or len(rows.lengths) != self.num_samples:
             return False
@@ -277,19 +277,18 @@ def _describe_shape(rows: Ragged) -> str:
 def without_padding(reader: FieldReader) -> dict[str, Any]:
     """Return lengths, prompts and position ids of a batch, without padding.
 
-    Nested fields have no padding. A file without `attention_mask` is read as if it had
-    none.
+    Nested fields have no padding. Without `attention_mask`, no padding is assumed.
     """
     real = real_positions(reader)
     return {
         "lengths": _lengths(reader, real),
         **_prompts(reader, real),
-        "position_ids": _position_ids(reader, real),
+        _POSITION_IDS: _position_ids(reader, real),
     }
 
 
 def real_positions(reader: FieldReader) -> list[Tensor] | None:
-    """Return a mask of the real positions of prompt and response, a row a sample."""
+    """Return a mask of the real positions of prompt and response, per sample."""
     mask = reader.rows("attention_mask") if reader.tokens.is_padded else None
     if mask is None:
         return None
@@ -317,16 +316,16 @@ def _lengths(reader: FieldReader, real: list[Tensor] | None) -> Tensor:
     return torch.tensor(ends, dtype=torch.int64, device=stored.device)
 
 
-def mask_end(marked: Tensor) -> int:
-    """Return the position after the last marked one; 0 if none is marked.
+def mask_end(mask: Tensor) -> int:
+    """Return the position after the last 1 of a mask; 0 if there is none.
 
     Examples
     --------
     >>> mask_end(torch.tensor([0, 1, 1, 0]))
     3
     """
-    places = marked.nonzero()
-    return int(places[-1]) + 1 if len(places) else 0
+    positions = mask.nonzero()
+    return int(positions[-1]) + 1 if len(positions) else 0
 
 
 def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor]:
@@ -344,7 +343,7 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
         if wholes != [len(row) for row in real]:
             raise reader.misfit(
                 key="attention_mask",
-                expected=f"{wholes[:1]} positions a row, of prompt and response",
+                expected=f"{wholes[:1]} positions per row, of prompt and response",
                 found=f"{[len(row) for row in real[:1]]}",
             )
         pairs = zip(prompts.rows(), real, strict=True)
@@ -355,13 +354,13 @@ def _prompts(reader: FieldReader, real: list[Tensor] | None) -> dict[str, Tensor
 def _position_ids(
     reader: FieldReader, real: list[Tensor] | None
 ) -> tuple[Tensor, ...] | None:
-    rows = reader.row_list("position_ids")
+    rows = reader.row_list(_POSITION_IDS)
     if rows is None or real is None:
         return None if rows is None else tuple(rows)
     sizes = [row.shape[-1] for row in rows]
     if sizes != [len(row) for row in real]:
         raise reader.misfit(
-            key="position_ids",
+            key=_POSITION_IDS,
             expected="rows as long as those of `attention_mask`",
             found=f"{len(rows)} rows of {sizes[:1]} positions",
         )
@@ -369,11 +368,13 @@ def _position_ids(
 
 
 def _real_part(row: Tensor, real: Tensor) -> Tensor:
-    """Cut off the padding on the left of the prompt and the right of the response."""
-    places = real.nonzero()[:, 0]
-    first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
-    whole = last - first + 1 == len(places)
-    return row[..., first : last + 1] if whole else row[..., real]
+    """Remove the padding, as a view if it is at the two ends only."""
+    positions = real.nonzero()[:, 0]
+    if not len(positions):
+        return row[..., :0]
+    first, stop = int(positions[0]), int(positions[-1]) + 1
+    has_gaps = stop - first > len(positions)
+    return row[..., real] if has_gaps else row[..., first:stop]
 
 
 def divide_sequences(
@@ -386,8 +387,8 @@ def divide_sequences(
 ) -> dict[str, list[Tensor]]:
     """Split whole sequences into prompt and response, under verl's names, unpadded.
 
-    The prompt is what precedes the first token that the model wrote, and at least the
-    first token. The response goes on to the last token that `attention_mask` marks.
+    The prompt ends before the first token that the model wrote, and has at least one
+    token. The response ends at the last token that `attention_mask` marks.
 
     Parameters
     ----------
@@ -425,14 +426,14 @@ def divide_sequences(
         name: [row[slice(*span)] for row, span in zip(rows, spans, strict=True)]
         for name, rows in parts.items()
     }
-    places = reader.token_rows(PLACES, may_lack_first=True)
-    if places is not None:
-        pairs = zip(places, real, strict=True)
-        responses[PLACES] = [row[..., keep] for row, keep in pairs]
+    position_ids = reader.token_rows(_POSITION_IDS, may_lack_first=True)
+    if position_ids is not None:
+        pairs = zip(position_ids, real, strict=True)
+        responses[_POSITION_IDS] = [row[..., keep] for row, keep in pairs]
     return {"prompts": prompts, **responses}
 
 
 def _span(mask: Tensor, real: Tensor) -> tuple[int, int]:
     """Return where the response starts and ends."""
-    places, stop = mask.nonzero(), mask_end(real)
-    return max(1, int(places[0]) if len(places) else stop), stop
+    written, stop = mask.nonzero(), mask_end(real)
+    return max(1, int(written[0]) if len(written) else stop), stop

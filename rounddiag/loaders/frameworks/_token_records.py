@@ -61,7 +61,7 @@ class TokenRecords:
         ----------
         record : Record
         names : mapping of str to str
-            Required fields with one value a token, and verl's names for them.
+            Required fields with one value per token, and verl's names for them.
         used : collection of str
             Fields that the caller reads itself.
 

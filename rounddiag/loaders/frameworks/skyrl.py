@@ -42,7 +42,7 @@ class TrainingInput:
     tensors : dict of str to StoredTensor
         Fields of one tensor.
     lists : dict of str to list of StoredTensor
-        Fields of one tensor a row: pixel values and grids.
+        Fields of one tensor per row: pixel values and grids.
     metadata : dict of str to object
         SkyRL's metadata of the batch, and its metrics, on one level.
     source : Source
@@ -162,7 +162,7 @@ _BOUNDARIES = "_boundaries"
 
 
 def _response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
-    """Return the fields under verl's names, one row a sample.
+    """Return the fields under verl's names, one row per sample.
 
     Sequences are padded on the left; fields of the response are those of the last
     columns, and `response_mask` says which of them are the response: the last ones, or
@@ -239,7 +239,7 @@ def _span(marked: Tensor) -> slice:
 
 
 def _row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
-    """Return what has one value a row, without padding rows."""
+    """Return what has one value per row, without padding rows."""
     num_kept = inputs.num_rows - inputs.num_padding
     found: dict[str, Sequence[object]] = {
         name: inputs.read(name).tolist() for name in _per_row_names(inputs)
@@ -253,13 +253,13 @@ def _row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
 
 
 def _per_row_names(inputs: TrainingInput) -> list[str]:
-    """Return the names of the fields of one value a row."""
+    """Return the names of the fields of one value per row."""
     shape = (inputs.num_rows,)
     return [name for name, tensor in inputs.tensors.items() if tensor.shape == shape]
 
 
 def _numbers(boundaries: list[object], num_rows: int) -> list[int | None]:
-    """Return a number a row: boundaries of (0, 2) and (2, 3) give 0, 0, 1."""
+    """Return one number per row: boundaries of (0, 2) and (2, 3) give 0, 0, 1."""
     numbers: list[int | None] = []
     for index, pair in enumerate(boundaries):
         match pair:

@@ -143,7 +143,7 @@ class TableReader:
         return marked_tensor(to_tensor(values), self.field(name)), sizes
 
     def number(self, name: str) -> Tensor:
-        """Return a column of one number a row.
+        """Return a column of one number per row.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 =================  ================================================================
 `rescore_request`  `export_rescore`: exact token ids and screenshots
 `attach_scores`    `attach`: adds the scores, after checking every token id
-`score_files`      the scores of a file or table, one entry a token
+`score_files`      the scores of a file or table, one entry per token
 =================  ================================================================
 """
 

@@ -183,5 +183,6 @@ def _read_table(path: Path) -> Table:
     raise source.error(
         expected="JSON lines or a Parquet file of scores",
         found=describe_content(root),
-        advice="See `rounddiag.attach` for the columns: one row a sample or a token.",
+        advice="See `rounddiag.attach` for the columns: one row per sample or per"
+        " token.",
     )

@@ -27,7 +27,7 @@ def _describe_columns(table: Table) -> str:
 
 
 def _whole_number_column(table: Table, name: str, size: int | None = None) -> Array:
-    """Return a column of whole numbers, one a row.
+    """Return a column of whole numbers, one per row.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def _whole_number_column(table: Table, name: str, size: int | None = None) -> Ar
 
 
 def _float_column(table: Table, name: str, size: int) -> Array:
-    """Return a column of log-probabilities, one a row; null is NaN.
+    """Return a column of log-probabilities, one per row; null is NaN.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
     try:
         rows = as_ragged(table.fields[name])
     except (*_CONVERSION_ERRORS, KeyError) as error:
-        raise _misfit(name, "a list of numbers a sample", f"{error!s:.80}") from error
+        raise _misfit(name, "a list of numbers per sample", f"{error!s:.80}") from error
     if rows.values.dim() != 1 or len(rows.lengths) != num_rows:
         found = f"{len(rows.lengths)} lists of shape {tuple(rows.values.shape)}"
         raise _misfit(name, f"{num_rows} lists of numbers", found)
@@ -69,10 +69,10 @@ def _flat_rows(table: Table, name: str, num_rows: int) -> tuple[Array, Array]:
 
 def _column(table: Table, name: str, size: int | None) -> Array:
     if name not in table.columns:
-        raise _misfit(name, "a column of one value a row", _describe_columns(table))
+        raise _misfit(name, "a column of one value per row", _describe_columns(table))
     values = np.asarray(table.columns[name])
     if size not in {None, len(values)}:
-        raise _misfit(name, f"{size} values, one a row", f"{len(values)}")
+        raise _misfit(name, f"{size} values, one per row", f"{len(values)}")
     return values
 
 
@@ -142,7 +142,7 @@ def _match_samples(batch: Batch, table: Table) -> Array:
 
 
 def _token_positions(batch: Batch, table: Table, sample: Array) -> Array:
-    """Return the position in the response of each row, for one row a token.
+    """Return the position in the response of each row, for one row per token.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """The scores of a source, one entry a token.
+    """The scores of a source, one entry per token.
 
     Attributes
     ----------
@@ -248,7 +248,7 @@ class Entries:
 
 
 def read_entries(batch: Batch, table: Table) -> Entries:
-    """Return the entries of a table with one row a sample or one row a token.
+    """Return the entries of a table with one row per sample or one row per token.
 
     Raises
     ------
@@ -261,8 +261,8 @@ def read_entries(batch: Batch, table: Table) -> Entries:
     if {"token_id", "log_prob"} <= names:
         return _entries_per_token(batch, table)
     raise BatchError.build(
-        expected="`token_ids` and `log_probs`, a row a sample, or `token_id` and"
-        " `log_prob`, a row a token",
+        expected="`token_ids` and `log_probs`, one row per sample, or `token_id` and"
+        " `log_prob`, one row per token",
         found=_describe_columns(table),
         advice="Rename the columns.",
     )
@@ -286,7 +286,7 @@ def _entries_per_sample(batch: Batch, table: Table) -> Entries:
         row = int(np.flatnonzero(sizes != others)[0])
         raise BatchError.build(
             key="log_probs",
-            expected=f"{sizes[row]} values for sample {sample[row]}, one a token id",
+            expected=f"{sizes[row]} values for sample {sample[row]}, one per token id",
             found=f"{others[row]}",
             advice="Write null where a token has no value.",
         )

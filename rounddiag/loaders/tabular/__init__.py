@@ -3,7 +3,7 @@
 =============  ==========================================================
 `table`        columns per token, per sample and for all, and the Batch
 `arrow`        foreign Parquet, and Arrow files
-`json_lines`   JSON text with one record a line
+`json_lines`   JSON text with one record per line
 `in_memory`    mappings, lists of rows, frames and data sets
 `arrays`       `.npz`, safetensors, and dictionaries of tensors
 =============  ==========================================================

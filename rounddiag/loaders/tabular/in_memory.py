@@ -106,7 +106,7 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _column(value: Any) -> Any:  # noqa: ANN401 whatever has one value a sample
+def _column(value: Any) -> Any:  # noqa: ANN401 whatever has one value per sample
     if not isinstance(value, torch.Tensor):
         return value
     host = value.detach().cpu()

@@ -1,4 +1,4 @@
-"""JSON text with one record a line."""
+"""JSON text with one record per line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Record(dict[str, Any]):
         self.line, self.source = line, source
 
     def row(self, name: str, size: int | None = None) -> Array:
-        """Return a field of one number a token.
+        """Return a field of one number per token.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Record(dict[str, Any]):
         raise self.source.error(
             expected=f"{numbers} in `{name}` of line {self.line}",
             found=kind if name in self else "no such field",
-            advice="Every line must have one number a token in it.",
+            advice="Every line must have one number per token in it.",
         )
 
 

@@ -128,7 +128,7 @@ def with_picture_column(
         raise LoadError.build(
             file=source.path,
             key=name,
-            expected=f"{len(batch)} rows, one a sample",
+            expected=f"{len(batch)} rows, one per sample",
             found=f"{len(values)}",
             advice="Save a list of pictures for every sample; it may be empty.",
         )

@@ -344,5 +344,5 @@ def test_inputs_of_another_number_of_samples_are_reported(
 
     assert batch.images is None
     assert batch.meta["screenshots"] == [
-        f"`multi_modal_inputs` has {num_rows} rows, not one a sample"
+        f"`multi_modal_inputs` has {num_rows} rows, not one per sample"
     ]

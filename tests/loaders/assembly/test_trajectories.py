@@ -145,7 +145,7 @@ def test_two_rows_of_one_step_are_an_error(order_by: str | None) -> None:
     order = {"step_idx": np.array([0, 4, 4])}
     columns = {"traj_uid": column("a", "a", "a"), **order}
     message = (
-        "`step_idx`: expected one row a step of each trajectory; found rows 1 and 2,"
+        "`step_idx`: expected one row per step of each trajectory; found rows 1 and 2,"
         " both step 4 of trajectory 'a'. Remove one of them, or pass the columns that"
         " distinguish the trajectories as `sample_by`."
     )
@@ -380,7 +380,7 @@ def test_rows_without_a_name_stay_alone() -> None:
 
 def test_an_unknown_column_is_an_error_that_lists_those_there_are() -> None:
     message = (
-        "`{}`: expected the name of a column with one value a row; found 'trajuid',"
+        "`{}`: expected the name of a column with one value per row; found 'trajuid',"
         " where there are traj_uid, when. Pass one of them."
     )
     for option, names in (

@@ -104,7 +104,7 @@ def test_a_field_of_another_shape_is_an_error(
 
 def test_a_field_of_more_dimensions_is_an_error() -> None:
     message = (
-        "f.pt: `mask`: expected one value a token; found rows of 2 dimensions. Save"
+        "f.pt: `mask`: expected one value per token; found rows of 2 dimensions. Save"
         " every field for the same samples and tokens."
     )
     with says(message):

@@ -39,7 +39,7 @@ def test_a_row_of_another_length_names_its_line(path: Path) -> None:
 
     assert refused_file(path) == (
         "expected a list of 3 numbers in `prev_logprobs` of line 4; found 2 numbers."
-        " Every line must have one number a token in it."
+        " Every line must have one number per token in it."
     )
 
 
@@ -50,7 +50,7 @@ def test_a_field_that_a_line_lacks_names_the_line(path: Path) -> None:
 
     assert refused_file(path) == (
         "expected a list of 3 numbers in `generation_logprobs` of line 4; found no such"
-        " field. Every line must have one number a token in it."
+        " field. Every line must have one number per token in it."
     )
 
 
@@ -87,7 +87,7 @@ def test_anything_else_for_token_ids_is_an_error(
 
     assert refused_file(path) == (
         f"expected a list of numbers in `token_ids` of line 1; found {found}. Every"
-        " line must have one number a token in it."
+        " line must have one number per token in it."
     )
 
 

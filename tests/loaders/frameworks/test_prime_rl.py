@@ -196,7 +196,7 @@ def test_a_row_of_another_length_names_its_line(path: Path) -> None:
 
     assert refused_file(path) == (
         "expected a list of 3 numbers in `loss_mask` of line 1; found 2 numbers. Every"
-        " line must have one number a token in it."
+        " line must have one number per token in it."
     )
 
 

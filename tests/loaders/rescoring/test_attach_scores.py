@@ -232,7 +232,7 @@ def test_a_row_that_is_too_short(batch: Batch) -> None:
     expect(
         batch,
         source,
-        "`log_probs`: expected 2 values for sample 1, one a token id; found 4."
+        "`log_probs`: expected 2 values for sample 1, one per token id; found 4."
         " Write null where a token has no value.",
     )
 
@@ -276,8 +276,8 @@ def test_a_token_beyond_its_round(batch: Batch) -> None:
         (
             ["token_id"],
             (
-                "expected `token_ids` and `log_probs`, a row a sample, or `token_id`"
-                " and `log_prob`, a row a token; found columns sample, position,"
+                "expected `token_ids` and `log_probs`, one row per sample, or `token_id`"
+                " and `log_prob`, one row per token; found columns sample, position,"
                 " log_prob. Rename the columns."
             ),
         ),
@@ -293,7 +293,7 @@ def test_a_token_beyond_its_round(batch: Batch) -> None:
         (
             ["position"],
             (
-                "`round`: expected a column of one value a row; found columns sample,"
+                "`round`: expected a column of one value per row; found columns sample,"
                 " token_id, log_prob. See `rounddiag.attach` for the columns."
             ),
         ),

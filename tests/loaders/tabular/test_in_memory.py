@@ -210,7 +210,7 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
 
 def test_pictures_of_too_few_samples_are_refused() -> None:
     message = (
-        "dict: `images`: expected 2 rows, one a sample; found 1. Save a list of"
+        "dict: `images`: expected 2 rows, one per sample; found 1. Save a list of"
         " pictures for every sample; it may be empty."
     )
     with says(message):

@@ -45,7 +45,7 @@ class RolloutFile:
     Attributes
     ----------
     columns : dict of str to list
-        A value a sample, in the order of the train file's.
+        One value per sample, in the order of the train file's.
     source : Source
     positions : list of int
         The place of each sample among the rollouts.
@@ -266,7 +266,7 @@ def _with_raw_rewards(
 def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     """Return the batch with the weight versions of its samples, and of its rounds.
 
-    The engine reports one a call: they are those of the rounds where a sample has as
+    The engine reports one per call: they are those of the rounds where a sample has as
     many rounds.
 
     Parameters

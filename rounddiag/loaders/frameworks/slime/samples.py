@@ -3,11 +3,11 @@
 =====================================  ==============================================
 in the file                            in the columns
 =====================================  ==============================================
-`samples`, a dictionary each           a column a key
+`samples`, a dictionary each           a column per key
 `rollout_data`, columns of one rank    the same columns, under the names of `samples`
 `raw_reward` of all rollouts           `raw_reward`, by `rollout_position`
 `micro_batch_indices` of a shard       `micro_batch`: which one of its shard
-a dictionary, such as `metadata`       a column an entry, such as `metadata.task`
+a dictionary, such as `metadata`       a column per entry, such as `metadata.task`
 =====================================  ==============================================
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rounddiag.loaders.source import Source
 
-    # A value a sample, by name.
+    # One value per sample, by name.
     Columns = dict[str, list[Any]]
 
 
@@ -93,7 +93,7 @@ def columns_of_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
 
 
 def _column_as_list(value: object, source: Source) -> list[Any]:
-    """Return a column as one value a sample; empty if it is none."""
+    """Return a column as one value per sample; empty if it is none."""
     if isinstance(value, list | tuple):
         return [*value]
     tensor, array = find_tensor(value, source), stored_array(value, source)
@@ -201,7 +201,7 @@ _ADVICE = {
 
 
 def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
-    """Take what has one value a token out of the columns, under verl's names.
+    """Take what has one value per token out of the columns, under verl's names.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """slime's train files as batches, in all three layouts, and miles'.
 
-miles writes one file a rank. With context parallelism, a rank's per-token columns are
+miles writes one file per rank. With context parallelism, a rank's per-token columns are
 slices of each sample, whose places the file does not have; tensor-parallel ranks write
 the same samples again. The same sample has the same `sample_id` in all files, so that
 copies can be dropped.
