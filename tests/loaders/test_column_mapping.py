@@ -74,8 +74,8 @@ def test_a_column_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> No
     held = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
     pq.write_table(pa.table({**held, "verdict": ["good", "bad"]}), path)
     message = (
-        f"{path}: `rewards`: expected one number per sample; found `verdict`, which holds"
-        f" text. {SUM}"
+        f"{path}: `rewards`: expected one number per sample; found `verdict`, which"
+        f" holds text. {SUM}"
     )
     with says(message):
         load(path, columns={"rewards": "verdict"})
@@ -153,7 +153,7 @@ def test_a_column_of_rewards_beside_others_is_not_dropped() -> None:
     }
     message = (
         "dict: `rewards`: expected one number per sample; found `mine`, which holds one"
-        f" value a sample. {SUM}"
+        f" value per sample. {SUM}"
     )
     with says(message):
         load(held, columns={"rewards": "mine"})

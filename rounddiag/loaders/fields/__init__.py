@@ -1,9 +1,9 @@
-"""Fields under verl's names, as a Batch: where all formats meet.
+"""Build a Batch from fields under verl's names; every format ends here.
 
 =============  ==========================================================
 `mapping`      `batch_from_fields`: the one table of names, and the Batch
 `columns`      plain values, verl's extra fields, records of rounds
-`reader`       fields looked up by name and fitted to the tokens, padding
-               removed; whole sequences split into prompt and response
+`reader`       looks up fields by name, checks their shapes, removes padding;
+               splits whole sequences into prompt and response
 =============  ==========================================================
 """

@@ -1,4 +1,4 @@
-"""Columns: plain values, entries of dictionaries, records of rounds, groups."""
+"""Columns of samples and rounds, from plain values, dictionaries and records."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     Row = tuple[int, int, dict[str, Any]]
 
 
-_KINDS = "biufmMSU"  # of arrays that a column can be
-_WIDEST = 8  # bytes of a float: no file has long doubles
+_KINDS = "biufmMSU"  # dtype kinds of a column
+_MAX_FLOAT = 8  # bytes: files have no long doubles
 
 
 def select_plain_columns(
     columns: Mapping[str, Any], num_samples: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns that hold one plain value (text, number, flag) a sample.
+    """Return the columns with one plain value (text, number, flag) per sample.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def select_plain_columns(
 def _plain(values: Sequence[Any]) -> np.ndarray[Any, Any] | None:
     if isinstance(values, np.ndarray) and values.dtype != object:
         is_known = values.dtype.kind in _KINDS and values.dtype.itemsize > 0
-        if values.dtype.kind == "f" and values.dtype.itemsize > _WIDEST:
+        if values.dtype.kind == "f" and values.dtype.itemsize > _MAX_FLOAT:
             with np.errstate(over="ignore"):
                 values = values.astype(np.float64)
         return values if values.ndim == 1 and is_known else None
@@ -88,7 +88,7 @@ _PLAIN = (int, float, str, NoneType)
 
 
 def _can_be_written(values: Sequence[object]) -> bool:
-    """Whether all integers can be written out."""
+    """Return whether all integers are short enough to be written as digits."""
     return all(v.bit_length() <= MAX_INTEGER_BITS for v in values if isinstance(v, int))
 
 
@@ -105,14 +105,14 @@ def collect_columns(
 ) -> tuple[dict[str, list[Any]], list[str]]:
     """Return mappings, one per row, as columns; a missing key becomes None.
 
-    Where the rows have different keys, a table is mostly empty and grows with the
-    square of the rows. Then the columns with the fewest values are left out.
+    If the rows have different keys, the table is mostly empty, and its size grows with
+    the square of the rows. Then the columns with the fewest values are left out.
 
     Returns
     -------
     columns : dict of str to list
     left_out : list of str
-        How many columns were left out, in words; empty if none was.
+        A phrase with the number of columns left out; empty if none was.
 
     Examples
     --------
@@ -124,23 +124,23 @@ def collect_columns(
     num_rows = 0
     for index, row in enumerate(rows):
         num_rows = index + 1
-        # One that is named twice, as 1 and "1", has its last value.
+        # Keys that become the same text, as 1 and "1", keep the last value.
         for key, value in {str(key): value for key, value in row.items()}.items():
             places[key].append(index)
             values[key].append(cell(value))
     most = max(
         _ALLOWED_CELLS, _MAX_CELLS_PER_VALUE * sum(map(len, places.values()))
     ) // max(num_rows, 1)
-    kept = {*sorted(places, key=lambda key: len(places[key]), reverse=True)[:most]}
+    fullest = sorted(places, key=lambda key: len(places[key]), reverse=True)
+    selected = {*fullest[:most]}
     columns = {
         key: _fill_column(places[key], values.pop(key), num_rows)
         for key in places
-        if key in kept
+        if key in selected
     }
-    num_left = len(places) - len(kept)
-    return columns, [f"{pluralize(num_left, 'column')} with few values"] * (
-        num_left > 0
-    )
+    num_left_out = len(places) - len(selected)
+    note = f"{pluralize(num_left_out, 'column')} with few values"
+    return columns, [note] if num_left_out else []
 
 
 def _fill_column(places: list[int], values: list[Any], num_rows: int) -> list[Any]:
@@ -152,53 +152,53 @@ def _fill_column(places: list[int], values: list[Any], num_rows: int) -> list[An
     return column
 
 
-# Columns of dictionaries whose entries are columns: of verl's agent loop.
+# Columns of verl's agent loop that hold dictionaries of further columns.
 _DICT_COLUMNS = ("extra_fields", "reward_extra_info")
 RECORDS, TURN_SCORES = "round_records", "turn_scores"
 
 
 def expand_entries(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns, with verl's dictionaries of further columns replaced by them.
+    """Replace verl's columns of dictionaries by one column per entry.
 
-    A column of the same name that exists already stays.
+    An existing column of the same name is not replaced.
 
     Examples
     --------
     >>> expand_entries({"step": [7], "extra_fields": [{"step": 1, "min_step": 6}]})
     {'step': [7], 'min_step': [6]}
     """
-    found = dict(columns)
+    expanded = dict(columns)
     for parent in _DICT_COLUMNS:
-        rows = found.get(parent)
+        rows = expanded.get(parent)
         if rows is None or not any(isinstance(row, Mapping) for row in rows):
             continue
         entries = [
             {name: row[name] for name in row if isinstance(name, str)}
             if isinstance(row, Mapping)
             else {}
-            for row in found.pop(parent)
+            for row in expanded.pop(parent)
         ]
-        own, left_out = collect_columns(entries, scalar_value)
-        own |= {words: [[]] * len(entries) for words in left_out}  # no plain column
-        found |= {name: column for name, column in own.items() if name not in found}
-    return found
+        new, left_out = collect_columns(entries, scalar_value)
+        new |= {note: [[]] * len(entries) for note in left_out}  # left out: not plain
+        expanded |= {name: new[name] for name in new if name not in expanded}
+    return expanded
 
 
 def take_round_records(columns: dict[str, Any]) -> list[Any] | None:
     """Remove and return the records of each sample's rounds; None if there are none.
 
-    verl's `turn_scores`, one number per turn, become `turn_score` of the records where
+    verl's `turn_scores`, one number per turn, become `turn_score` of the records if
     there are as many.
     """
-    records, scores = columns.pop(RECORDS, None), columns.get(TURN_SCORES)
-    found = None if records is None else [_items(calls) for calls in records]
+    stored, scores = columns.pop(RECORDS, None), columns.get(TURN_SCORES)
+    records = None if stored is None else [_items(calls) for calls in stored]
     if scores is None or not any(map(_items, scores)):
-        return found
+        return records
     rows = [[scalar_value(value) for value in _items(row)] for row in scores]
-    calls = found or [[{} for _ in row] for row in rows]
+    calls = records or [[{} for _ in row] for row in rows]
     is_known = all(isinstance(call, dict) for row in calls for call in row)
     if not is_known or [*map(len, calls)] != [*map(len, rows)]:
-        return found
+        return records
     del columns[TURN_SCORES]
     return [
         [{**call, "turn_score": score} for call, score in zip(*pair, strict=True)]
@@ -213,7 +213,7 @@ def _items(value: object) -> list[Any]:
 
 
 def with_versions(batch: Batch, versions: Tensor) -> Batch:
-    """Return the batch with the weight versions that wrote each sample and each round.
+    """Return the batch with the weight versions of each sample and each round.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
     np.minimum.at(lowest, sample, ends[:, 0])
     np.maximum.at(highest, sample, ends[:, 1])
     is_known = np.isfinite(lowest)  # a sample without rounds has no version
-    found = {
+    sample_columns = {
         name: column.astype(ends.dtype)
         if is_known.all()
         else np.where(is_known, column, np.nan)
@@ -239,7 +239,7 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
             ("max_weight_version", highest),
         )
     }
-    columns = {
+    round_columns = {
         "sample": sample,
         "round": rounds.round.numpy(),
         "min_weight_version": ends[:, 0],
@@ -247,8 +247,8 @@ def with_versions(batch: Batch, versions: Tensor) -> Batch:
     }
     return replace(
         batch,
-        sample_columns={**found, **batch.sample_columns},
-        round_columns=batch.round_columns or columns,
+        sample_columns={**sample_columns, **batch.sample_columns},
+        round_columns=batch.round_columns or round_columns,
     )
 
 
@@ -301,7 +301,7 @@ def _value(value: object) -> object:
 
 
 def _columns(rows: Sequence[Row]) -> tuple[dict[str, Array], list[str]]:
-    """Return records as columns, and in words what is left out."""
+    """Return records as columns, and a note on columns left out."""
     values, left_out = collect_columns(record for _, _, record in rows)
     plain = select_plain_columns(values, len(rows))
     keys = {
@@ -329,7 +329,7 @@ SAME_PROMPT = {"group_source": "samples whose prompts have the same tokens"}
 
 
 def prompt_group(prompt: Tensor) -> str:
-    """Return a short text that is equal for equal prompt tokens.
+    """Return a group name that is the same for prompts with the same tokens.
 
     Examples
     --------

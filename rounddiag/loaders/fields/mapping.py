@@ -1,4 +1,4 @@
-"""Fields under verl's names as a Batch: the one table of names.
+"""`batch_from_fields`: from verl's names to the fields of a Batch.
 
 =========================================  =====================================
 in the file                                in the Batch
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def _compare_input_ids(reader: FieldReader) -> dict[str, str]:
-    """Return an entry of `meta`: whether `input_ids` are prompt and response.
+    """Return an entry of `meta` on whether `input_ids` are prompt and response.
 
     The model ran on `input_ids`. If they differ from prompt and response, the
     log-probabilities belong to other tokens. Padding may differ.
@@ -97,7 +97,7 @@ def _difference(
 
 
 _WEIGHTS = "rollout_is_weights"  # verl's importance weights, after its correction
-# The experts that a mixture of experts chose at each token, by engine.
+# The experts that were chosen at each token, by engine.
 _ROUTES = ("rollout_routed_experts", "routed_experts")
 _REWARDS = ("token_level_scores", "rm_scores")
 SCORE = re.compile(r"(.+)_log_?probs?")  # a further set of log-probabilities
@@ -125,8 +125,8 @@ def batch_from_fields(
     Parameters
     ----------
     fields : mapping of str to rows
-        Padded tensors, nested tensors, or sequences of rows. Only those in the table
-        above are looked up, so the mapping may read each from a file.
+        Padded tensors, nested tensors, or sequences of rows. Only fields in the table
+        above are looked up, so the mapping can read each from a file on request.
     source : path-like
         Their origin, for messages and `meta["source"]`.
     columns : mapping of str to sequence, optional
@@ -149,13 +149,13 @@ def batch_from_fields(
     facts = dict(info or {})
     others = expand_entries(columns or {})
     records = take_round_records(others)
-    kept = select_plain_columns(others, len(reader.tokens.lengths))
-    groups = kept.pop("uid", None)
+    plain = select_plain_columns(others, len(reader.tokens.lengths))
+    groups = plain.pop("uid", None)
     rewards = reader.row_sums(*_REWARDS)
     mask, mask_source = reader.mask()
     scores, unfit = _scores(reader)
     rollout = reader.log_probs("rollout_log_probs")
-    weights = _fitting(reader, _WEIGHTS)
+    weights = _optional_per_token(reader, _WEIGHTS)
     if weights is not None:
         scores["rollout_is"] = weighted_log_probs(rollout, weights, mask)
     parts: dict[str, Any] = {
@@ -169,12 +169,12 @@ def batch_from_fields(
         "advantages": reader.per_token("advantages"),
         "round_ids": reader.per_token("round_ids"),
         "loss_mask": reader.response_part("loss_mask"),
-        "rewards": _plain_rewards(kept) if rewards is None else rewards,
+        "rewards": _plain_rewards(plain) if rewards is None else rewards,
         "scores": scores,
         "group_ids": None if groups is None else tuple(map(str, groups)),
         "sample_ids": None if sample_ids is None else tuple(sample_ids),
         "step": _step(facts),
-        "sample_columns": kept,
+        "sample_columns": plain,
     }
     parts["meta"] = {
         "source": str(source),
@@ -190,19 +190,19 @@ def batch_from_fields(
     except BatchError as error:
         msg = f"{source}: {error}"
         raise LoadError(msg) from error
-    versions = _fitting(reader, "versions")
+    versions = _optional_per_token(reader, "versions")
     batch = batch if versions is None else with_versions(batch, versions)
     return _with_routes(batch, reader)
 
 
-def _fitting(reader: FieldReader, name: str) -> Tensor | None:
+def _optional_per_token(reader: FieldReader, name: str) -> Tensor | None:
     return reader.per_token_if_it_fits(name) if name in reader.names else None
 
 
 def weighted_log_probs(rollout: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-    """Return the log-probs whose difference from the sampler's is the log of weights.
+    """Return the sampler's log-probs plus the log of importance weights.
 
-    They are the sampler's own where the mask is 0, as no weight is there.
+    Where the mask is 0, there are no weights, and the log-probs stay the sampler's.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def weighted_log_probs(rollout: Tensor, weights: Tensor, mask: Tensor) -> Tensor
 
 
 def _with_routes(batch: Batch, reader: FieldReader) -> Batch:
-    """Say whether a mixture of experts saved its routes, and compare two engines' ones.
+    """Note in `meta` that routed experts were saved, and compare both engines' experts.
 
     The sample column `same_experts` is the share of generated tokens and layers at
     which both engines chose the same experts.
@@ -241,11 +241,11 @@ def _same_experts(batch: Batch, reader: FieldReader) -> list[float] | None:
     for start, size, *routes in zip(
         batch.offsets.tolist(), sizes, *pairs, strict=False
     ):
-        written = batch.response_mask[start : start + size] != 0
-        chosen = [row[len(row) - size :].sort(dim=-1).values for row in routes]
-        if chosen[0].shape != chosen[1].shape:
+        generated = batch.response_mask[start : start + size] != 0
+        experts = [row[len(row) - size :].sort(dim=-1).values for row in routes]
+        if experts[0].shape != experts[1].shape:
             return None
-        same = (chosen[0] == chosen[1]).all(dim=-1)[written].float()
+        same = (experts[0] == experts[1]).all(dim=-1)[generated].float()
         shares.append(float(same.mean()))
     return shares
 
@@ -270,7 +270,7 @@ def _scores(reader: FieldReader) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def _plain_rewards(columns: dict[str, np.ndarray[Any, Any]]) -> Tensor | None:
-    """Remove the rewards from the columns if they are numbers; None becomes NaN."""
+    """Take numeric rewards out of the columns; None becomes NaN."""
     rewards = columns.get("rewards")
     if rewards is None or rewards.dtype.kind not in "biufO":
         return None
@@ -292,8 +292,8 @@ def _origins(mask_source: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _step(facts: Mapping[str, Any]) -> int | None:
     steps = (facts.get(name) for name in ("global_steps", "global_step", "step"))
-    known = (step for step in steps if isinstance(step, int) and abs(step) < 1 << 63)
-    return next(known, None)
+    valid = (step for step in steps if isinstance(step, int) and abs(step) < 1 << 63)
+    return next(valid, None)
 
 
 def not_measurable(parts: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The files of each framework; every module ends in its formats.
+"""The files of each framework; every module ends with its `Format` objects.
 
 ==================  ===============================================================
 `verl`              DataProto (also Agent-Lightning, verl-agent, rLLM, ARPO, ROLL) and
@@ -7,7 +7,7 @@
 `skyrl`             the training input of a step
 `nemo_rl`           train data, JSON lines
 `prime_rl`          token export, JSON lines
-`trainer_fields`    what a recipe's lines save in TRL, OpenRLHF and AReaL
+`trainer_fields`    fields that the recipes save in TRL, OpenRLHF and AReaL
 `_token_records`    shared by `nemo_rl` and `prime_rl`
 ==================  ===============================================================
 """

@@ -1,4 +1,4 @@
-"""JSON lines with one whole sequence a record: what NeMo-RL and prime-rl share."""
+"""JSON lines with one whole sequence per record, shared by NeMo-RL and prime-rl."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from rounddiag.loaders.tabular.json_lines import Record
 
 
-# Fields per token that a Batch has under the same name, beside log-probabilities.
-_CARRIED = {"entropy", "advantages", "position_ids"}
+# Fields per token that a Batch has under the same name, besides log-probabilities.
+_BATCH_FIELDS = {"entropy", "advantages", "position_ids"}
 _APART = {"token_ids", "response_mask", "position_ids"}
 
 
 class TokenRecords:
-    """Collects samples that a file holds as whole sequences.
+    """Collects samples that are stored as whole sequences.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class TokenRecords:
     ) -> tuple[dict[str, Array], dict[str, object]]:
         """Split a record into its values per token and its values per sample.
 
-        Other fields with one value per token are kept if a Batch has them: `entropy`,
+        Other fields with one value per token are used if a Batch has them: `entropy`,
         `advantages`, `position_ids`, log-probabilities of another engine or model.
         Lists and objects of another length become JSON text.
 
@@ -77,7 +77,7 @@ class TokenRecords:
                 continue
             if not isinstance(value, list | np.ndarray) or len(value) != num_tokens:
                 columns[name] = _plain(value)
-            elif name in _CARRIED or name.endswith(("_logprobs", "_log_probs")):
+            elif name in _BATCH_FIELDS or name.endswith(("_logprobs", "_log_probs")):
                 rows[name] = record.row(name)
             else:
                 self._left_out.add(name)
@@ -95,7 +95,7 @@ class TokenRecords:
             One value per token of the sequence: `token_ids`, `response_mask`, and
             other fields under verl's names.
         columns : mapping of str to object
-            The values that there is one of.
+            One value each.
         """
         for name, row in rows.items():
             self._rows[name].append(torch.from_numpy(row))

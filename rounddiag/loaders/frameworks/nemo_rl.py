@@ -1,4 +1,4 @@
-"""What NeMo-RL saves of each step: `train_data_step{N}.jsonl`."""
+"""NeMo-RL's training data of a step: `train_data_step{N}.jsonl`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
 
 
 def _unwrapped(record: Record) -> dict[str, Any]:
-    """Unwrap the lists of one value that a micro batch of one sample writes."""
+    """Unwrap lists of one value, which NeMo-RL writes for micro batches of one."""
     return {name: _only(value) for name, value in record.items()}
 
 

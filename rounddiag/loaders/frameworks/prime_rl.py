@@ -1,4 +1,4 @@
-"""What prime-rl exports of each step: `token_exports/step_{S}/rank_{R}.jsonl`."""
+"""prime-rl's token export of a step: `token_exports/step_{S}/rank_{R}.jsonl`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check_version(record: Record) -> None:
 
 
 def _clipped(record: Record, num_tokens: int) -> Array:
-    """Return which tokens the loss left out; null means that no loss used them."""
+    """Return which tokens the loss clipped; null, where no loss applied, is False."""
     if "is_masked" not in record:
         return np.zeros(num_tokens, dtype=bool)
     is_masked: Array = record.row("is_masked", num_tokens) == 1
@@ -84,7 +84,7 @@ def _clipped(record: Record, num_tokens: int) -> Array:
 
 
 def _reward(rewards: Array, mask: Array) -> float:
-    """Return the reward that all generated tokens of a sample have; else NaN."""
+    """Return the reward that all generated tokens share, or NaN."""
     values = np.unique(rewards[mask != 0])
     return float(values[0]) if len(values) == 1 else float("nan")
 

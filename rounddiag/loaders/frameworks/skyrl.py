@@ -1,4 +1,4 @@
-"""What SkyRL dumps of each step: `global_step_{N}_training_input.pkl`."""
+"""SkyRL's training input of a step: `global_step_{N}_training_input.pkl`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingInput:
-    """What one step trained on, without the rows that only pad it.
+    """The content of a training input; `read` leaves out the rows that pad it.
 
     Attributes
     ----------
@@ -61,13 +61,13 @@ class TrainingInput:
     @property
     def num_padding(self) -> int:
         """Number of rows at the end that pad the batch."""
-        found = self.metadata.get("pad_size", 0)
-        if isinstance(found, int) and 0 <= found <= self.num_rows:
-            return found
+        size = self.metadata.get("pad_size", 0)
+        if isinstance(size, int) and 0 <= size <= self.num_rows:
+            return size
         raise self.misfit(
             key="pad_size",
             expected=f"0 to {self.num_rows}, the rows that pad the batch",
-            found=f"{found!r:.40}",
+            found=f"{size!r:.40}",
         )
 
     def read(self, name: str) -> Tensor:
@@ -82,7 +82,7 @@ class TrainingInput:
         found: str,
         advice: str = "Dump it again: it is damaged, or was changed.",
     ) -> LoadError:
-        """Build the LoadError of a field that is not as it must be."""
+        """Build the LoadError of an invalid field."""
         return LoadError.build(
             file=self.source.path,
             key=key,
@@ -164,9 +164,9 @@ _BOUNDARIES = "_boundaries"
 def _response_fields(inputs: TrainingInput) -> dict[str, list[Tensor]]:
     """Return the fields under verl's names, one row per sample.
 
-    Sequences are padded on the left; fields of the response are those of the last
-    columns, and `response_mask` says which of them are the response: the last ones, or
-    the first in SkyRL 0.1.
+    Sequences are padded on the left. Fields of the response cover only their last
+    columns, and `response_mask` marks the response in these: at the end, or at the
+    start in SkyRL 0.1.
 
     Raises
     ------
@@ -221,8 +221,8 @@ def _check_shapes(inputs: TrainingInput, named: Iterable[str]) -> int:
 
 
 def _check_padding(inputs: TrainingInput) -> None:
-    num_kept = inputs.num_rows - inputs.num_padding
-    if inputs.tensors["loss_mask"].rows(num_kept, inputs.num_rows).read().any():
+    start = inputs.num_rows - inputs.num_padding
+    if inputs.tensors["loss_mask"].rows(start, inputs.num_rows).read().any():
         raise inputs.misfit(
             key="loss_mask",
             expected="0 in the rows that pad the batch",
@@ -230,30 +230,30 @@ def _check_padding(inputs: TrainingInput) -> None:
         )
 
 
-def _span(marked: Tensor) -> slice:
-    """Return where the response is; at the end where it is empty."""
-    places = marked.nonzero()
-    if not len(places):
-        return slice(len(marked), len(marked))
-    return slice(int(places[0]), int(places[-1]) + 1)
+def _span(mask: Tensor) -> slice:
+    """Return the span of a response; an empty one is at the end."""
+    positions = mask.nonzero()
+    if not len(positions):
+        return slice(len(mask), len(mask))
+    return slice(int(positions[0]), int(positions[-1]) + 1)
 
 
 def _row_columns(inputs: TrainingInput) -> dict[str, Sequence[object]]:
-    """Return what has one value per row, without padding rows."""
-    num_kept = inputs.num_rows - inputs.num_padding
-    found: dict[str, Sequence[object]] = {
+    """Return the columns with one value per row, without padding rows."""
+    num_rows = inputs.num_rows - inputs.num_padding
+    columns: dict[str, Sequence[object]] = {
         name: inputs.read(name).tolist() for name in _per_row_names(inputs)
     }
     for name, value in inputs.metadata.items():
         if isinstance(value, list) and name.endswith(_BOUNDARIES):
-            found[name.removesuffix(_BOUNDARIES)] = _numbers(value, num_kept)
+            columns[name.removesuffix(_BOUNDARIES)] = _numbers(value, num_rows)
         elif isinstance(value, list) and len(value) == inputs.num_rows:
-            found[name] = value[:num_kept]
-    return found
+            columns[name] = value[:num_rows]
+    return columns
 
 
 def _per_row_names(inputs: TrainingInput) -> list[str]:
-    """Return the names of the fields of one value per row."""
+    """Return the names of the fields with one value per row."""
     shape = (inputs.num_rows,)
     return [name for name, tensor in inputs.tensors.items() if tensor.shape == shape]
 
@@ -288,10 +288,10 @@ _STEPS = {"trajectory_ids", "is_last_step"}  # columns of rows that are steps
 def read_skyrl(node: Node, source: Source) -> Batch:
     """Build a batch from a pickled TrainingInputBatch.
 
-    - `response_mask` marks the response; the `loss_mask` in it is the mask of what the
-      model wrote. A sample that SkyRL took out of the loss has no rounds.
+    - `response_mask` marks the response; within it, `loss_mask` marks what the model
+      wrote. A sample that SkyRL removed from the loss has no rounds.
     - Rows that pad the batch are dropped and counted.
-    - Without groups in the file, samples with the same prompt tokens are one group,
+    - If the file has no groups, samples with the same prompt tokens are one group,
       unless they have images or are steps.
 
     Raises
@@ -340,7 +340,7 @@ def _info(inputs: TrainingInput) -> dict[str, object]:
 
 
 def _meta(inputs: TrainingInput) -> dict[str, object]:
-    """Return SkyRL's metadata, and the names of what was left out."""
+    """Return SkyRL's metadata, and the names of fields left out."""
     known = {*_NEEDED, *_RESPONSE_NAMES, *_IMAGES, *_per_row_names(inputs)}
     return {
         "metadata": _plain(inputs),
@@ -350,17 +350,17 @@ def _meta(inputs: TrainingInput) -> dict[str, object]:
 
 
 def _images(inputs: TrainingInput) -> list[dict[str, StoredTensor]]:
-    """Return pixel values and grids, by name, of each row; nothing without both."""
-    found = [inputs.lists[name] for name in _IMAGES if name in inputs.lists]
-    if len(found) != len(_IMAGES):
+    """Return pixel values and grids, by name, of each row; empty without both."""
+    fields = [inputs.lists[name] for name in _IMAGES if name in inputs.lists]
+    if len(fields) != len(_IMAGES):
         return []
-    if any(len(rows) != inputs.num_rows for rows in found):
+    if any(len(rows) != inputs.num_rows for rows in fields):
         raise inputs.misfit(
             key=_IMAGES[0],
             expected=f"{inputs.num_rows} tensors, as there are rows",
-            found=f"{len(found[0])}, and {len(found[1])} grids",
+            found=f"{len(fields[0])}, and {len(fields[1])} grids",
         )
-    return [dict(zip(_IMAGES, row, strict=True)) for row in zip(*found, strict=True)]
+    return [dict(zip(_IMAGES, row, strict=True)) for row in zip(*fields, strict=True)]
 
 
 SKYRL = Format(

@@ -1,4 +1,4 @@
-"""What lines pasted into a trainer save, under the trainer's own names.
+"""Fields that a recipe saves in a trainer, under the trainer's own names.
 
 ============  =====================================================================
 `TRL`         GRPOTrainer's generated completions
@@ -128,7 +128,7 @@ _TRL_ADVICE = {
 def trl_fields(fields: Mapping[str, Any], source: object) -> dict[str, list[Tensor]]:
     """Return the fields of TRL's completions under verl's names, unpadded.
 
-    The model wrote what `completion_mask` marks, except where `tool_mask` is 0: those
+    `completion_mask` marks what the model wrote, except where `tool_mask` is 0: those
     tokens are the output of tools.
 
     Parameters

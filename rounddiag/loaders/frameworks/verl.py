@@ -1,10 +1,10 @@
-"""verl's files: a DataProto, which other frameworks save too, and V1's payload.
+"""verl's files: the DataProto, which other frameworks save too, and V1's payload.
 
 =====================  =============================================================
 `DATA_PROTO`           a pickled DataProto, in either of verl's serialisations
-the same, of ROLL      fields and groups of its own names: `roll_fields`
+the same, of ROLL      fields and groups under ROLL's names: `roll_fields`
 the same, of ARPO      whole sequences as `responses`
-`PAYLOAD`              what verl's V1 trainer exchanges, with padding rows
+`PAYLOAD`              the payload of verl's V1 trainer, with padding rows
 =====================  =============================================================
 """
 
@@ -86,8 +86,8 @@ _ROLL_ADVICE = {
 def read_data_proto(node: Node, source: Source) -> Batch:
     """Build a batch from a pickled DataProto, of either serialisation.
 
-    verl chooses between the two by an environment variable. The content shows which one
-    it is: bytes, or a tuple. ROLL's state has a fourth part, and fields of its own.
+    An environment variable chooses verl's serialisation; the content shows which one it
+    is: bytes, or a tuple. ROLL's state has a fourth part, and fields of its own.
     """
     match node.state:
         case (tensors, dict(others), *remote, dict(info)) if len(remote) <= 1:
@@ -219,8 +219,8 @@ DATA_PROTO_VARIANTS = Format(
 def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     """Build a batch from the payload of verl's V1 trainer, without its padding rows.
 
-    One session can have several outputs, as where its context was reset: their rows
-    are joined in the order of their index, as `load(..., sample_by=...)` does.
+    A session can have several outputs, for example after its context was reset. Their
+    rows are joined in the order of their index, as `load(..., sample_by=...)` does.
     """
     fields = read_tensordict(payload["tensordict"], source)
     if fields is None:

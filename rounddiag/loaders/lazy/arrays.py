@@ -1,4 +1,4 @@
-"""numpy arrays and scalars of a pickle; rows of different lengths."""
+"""numpy arrays and scalars in a pickle; `Ragged`, rows of different lengths."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _dtype(node: Node) -> np.dtype[Any] | None:
             if _PLAIN.fullmatch(code) and order in ("<", ">", "|", "="):
                 try:
                     dtype = np.dtype(f"{order}{code}")
-                except TypeError:  # a number of three bytes
+                except TypeError:  # such as a number of three bytes
                     return None
                 return dtype if dtype.itemsize else None
     return None
@@ -198,7 +198,7 @@ def close_gaps(
     Raises
     ------
     ValueError
-        If the offsets are no offsets of rows.
+        If the offsets do not rise from 0 to the end.
     """
     offsets = offsets.long()
     if lengths is None:

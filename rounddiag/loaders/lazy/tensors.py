@@ -1,4 +1,4 @@
-"""Tensors that stay in the file: where they are, and how to copy them out."""
+"""Tensors that stay in the file until they are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# A tensor with stride 0 repeats its elements: the bytes up to which it may be larger
+# Bytes. A tensor with stride 0 repeats its elements; up to this size it may be larger
 # than its storage.
 MAX_REPEATED = 1 << 28
 MAX_NUMBER = 1 << 48  # of a shape, stride or offset
@@ -67,10 +67,10 @@ class StoredTensor:
 
     def __post_init__(self) -> None:
         numbers = (self.offset, *self.shape, *self.stride)
-        good = len(self.shape) == len(self.stride) and all(
+        is_valid = len(self.shape) == len(self.stride) and all(
             0 <= n < MAX_NUMBER for n in numbers
         )
-        if not good:
+        if not is_valid:
             raise self.storage.source.damaged(found="a tensor of an impossible shape")
         in_storage = self._size * self.dtype.itemsize
         self.storage.part(self.offset * self.dtype.itemsize, in_storage)
@@ -163,7 +163,7 @@ def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | 
         return value
     if not isinstance(value, Node):
         return None
-    if value.name == _TYPED:  # a call in a call: unwrapped once, never deeper
+    if value.name == _TYPED:  # unwrapped once, so that nesting cannot be deep
         value = _unwrap_typed(value, source)
     if value.name in _VIEWS:
         return _view(value.args, source)
@@ -241,8 +241,8 @@ def assemble_jagged(
 ) -> StoredJagged:
     """Assemble a nested tensor.
 
-    `ragged` is the ragged dimension, with the rows as dimension 0. tensordict up to
-    0.12.1 does not save it (None): then it is the last one, as in all files of verl.
+    `ragged` is the ragged dimension, counted with the rows as dimension 0. tensordict
+    up to 0.12.1 does not save it (None); then it is the last one, as in verl's files.
     """
     count = len(values.shape)
     dim = ragged - 1 if isinstance(ragged, int) else count - 1
@@ -254,7 +254,7 @@ def assemble_jagged(
 
 
 def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
-    """Return bytes of a pickle as a span; short and decoded ones are in memory."""
+    """Return bytes of a pickle as a span; short or decoded bytes stay in memory."""
     if isinstance(data, Span):
         return data
     decoded = data.read() if isinstance(data, TextBytes) else data

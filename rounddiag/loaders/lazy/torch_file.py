@@ -5,7 +5,7 @@ the stream has            it becomes
 ========================  =======================================================
 persistent id             `Storage`: its bytes in the file
 `_rebuild_tensor_v2`      `Node`; `stored_tensor` turns it into a `StoredTensor`
-`_load_from_bytes`        `Node` with a file of its own inside, in the older format
+`_load_from_bytes`        `Node` with a whole torch file inside, in the older format
 ========================  =======================================================
 """
 

@@ -4,11 +4,11 @@
 `writer`         `save`; `write_batch`, with more entries in the metadata
 `reader`         `load_parquet`; `load_columns` and `load_sample` read a part of it
 `columns`        tensors, arrays and texts as columns, and back
-`metadata`       what is not per sample; what `redact=True` removes
-`screenshots`    pictures, read from the file when one is requested
+`metadata`       values for the whole batch; what `redact=True` removes
+`screenshots`    pictures, each read from the file on request
 ===============  ===========================================================
 
-Columns are named as the fields of a Batch. `score:NAME` and `sample:NAME` hold its
+Columns have the names of the fields of a Batch. `score:NAME` and `sample:NAME` hold its
 `scores` and `sample_columns`; `round_columns` is a list of structs. `screenshots` is
 stored as Hugging Face `datasets` stores a list of images, with their rounds and
 positions in a second column of lists. A dtype that Parquet lacks, or that is wider than

@@ -42,7 +42,7 @@ _INT32 = torch.iinfo(torch.int32)
 
 
 def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return host values: floats of at least 32 bits, int64 as int32 if they fit.
+    """Copy to numpy: floats have at least 32 bits, int64 becomes int32 if it fits.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def _fits_int32(values: Tensor) -> bool:
 
 
 KEY = b"rounddiag.dtype"
-_KINDS = "biufmMUS"
+_KINDS = "biufmMUS"  # dtype kinds that a mark may name
 _MAX_TEXT = 1 << 26  # bytes of an array of fixed-width text
 
 
@@ -222,7 +222,7 @@ def _mark_error(field: pa.Field, mark: bytes) -> LoadError:
     )
 
 
-# Metadata of a column that Arrow has no type for.
+# Marks a column of objects, for which Arrow has no type.
 _MARK = b"rounddiag"
 _OBJECTS, _JSON = b"objects", b"json"
 _PLAIN = {
@@ -268,9 +268,12 @@ def to_array(field: pa.Field, column: pa.ChunkedArray) -> Array:
 
 
 def json_size(path: Path) -> int:
-    """Return the bytes of a file's cells of JSON, without decoding them."""
-    marks = {one.name: (one.metadata or {}).get(_MARK) for one in pq.read_schema(path)}
-    names = [name for name, mark in marks.items() if mark == _JSON]
+    """Return the size in bytes of a file's JSON cells, without decoding them."""
+    names = [
+        field.name
+        for field in pq.read_schema(path)
+        if (field.metadata or {}).get(_MARK) == _JSON
+    ]
     return int(pq.read_table(path, columns=names).nbytes) if names else 0
 
 
@@ -290,17 +293,17 @@ def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
 
 
 def _times(flat: Array) -> Array:
-    """Return times in a unit of Parquet, or else as their integers."""
+    """Return times in a unit that Parquet has, or else as integers."""
     unit, count = np.datetime_data(flat.dtype)
     if unit in _UNITS and count == 1:
         return flat
     integers = flat.view(np.int64)
     try:
         in_ms = flat.astype(f"{flat.dtype.kind}8[ms]")
-        is_kept = np.array_equal(in_ms.astype(flat.dtype).view(np.int64), integers)
+        is_exact = np.array_equal(in_ms.astype(flat.dtype).view(np.int64), integers)
     except (OverflowError, TypeError):
         return integers
-    return in_ms if is_kept else integers
+    return in_ms if is_exact else integers
 
 
 def _read(column: pa.ChunkedArray, mark: bytes | None) -> Array:

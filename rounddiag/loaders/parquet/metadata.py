@@ -28,7 +28,7 @@ VERSION = 2  # in version 1, the struct of a picture had its round
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """The facts about the whole batch."""
+    """The values for the whole batch."""
 
     step: int | None = None
     tokenizer: str | None = None
@@ -136,7 +136,7 @@ def _not_ours(found: object) -> LoadError:
     )
 
 
-# A number under such a name identifies something of the user's: a request, a prompt.
+# Numbers under such names identify something of the user's, as a request or a prompt.
 _IDENTIFIER = re.compile(r"(^|_)(u?u?id|ids|hash|hashes)(_|$)", re.IGNORECASE)
 _NUMBERS = "biuf"
 _PLAIN = (bool, int, float, type(None))

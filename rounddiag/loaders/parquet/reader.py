@@ -51,7 +51,7 @@ _RESAVE = "Save the batch with `rounddiag.save`."
 
 
 class TableReader:
-    """Reads one column at a time, so that only one is in memory twice.
+    """Reads one column at a time, so that no more than one is in memory twice.
 
     Parameters
     ----------
@@ -71,16 +71,16 @@ class TableReader:
     ) -> None:
         self._source, self._schema = source, source.schema_arrow
         self._groups = range(source.num_row_groups) if group is None else [group]
-        known: list[str] = self._schema.names
-        self.names = known if names is None else [n for n in known if n in names]
-        self._skipped = {*known} - {*self.names}
+        stored: list[str] = self._schema.names
+        self.names = stored if names is None else [n for n in stored if n in names]
+        self._skipped = {*stored} - {*self.names}
         self._counts = Counter(self.names)
 
     def __contains__(self, name: str) -> bool:
         return name in self._counts
 
     def skips(self, name: str) -> bool:
-        """Whether the file has a column that is not to be read."""
+        """Return whether the file has this column, and it is not to be read."""
         return name in self._skipped
 
     def field(self, name: str) -> pa.Field:
@@ -350,18 +350,22 @@ def load_columns(
     """
     file = Path(path)
     with _load_errors(file), pq.ParquetFile(file) as source:
-        known = source.schema_arrow.names
-        opened = [n for n in known if n.startswith(SAMPLE) or n == "round_columns"]
+        selected = {*names}
+        if open_columns:
+            selected |= {
+                name
+                for name in source.schema_arrow.names
+                if name.startswith(SAMPLE) or name == "round_columns"
+            }
         footer = Footer.from_metadata(source.schema_arrow.metadata)
-        kept = {*names, *(opened if open_columns else ())}
-        table = TableReader(source, names=kept)
+        table = TableReader(source, names=selected)
         return Batch(
             **_batch_fields(table), step=footer.step, meta=footer.meta_with_source(file)
         )
 
 
 def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
-    """Read one sample of a batch that `save` wrote: the row group that it is in.
+    """Read one sample of a batch that `save` wrote; only its row group is read.
 
     Returns
     -------
@@ -399,12 +403,12 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
             tokenizer=find_tokenizer(footer, file.parent),
         )
     one = batch[sample - int(ends[group])]
-    # An earlier selection of samples is still counted in the first batch.
+    # The file is a selection of samples: its column counts in the original batch.
     if ORIGINAL_SAMPLE.name in batch.sample_columns:
         return one
-    place = np.array([sample], dtype=ORIGINAL_SAMPLE.dtype)
+    number = np.array([sample], dtype=ORIGINAL_SAMPLE.dtype)
     return replace(
-        one, sample_columns={**one.sample_columns, ORIGINAL_SAMPLE.name: place}
+        one, sample_columns={**one.sample_columns, ORIGINAL_SAMPLE.name: number}
     )
 
 

@@ -35,7 +35,7 @@ class StoredScreenshot(Screenshot):
     stamp : tuple of int
         Size and time of the file when the batch was read.
     row_group, row, index : int
-        Its place: the row of its row group, and the element of the row's list.
+        The row in its row group, and the element of the row's list.
     """
 
     file: Path
@@ -88,7 +88,7 @@ class StoredScreenshot(Screenshot):
 
 
 def _file_stamp(file: Path) -> tuple[int, int]:
-    """Return size and time of a file, which change when it is written."""
+    """Return size and modification time of a file."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -148,7 +148,7 @@ def stored_screenshots(
 def screenshot_columns(
     images: tuple[tuple[Screenshot, ...], ...],
 ) -> Iterator[tuple[pa.Field, pa.Array]]:
-    """Yield screenshots as columns: in their encoding, or else as PNG."""
+    """Yield screenshots as columns, in the encoding they have, or else as PNG."""
     encoded = [
         [{"bytes": _encoded_bytes(shot), "path": None} for shot in shots]
         for shots in images
@@ -194,7 +194,7 @@ def _all_facts(
 
 
 def _is_version_1(schema: pa.Schema) -> bool:
-    """Whether screenshots are stored as in version 1; a LoadError in neither layout."""
+    """Return whether the layout is version 1; a LoadError if it is neither version."""
     types = {field.name: field.type for field in schema}
     pair = [types.get(name) for name in (COLUMN, _FACTS)]
     if pair[0] != _TYPE_1 and pair != [_TYPE, _FACTS_TYPE]:

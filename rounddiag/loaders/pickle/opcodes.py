@@ -1,4 +1,4 @@
-"""Arguments of pickle opcodes, protocols 0 to 5; no length is trusted."""
+"""Arguments of pickle opcodes, protocols 0 to 5; every length is checked."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class BrokenPickleError(Exception):
 
 
 SHORT = 256  # bytes; longer ones stay in the file
-LONG_TEXT = 1 << 16  # bytes; longer text that stands for bytes stays in the file too
-MAX_LONG = 1 << 10  # bytes of one integer: its digits take the square of the time
+LONG_TEXT = 1 << 16  # bytes; longer text that encodes bytes stays in the file too
+MAX_LONG = 1 << 10  # bytes of an integer: printing one takes quadratic time
 
 
 class PickleInput(Protocol):
-    """What an argument is read from."""
+    """The state of the unpickler that reading an argument needs."""
 
     stream: SpanReader
     span: Span
 
     @property
     def is_encoding(self) -> bool:
-        """Whether the text that comes next stands for bytes."""
+        """Whether the next text encodes bytes."""
 
 
 def _size(pickle: PickleInput, width: int) -> int:
-    """Read a length, which must fit into what is left of the stream."""
+    """Read a length, which must fit into the rest of the stream."""
     size = int.from_bytes(pickle.stream.read(width), "little")
     if size > len(pickle.span) - pickle.stream.tell():
         msg = f"a length of {size} bytes, more than are left"
@@ -52,7 +52,7 @@ def _text(pickle: PickleInput, width: int, encoding: str = "utf-8") -> str:
 
 
 def _text_or_bytes(pickle: PickleInput, width: int) -> str | Span:
-    """Read text; leave long text that stands for bytes in the file."""
+    """Read text; leave long text that encodes bytes in the file."""
     if not pickle.is_encoding:
         return _text(pickle, width)
     size = _size(pickle, width)
@@ -82,7 +82,7 @@ def _long(pickle: PickleInput, width: int) -> int:
 
 
 def _integer(pickle: PickleInput, width: int, *, signed: bool = False) -> int:
-    """Read an integer; where the stream ends in it, the next opcode is missing."""
+    """Read an integer. If the stream ends inside it, the next opcode fails."""
     return int.from_bytes(pickle.stream.read(width), "little", signed=signed)
 
 
@@ -123,9 +123,8 @@ def _standard(read: Callable[[SpanReader], object]) -> Callable[[PickleInput], o
     return lambda pickle: read(pickle.stream)
 
 
-# Opcode -> its name in `pickletools`, and how its argument is read. Of the readers of
-# `pickletools`, only those are left that read eight bytes, or a number on one short
-# line.
+# Opcode -> its name in `pickletools`, and the reader of its argument. The readers of
+# `pickletools` are used only for eight bytes, or a number on one short line.
 OPCODES: dict[bytes, tuple[str, Callable[[PickleInput], object] | None]] = {
     op.code.encode("latin-1"): (
         op.name,
@@ -142,8 +141,8 @@ _LONG_RUN = re.compile(
     rb"(?:K.|M..|J.{4}){%d}|(?:G.{8}){%d}" % (_MIN_RUN, _MIN_RUN), re.DOTALL
 )
 _FLOAT = np.dtype([("opcode", "u1"), ("value", ">f8")])
-# By opcode: the length of the opcode with its integer, 0 if it has none; and which bits
-# of the four bytes after it belong to the integer.
+# By opcode: the length of the opcode with its integer, 0 if it has none; and a mask of
+# the four bytes after it that belong to the integer.
 _WIDTHS = bytes({"K": 2, "M": 3, "J": 5}.get(chr(code), 0) for code in range(256))
 _BITS = np.zeros(256, dtype=np.int32)
 _BITS[[ord("K"), ord("M"), ord("J")]] = 0xFF, 0xFFFF, -1
@@ -155,13 +154,13 @@ def take_numbers(stream: io.BufferedReader) -> list[Any]:
     Parameters
     ----------
     stream : BufferedReader
-        Positioned at an opcode; afterwards behind the numbers that were read.
+        Positioned at an opcode; afterwards, after the numbers that were read.
 
     Returns
     -------
     list of int or list of float
-        Empty for a short run, and for integers that are no token ids: the caller reads
-        those one by one.
+        Empty for a short run, and for integers that cannot be token ids: the caller
+        reads those one by one.
 
     Examples
     --------

@@ -23,7 +23,7 @@ class Name:
     name: str
 
 
-ENCODE = Name("_codecs.encode")  # makes bytes of text in protocols 0 to 2
+ENCODE = Name("_codecs.encode")  # turns text into bytes in protocols 0 to 2
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -52,7 +52,7 @@ class TextBytes:
             raise self.text.source.damaged(found=found) from error
 
 
-# Calls that a stream may request. They are not made: they become nodes.
+# Calls that a stream may request. They are not executed: they become nodes.
 ALLOWED_CALLS = frozenset(
     {
         "numpy._core.multiarray._reconstruct",
@@ -97,7 +97,7 @@ ALLOWED_CALLS = frozenset(
 
 
 def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes:
-    """Make bytes of text with the same code points, as protocols 0 to 2 store them."""
+    """Turn text into bytes with the same code points, as protocols 0 to 2 need."""
     if not isinstance(text, str | Span) or encoding not in {"latin1", "latin-1"}:
         msg = "bytes in an unknown encoding"
         raise ValueError(msg)
@@ -132,7 +132,7 @@ def _reconstructed(cls: object, *_: object) -> Node:
     return Node(cls.name)
 
 
-# Calls whose result is plain data, made by functions of this module.
+# Calls whose result is plain data, built by functions of this module instead.
 BUILDERS: dict[str, Callable[..., object]] = {
     ENCODE.name: _encode,
     "builtins.bytes": _encode,

@@ -1,4 +1,4 @@
-"""A pickle interpreter that makes plain data and placeholders, and nothing else."""
+"""A pickle interpreter that builds plain data and placeholders, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from rounddiag.loaders.source import Span, SpanReader
 
 
-MAX_KEY = 1 << 60  # no two smaller integers have the same hash
+MAX_KEY = 1 << 60  # smaller integers have different hashes, except -1 and -2
 
-# Protocols 0 to 2 call these modules by their names in Python 2.
+# Protocols 0 to 2 use the Python 2 names of these modules.
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-# How damage shows: a stack that is too short, arguments that end early or have another
-# type.
+# Errors of a damaged stream: a stack that is too short, arguments that end early or
+# have another type.
 _DAMAGED = (BrokenPickleError, IndexError, TypeError, ValueError, struct.error)
 
 
-# Opcodes whose argument is the value.
+# Opcodes that push their argument.
 _VALUES = (
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
     *("FLOAT", "BINFLOAT", "BINSTRING", "SHORT_BINSTRING"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
 )
-# Opcodes that stand for a value themselves.
+# Opcodes that push a constant.
 _CONSTANTS: dict[str, Callable[[object], object]] = {
     "NONE": lambda _: None,
     "NEWTRUE": lambda _: True,
@@ -57,7 +57,7 @@ _CONSTANTS: dict[str, Callable[[object], object]] = {
 def _steps(
     handlers: Mapping[str, Callable[..., object]],
 ) -> dict[bytes, tuple[Callable[..., object], Callable[[Any], object] | None]]:
-    """Return, for each opcode, its handler and how the handler's argument is made."""
+    """Return for each opcode its handler, and the function for its argument."""
     return {
         code: (handlers[name], _CONSTANTS.get(name, read))
         for code, (name, read) in OPCODES.items()
@@ -75,7 +75,7 @@ class PickleMachine:
     stream : SpanReader
         Positioned at the start of the pickle, and at its end afterwards.
     persistent : callable, optional
-        Makes an object of a persistent id (a storage of a torch file).
+        Returns the object of a persistent id (a storage of a torch file).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PickleMachine:
         Raises
         ------
         LoadError
-            If it is damaged, or if it calls anything that is not known.
+            If it is damaged, or requests a call that is not allowed.
         """
         try:
             return self._run()
@@ -123,11 +123,11 @@ class PickleMachine:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether the text that comes next stands for bytes."""
+        """Whether the next text encodes bytes."""
         return bool(self._stack) and self._stack[-1] == ENCODE
 
     def push_numbers(self) -> None:
-        """Push the numbers that come next, if they are many."""
+        """Push the numbers that follow, if there are many."""
         self._stack += take_numbers(self.stream)
 
     # The stack, its marks, and the memo
@@ -150,18 +150,18 @@ class PickleMachine:
         self.push_numbers()
 
     def _pop_mark(self) -> list[object]:
-        """Take everything above the last mark."""
+        """Pop everything above the last mark."""
         height = self._marks.pop()
         values = self._stack[height:]
         del self._stack[height:]
         return values
 
     def _frame(self, _: object) -> None:
-        """Go on with numbers that a frame interrupts."""
+        """Continue a list of numbers that a frame interrupts."""
         self.push_numbers()
 
     def _ignore(self, _: object) -> None:
-        """Pass over the protocol's number."""
+        """Ignore the protocol number."""
 
     def _memoize(self, key: object = None) -> None:
         value = self._stack[-1]
@@ -230,7 +230,7 @@ class PickleMachine:
             raise BrokenPickleError(msg)
         entries.update(_pairs(values))
 
-    # Globals, calls and objects, none of which is looked up or made
+    # Globals, calls and objects: placeholders only
 
     def _global(self, names: str) -> None:
         self._name(*names.split(" ", 1))
@@ -259,7 +259,7 @@ class PickleMachine:
         self._call(called, tuple(args))
 
     def _call(self, called: object, args: object) -> None:
-        """Push what stands for a call, or refuse it."""
+        """Push the placeholder or the plain result of a call, or refuse it."""
         name = _called_name(called)
         if not isinstance(args, tuple):
             msg = f"a call of `{name}` without arguments"
@@ -298,7 +298,7 @@ class PickleMachine:
             msg = "a state for something that has none"
             raise BrokenPickleError(msg)
 
-    # What is not here (extensions, buffers from outside the file) is refused.
+    # Other opcodes (extensions, out-of-band buffers) are refused.
     _STEPS = _steps(
         {
             **dict.fromkeys((*_VALUES, *_CONSTANTS), _push),
@@ -335,7 +335,7 @@ class PickleMachine:
 
 
 def _pairs(values: list[object]) -> dict[object, object]:
-    """Make a dictionary of alternating keys and values."""
+    """Build a dictionary from alternating keys and values."""
     if len(values) % 2:
         msg = "a key without a value"
         raise BrokenPickleError(msg)
@@ -346,11 +346,11 @@ def _pairs(values: list[object]) -> dict[object, object]:
 def _scalar(key: object) -> object:
     """Return a key that is cheap to hash and to compare; refuse any other.
 
-    Tuples as keys can be nested so deep that hashing one ends the process, or share
-    parts so that it never ends; integers can be chosen to have one hash.
+    Hashing a tuple that is nested deeply crashes the process, and one that shares parts
+    may never finish. Large integers can be chosen to have the same hash.
     """
-    small = isinstance(key, int) and abs(key) < MAX_KEY
-    if small or key is None or isinstance(key, str | float | bytes):
+    is_small = isinstance(key, int) and abs(key) < MAX_KEY
+    if is_small or key is None or isinstance(key, str | float | bytes):
         return key
     msg = f"a dictionary key that is no plain value but a {type(key).__name__}"
     raise BrokenPickleError(msg)

@@ -1,4 +1,4 @@
-"""Scores made elsewhere: tokens out to another engine, its log-probs back in.
+"""Scores of another engine: write tokens for it, and read its log-probs back.
 
 =================  ================================================================
 `rescore_request`  `export_rescore`: exact token ids and screenshots

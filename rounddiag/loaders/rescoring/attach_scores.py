@@ -96,7 +96,7 @@ def attach(batch: Batch, name: str, source: Any) -> Batch:  # noqa: ANN401 frame
     ----------
     batch : Batch
     name : str
-        What the score is called in `batch.scores`; one of that name is replaced.
+        The name of the score in `batch.scores`; an existing one is replaced.
     source : path-like, DataFrame or mapping of str to sequence
         A file of JSON lines or Parquet, or the columns themselves.
 

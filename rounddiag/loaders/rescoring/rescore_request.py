@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rounddiag.vision import Screenshot
 
 
-def _record(batch: Batch, sample: int, place: Path) -> dict[str, Any]:
-    """Write the screenshots of a sample below `place`, and return its record."""
+def _record(batch: Batch, sample: int, folder: Path) -> dict[str, Any]:
+    """Write the screenshots of a sample, and return its record."""
     start = int(batch.offsets[sample])
     real = slice(start, start + int(batch.lengths[sample]))
     shots = () if batch.images is None else batch.images[sample]
     pictures = [
-        _write_screenshot(shot, place, f"images/{sample:05}-{index:03}.png")
+        _write_screenshot(shot, folder, f"images/{sample:05}-{index:03}.png")
         for index, shot in enumerate(shots)
     ]
     return {
@@ -50,7 +50,7 @@ def _prompt(batch: Batch, sample: int) -> list[int] | None:
 
 
 def _write_screenshot(
-    shot: Screenshot, place: Path, name: str
+    shot: Screenshot, folder: Path, name: str
 ) -> tuple[str | None, str | None]:
     """Write a screenshot; return its name, or why there is none."""
     try:
@@ -58,15 +58,15 @@ def _write_screenshot(
         data = shot.png()
     except (RounddiagError, *BROKEN) as error:
         return None, f"{error!s:.300}"
-    (place / name).write_bytes(data)
+    (folder / name).write_bytes(data)
     return name, None
 
 
 def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     """Write exact token ids and screenshots, for another engine to score.
 
-    Only a third score of identical tokens shows which of two engines is wrong. The ids
-    are written as numbers and never pass through text, so they stay the same.
+    Only a third score of identical tokens shows which of two engines is wrong. Ids are
+    written as numbers and never pass through text, so they stay the same.
 
     `samples.jsonl` has one record per sample:
 
@@ -113,24 +113,24 @@ def export_rescore(batch: Batch, folder: str | os.PathLike[str]) -> None:
     ...     print(*sorted(file.name for file in Path(folder).iterdir()))
     images samples.jsonl
     """
-    place = Path(folder)
-    _check(batch, place)
-    (place / "images").mkdir(parents=True)
+    path = Path(folder)
+    _check(batch, path)
+    (path / "images").mkdir(parents=True)
     numbers = tqdm(range(batch.num_samples), unit="sample", leave=False, delay=1)
     with (
-        write_atomically(place / "samples.jsonl") as partial,
+        write_atomically(path / "samples.jsonl") as partial,
         partial.open("w", encoding="utf-8") as lines,
     ):
         for number in numbers:
-            lines.write(f"{json.dumps(_record(batch, number, place))}\n")
+            lines.write(f"{json.dumps(_record(batch, number, path))}\n")
 
 
-def _check(batch: Batch, place: Path) -> None:
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+def _check(batch: Batch, folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BatchError.build(
-            file=place,
+            file=folder,
             expected="a folder that is new or empty",
-            found="one with files" if place.is_dir() else "a file",
+            found="one with files" if folder.is_dir() else "a file",
             advice="Pass another folder: nothing is overwritten.",
         )
     require_ids(batch, "Export from the batch that it was made of.")

@@ -80,7 +80,7 @@ def _whole(name: str, values: Array) -> Array:
     if values.dtype.kind in "iu" or values.size == 0:
         return values.astype(np.int64)
     try:
-        with np.errstate(invalid="ignore"):  # NaN, which then differs
+        with np.errstate(invalid="ignore"):  # NaN, which the comparison below finds
             numbers = values.astype(np.int64)
         if values.dtype.kind in "fO" and (numbers == values).all():
             return numbers
@@ -158,8 +158,8 @@ def _token_positions(batch: Batch, table: Table, sample: Array) -> Array:
         _whole_number_column(table, name, len(sample)) for name in ("round", "token")
     )
     rounds = batch.rounds
-    of_round: Array = rounds.sample.cpu().numpy()
-    limits = np.searchsorted(of_round, np.arange(batch.num_samples + 1))
+    round_samples: Array = rounds.sample.cpu().numpy()
+    limits = np.searchsorted(round_samples, np.arange(batch.num_samples + 1))
     _check_range("round", round_, np.diff(limits)[sample], "rounds of its sample")
     index = limits[sample] + round_
     num_tokens: Array = rounds.num_tokens.cpu().numpy()[index]
@@ -197,28 +197,28 @@ def _response_positions(batch: Batch, sample: int, size: int) -> Array:
 def _samples_by_id(ids: tuple[str, ...], names: Any) -> Array:  # noqa: ANN401 a sequence or an array
     import pandas as pd
 
-    found: Array = pd.Index(ids, dtype=object).get_indexer(
+    samples: Array = pd.Index(ids, dtype=object).get_indexer(
         pd.Index(names, dtype=object)
     )
-    if (found < 0).any():
-        row = int(np.flatnonzero(found < 0)[0])
+    if (samples < 0).any():
+        row = int(np.flatnonzero(samples < 0)[0])
         raise BatchError.build(
             key="sample_id",
             expected=f"ids of the batch, such as {ids[0]!r:.80}" if ids else "no rows",
             found=f"{names[row]!r:.80} in row {row}",
             advice=_SAME_BATCH,
         )
-    return found
+    return samples
 
 
 def _check_range(name: str, values: Array, stop: Array | np.int64, what: str) -> None:
     invalid = (values < 0) | (values >= stop)
     if invalid.any():
         row = int(np.flatnonzero(invalid)[0])
-        most = np.broadcast_to(stop, values.shape)[row]
+        count = np.broadcast_to(stop, values.shape)[row]
         raise BatchError.build(
             key=name,
-            expected=f"0 up to {most - 1}, one of the {most} {what}",
+            expected=f"0 up to {count - 1}, one of the {count} {what}",
             found=f"{values[row]} in row {row}",
             advice=_SAME_BATCH,
         )

@@ -57,7 +57,7 @@ def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> 
 
 
 def _stored(root: Mapping[Any, object], source: Source) -> Table:
-    """Sort a dictionary of tensors, arrays, lists and plain values."""
+    """Classify the entries of a dictionary: tensors, arrays, lists, plain values."""
     fields: dict[str, Value] = {}
     columns: dict[str, Any] = {}
     info: dict[str, object] = {}
@@ -84,7 +84,7 @@ def _field(value: object, source: Source) -> Value | None:
 
 
 def read_stored_rows(value: object, source: Source) -> Any:  # noqa: ANN401 rows
-    """Copy the rows of a field out of the file; what is no row stays as it is."""
+    """Copy the rows of a field out of the file; other values stay as they are."""
     if isinstance(value, list):
         rows = rows_of_numbers(value, source)
         return rows or [_row(row, source) for row in value]
@@ -183,7 +183,7 @@ def safetensors_root(source: Source) -> dict[str, object]:
     Raises
     ------
     LoadError
-        If the header is no JSON of tensors, or a tensor lies outside the file.
+        If the header is not JSON of tensors, or a tensor is outside the file.
     """
     whole = source.whole()
     size = int.from_bytes(whole.part(0, 8).read(), "little")

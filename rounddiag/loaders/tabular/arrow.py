@@ -32,7 +32,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
 
 
 def _is_row_column(kind: pa.DataType) -> bool:
-    """Whether a column holds lists that cannot be pictures."""
+    """Return whether a column holds lists that cannot be pictures."""
     kind = _storage_type(kind)
     return _is_any(kind, _LISTS) and not _is_any(_storage_type(kind.value_type), _BYTES)
 
@@ -80,10 +80,10 @@ def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
 
 
 def _values(chunk: pa.DictionaryArray) -> list[Any]:
-    """Return the values of a dictionary, one object for all equal ones."""
+    """Return dictionary-encoded values; equal values share one object."""
     values = chunk.dictionary.to_pylist()
-    places = chunk.indices.to_pylist()
-    return [None if place is None else values[place] for place in places]
+    indices = chunk.indices.to_pylist()
+    return [None if index is None else values[index] for index in indices]
 
 
 def _is_any(kind: pa.DataType, kinds: tuple[Any, ...]) -> bool:
@@ -153,7 +153,7 @@ def parquet_table(source: Source) -> Table:
     with _load_errors(source), pq.ParquetFile(source.path) as file:
         schema = file.schema_arrow
     plain = [field.name for field in schema if not _is_row_column(field.type)]
-    # There may be thousands of them, and opening the file takes its time for each.
+    # Read together: there may be thousands, and each read opens the file.
     read_plain = cache(partial(_parquet_columns, source, plain))
 
     def read(name: str) -> pa.ChunkedArray:
@@ -170,11 +170,11 @@ def arrow_table(source: Source) -> Table:
         is_stream = file.read(len(_STREAM)) == _STREAM
         start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
         file.seek(file.size() - len(end))
-        if file.read() != end:  # cut off between two batches, it would lose rows
+        if file.read() != end:  # a stream cut off between batches would lose rows
             raise source.damaged(found="no end")
         file.seek(start)
         table = pa.ipc.open_stream(file).read_all()
-        table.validate(full=True)  # wrong offsets would read outside of the file
+        table.validate(full=True)  # wrong offsets would read outside the buffers
     return table_of_arrow(table, source)
 
 
@@ -186,7 +186,7 @@ def table_of_arrow(table: pa.Table, source: Source) -> Table:
 def _sorted_columns(
     schema: pa.Schema, read: Callable[[str], pa.ChunkedArray], source: Source
 ) -> Table:
-    """Sort columns: lists of numbers are rows, others have one value per row."""
+    """Classify columns: lists of numbers are rows, others have one value per row."""
     with _load_errors(source):
         has_rows = {field.name: _is_row_column(field.type) for field in schema}
     if len(has_rows) < len(schema):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def table_of_values(values: Mapping[str, Any]) -> Table:
-    """Sort columns by content: rows, one value per sample, or one value for all.
+    """Classify columns: rows, one value per sample, or one value for all.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     """
     fields, columns, info = {}, {}, {}
     for key, column in values.items():
-        # A Series of pandas has `iloc`.
+        # Only a pandas Series has `iloc`.
         value = _cells(column) if hasattr(column, "iloc") else column
         name, dims = str(key), _num_dims(value)
         if dims == 0:
@@ -51,7 +51,7 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
 def table_of_lines(lines: JsonLines) -> Table:
     """Return the records of JSON lines as a table.
 
-    Lists become tensors line by line. A key that a record lacks is null there.
+    Lists become arrays line by line. A key that a record lacks is None.
     """
     columns, left_out = collect_columns(lines, _list_as_array)
     return replace(table_of_values(columns), left_out=left_out)
@@ -62,7 +62,7 @@ def _list_as_array(value: object) -> Any:  # noqa: ANN401 array, or as it was
 
 
 def _host_rows(value: Any) -> Tensor | list[Tensor]:  # noqa: ANN401 rows of numbers
-    """Return rows of numbers as tensors of the host."""
+    """Return rows of numbers as tensors in host memory."""
     if isinstance(value, torch.Tensor | np.ndarray) and value.dtype != object:
         return _tensor(value)
     rows = [_tensor(_numbers(row) if _is_list(row) else row) for row in value]
@@ -90,7 +90,7 @@ def _num_dims(value: Any) -> int:  # noqa: ANN401 anything
 
 
 def _may_hold_pictures(row: Sequence[Any]) -> bool:
-    """Whether a list may hold pictures."""
+    """Return whether a list may hold pictures."""
     if not len(row):
         return False
     is_pillow = type(row[0]).__module__.startswith("PIL.")
@@ -197,7 +197,7 @@ def _require_unique_names(
     return dict(columns)
 
 
-_TOO_LARGE = 1 << 63  # for a tensor
+_MAX_INTEGER = 1 << 63  # of a tensor
 
 
 def rows_of_numbers(items: list[object], source: Source) -> list[object]:
@@ -208,7 +208,7 @@ def rows_of_numbers(items: list[object], source: Source) -> list[object]:
     if not all(isinstance(row, StoredArray) or _are_numbers(row) for row in rows):
         return []
     arrays = [row.read() if isinstance(row, StoredArray) else row for row in rows]
-    # An empty list, and arrays without a dimension, are no rows.
+    # An empty list and arrays without a dimension are not rows.
     return list(table_of_values({"rows": arrays}).fields.get("rows", ()))
 
 
@@ -219,7 +219,7 @@ def columns_of_records(root: object) -> object:
     if not all(isinstance(row, dict) for row in root):
         return root
     columns, left_out = collect_columns(root)
-    # A value for all, which no batch has a place for, is named as left out.
+    # The note becomes a value for all, which `meta["left_out"]` will name.
     return {**columns, **dict.fromkeys(left_out)}
 
 
@@ -227,6 +227,6 @@ def _are_numbers(row: list[Any] | tuple[Any, ...]) -> bool:
     return all(
         value is None
         or isinstance(value, float)
-        or (isinstance(value, int) and abs(value) < _TOO_LARGE)
+        or (isinstance(value, int) and abs(value) < _MAX_INTEGER)
         for value in row
     )

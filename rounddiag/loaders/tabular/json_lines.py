@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = {bool, int, float, NoneType}
 _INTEGERS = [(1 << bits - 1, np.dtype(f"int{bits}")) for bits in (8, 16, 32, 64)]
-_MAX_ROWS = 16  # a list of more lists is not a row of tokens
+_MAX_ROWS = 16  # a list of more lists is not a field per token
 
 
 def compact(value: Any) -> Any:  # noqa: ANN401 any value of JSON
@@ -48,22 +48,22 @@ def _array(values: list[Any], kinds: set[type]) -> Array | list[Any]:
     """Return numbers as an array, null as NaN; unchanged if no dtype fits."""
     try:
         if kinds & {float, NoneType}:
-            return _smaller(np.array(values, dtype=np.float64))
+            return _shrink_floats(np.array(values, dtype=np.float64))
         if int in kinds:
-            return _smallest(np.array(values, dtype=np.int64))
+            return _shrink_integers(np.array(values, dtype=np.int64))
     except OverflowError:
         return values
     return np.array(values, dtype=bool)
 
 
-def _smaller(wide: Array) -> Array:
+def _shrink_floats(wide: Array) -> Array:
     with np.errstate(over="ignore"):
         small = wide.astype(np.float32)
     is_same = (small == wide).all() or np.array_equal(small, wide, equal_nan=True)
     return small if is_same else wide
 
 
-def _smallest(wide: Array) -> Array:
+def _shrink_integers(wide: Array) -> Array:
     low, high = int(wide.min()), int(wide.max())
     fitting = (dtype for end, dtype in _INTEGERS if -end <= low and high < end)
     return wide.astype(next(fitting))
@@ -124,7 +124,7 @@ class JsonLines:
     Attributes
     ----------
     first : Record
-        The first record, which tells the format; empty if there is none.
+        The first record, which identifies the format; empty if there is none.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class JsonLines:
         try:
             record = json.loads(line.decode(), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            if _goes_on(line, error):
+            if _continues(line, error):
                 raise self._unfinished(number) from error
             found = f"no JSON in line {number}: {error!s:.80}"
             raise self.source.damaged(found=found) from error
@@ -176,8 +176,8 @@ class JsonLines:
         )
 
 
-def _goes_on(line: bytes, error: Exception) -> bool:
-    """Whether a record goes on in the next line, as opposed to being cut off."""
+def _continues(line: bytes, error: Exception) -> bool:
+    """Return whether a record continues in the next line, and is not cut off."""
     is_at_end = isinstance(error, json.JSONDecodeError) and error.pos == len(error.doc)
     return is_at_end and line.endswith(b"\n")
 

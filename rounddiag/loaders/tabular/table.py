@@ -1,4 +1,4 @@
-"""A batch as a table: values per token, per sample, and for the whole batch."""
+"""`Table`: columns per token, per sample and for the whole batch; to a Batch."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class LazyFields(Mapping[str, Any]):
         ----------
         fields : mapping
         names : mapping of str to str
-            New names, and the names that they stand for. A field that had one of the
-            new names is hidden.
+            New names, and the old name of each. A field that already had one of the new
+            names is hidden.
 
         Examples
         --------
@@ -112,8 +112,8 @@ def with_picture_column(
 ) -> Batch:
     """Return a batch with the pictures of each row: one, a list, or none.
 
-    A path is never opened, since a file must not make us read others: pictures that are
-    only a path are left out and counted in `meta["screenshots"]`.
+    A path is never opened, since a file must not make us read other files. Pictures
+    that are only a path are left out and counted in `meta["screenshots"]`.
 
     Raises
     ------
@@ -169,9 +169,9 @@ class Table:
     info : mapping of str to object
         Values for the whole batch.
     left_out : sequence of str
-        Columns that a Batch has no place for.
+        Columns that a Batch cannot hold.
     marks : sequence of str
-        Names in the file's metadata, which tell its writer.
+        Names in the file's metadata, which identify the writer.
     """
 
     fields: Mapping[str, Any]
@@ -195,7 +195,7 @@ class Table:
 def batch_from_table(table: Table, source: Source) -> Batch:
     """Build a batch from columns under verl's names or ours.
 
-    What a batch has no place for is named in `meta["left_out"]`.
+    `meta["left_out"]` names what a Batch cannot hold.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         If a required column is missing or the columns do not fit together.
     """
     fields, columns = LazyFields.watch(table.fields), expand_entries(table.columns)
-    if TURN_SCORES in fields:  # lists of numbers look like a field per token
+    if TURN_SCORES in fields:  # its lists of numbers look like a field per token
         columns[TURN_SCORES] = [row.tolist() for row in row_list(fields[TURN_SCORES])]
     if "group_ids" in columns:
         columns["uid"] = columns.pop("group_ids")
@@ -229,7 +229,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
 
 
 def _converted(batch: Batch) -> list[str]:
-    """Return the columns that became other parts of the batch."""
+    """Return the names of the columns that became other parts of the batch."""
     facts = ["global_steps", "global_step", "step", "old_log_probs_source", RECORDS]
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
@@ -258,7 +258,7 @@ def stored_table(
     info: Mapping[Any, Any],
     source: Source,
 ) -> Table:
-    """Sort the content of a file: rows, one value per sample, one value for all."""
+    """Classify the content of a file: rows, one value per sample, one for all."""
     single = {k: v for k, v in fields.items() if _is_single(v)}
     values = {k: read_column(v, source) for k, v in fields.items() if _is_column(v)}
     rows = {k: v for k, v in fields.items() if k not in {*single, *values}}

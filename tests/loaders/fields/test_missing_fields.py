@@ -78,8 +78,8 @@ def test_rows_where_one_field_is_nested_and_longer_are_refused() -> None:
 
 def test_an_attention_mask_of_another_width_is_refused() -> None:
     refuses(
-        "`attention_mask`: expected [6] positions per row, of prompt and response; found"
-        f" [7]. {SAME}",
+        "`attention_mask`: expected [6] positions per row, of prompt and response;"
+        f" found [7]. {SAME}",
         attention_mask=torch.ones(2, 7),
     )
 

@@ -132,7 +132,8 @@ def test_several_values_a_token_are_an_error(tmp_path: Path) -> None:
     ]
 
     assert refused(write_train_file(tmp_path, samples)) == (
-        f"`loss_masks`: expected one value per token; found rows of 2 dimensions. {AGAIN}"
+        "`loss_masks`: expected one value per token; found rows of 2 dimensions."
+        f" {AGAIN}"
     )
 
 

@@ -276,9 +276,9 @@ def test_a_token_beyond_its_round(batch: Batch) -> None:
         (
             ["token_id"],
             (
-                "expected `token_ids` and `log_probs`, one row per sample, or `token_id`"
-                " and `log_prob`, one row per token; found columns sample, position,"
-                " log_prob. Rename the columns."
+                "expected `token_ids` and `log_probs`, one row per sample, or"
+                " `token_id` and `log_prob`, one row per token; found columns"
+                " sample, position, log_prob. Rename the columns."
             ),
         ),
         (
@@ -308,7 +308,9 @@ def test_a_column_that_is_missing(
 
 def test_rows_that_are_no_lists(batch: Batch) -> None:
     source = {"sample": [0, 1], "token_ids": [1, 2], "log_probs": [[-1.0], [-1.0]]}
-    with pytest.raises(BatchError, match=r"^`token_ids`: expected a list of numbers a"):
+    with pytest.raises(
+        BatchError, match=r"^`token_ids`: expected a list of numbers per"
+    ):
         attach(batch, "x", source)
 
 

@@ -1,13 +1,13 @@
-"""What slime, vime and miles save with `--dump-details`: train and rollout files.
+"""Train and rollout files of slime, vime and miles, saved with `--dump-details`.
 
 `train_data/{rollout_id}.pt` has the tokens, the mask and both engines'
-log-probabilities; `rollout_data/{rollout_id}.pt`, where it lies beside, adds text,
+log-probabilities. `rollout_data/{rollout_id}.pt`, if the dump has it, adds text,
 status, weight versions and screenshots.
 
 ===============  ==================================================================
 `train_files`    the train file as a batch; the formats
 `samples`        the columns of a train file, of either layout
-`rollout_files`  what the rollout file adds
+`rollout_files`  the columns and screenshots that the rollout file adds
 ===============  ==================================================================
 """
 

@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutFile:
-    """What a rollout file says of the samples of a train file.
+    """The rollouts of the samples of a train file.
 
     Attributes
     ----------
     columns : dict of str to list
-        One value per sample, in the order of the train file's.
+        One value per sample, in the order of the train file.
     source : Source
     positions : list of int
-        The place of each sample among the rollouts.
+        The index of each sample among the rollouts.
     num_rollouts : int
-        Those of the file, trained on or not.
+        The number of rollouts in the file, trained on or not.
     """
 
     columns: Columns
@@ -69,10 +69,10 @@ def find_rollout_file(
     LoadError
         If it cannot be read, or is of other samples.
     """
-    place = sibling_file(train_file, "rollout_data", rollout_id)
-    if place is None:
+    path = sibling_file(train_file, "rollout_data", rollout_id)
+    if path is None:
         return None
-    source = Source.of_file(place)
+    source = Source.of_file(path)
     rollouts = _read_rollouts(source, rollout_id)
     positions = _positions(batch, rollouts, source)
     if len(positions) < len(batch):
@@ -87,7 +87,7 @@ def find_rollout_file(
 
 
 def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
-    """Return the file of a rollout in a folder beside that of `file`, if there is one.
+    """Return the file of a rollout in another folder of the dump, if it exists.
 
     Raises
     ------
@@ -96,17 +96,17 @@ def sibling_file(file: Path, folder: str, rollout_id: object) -> Path | None:
     """
     if not isinstance(rollout_id, int) or not 0 <= rollout_id < 1 << 63:
         return None
-    place = file.parent.parent / folder / f"{rollout_id:d}.pt"
-    if not place.is_file():
+    path = file.parent.parent / folder / f"{rollout_id:d}.pt"
+    if not path.is_file():
         return None
-    if not place.resolve().is_relative_to(file.parent.parent.resolve()):
+    if not path.resolve().is_relative_to(file.parent.parent.resolve()):
         raise LoadError.build(
-            file=place,
+            file=path,
             expected="a file in the folder of the dump",
             found="a link that leads out of it",
             advice="Copy the file to its place.",
         )
-    return place
+    return path
 
 
 def _read_rollouts(source: Source, rollout_id: object) -> Sequence[Mapping[str, Any]]:
@@ -129,23 +129,23 @@ def _mismatch(source: Source, found: str) -> LoadError:
 def _positions(
     batch: Batch, rollouts: Sequence[Mapping[str, Any]], source: Source
 ) -> list[int]:
-    """Return where each sample is among the rollouts, as far as that is known.
+    """Return the position of each sample among the rollouts, if it is known.
 
-    Files without `rollout_position` do not say where; there the index of a rollout
-    does, if it is its own. A sample is not where a rollout has another index.
+    Without `rollout_position` in the file, unique indices of rollouts are matched. A
+    position is dropped if the rollout there has another index than the sample.
     """
     indices = whole_numbers([rollout.get("index") for rollout in rollouts], source)
     count = Counter(indices)
-    known = {index: at for at, index in enumerate(indices) if count[index] == 1}
-    known.pop(None, None)
-    mine = _sample_column(batch, "sample_index", source)
+    unique = {index: at for at, index in enumerate(indices) if count[index] == 1}
+    unique.pop(None, None)
+    sample_indices = _sample_column(batch, "sample_index", source)
     if "rollout_position" in batch.sample_columns:
-        places = _sample_column(batch, "rollout_position", source)
+        positions = _sample_column(batch, "rollout_position", source)
     else:
-        places = [known.get(index) for index in mine]
+        positions = [unique.get(index) for index in sample_indices]
     return [
         at
-        for at, index in zip(places, mine, strict=True)
+        for at, index in zip(positions, sample_indices, strict=True)
         if at is not None
         and 0 <= at < len(rollouts)
         and (index is None or indices[at] in {None, index})
@@ -158,7 +158,7 @@ def _sample_column(batch: Batch, name: str, source: Source) -> list[int | None]:
     return whole_numbers(values, source)
 
 
-# What the train file has too, under these or other names.
+# Fields that the train file has too, under these or other names.
 _TRAIN_FIELDS = {
     "index",
     "loss_mask",
@@ -189,7 +189,7 @@ def with_rollouts(
     ----------
     batch : Batch
     rollout_id : object
-        As the train file has it.
+        From the train file.
     raw_rewards : sequence
         The environment's rewards of all rollouts, if the train file has them.
     source : Source
@@ -241,9 +241,9 @@ def _with_columns(batch: Batch, rollouts: RolloutFile) -> Batch:
 def _with_raw_rewards(
     batch: Batch, rollouts: RolloutFile, rewards: Sequence[Any]
 ) -> Batch:
-    """Take the environment's rewards, if only the rollouts tell whose they are.
+    """Take the environment's rewards, if only the rollouts assign them to samples.
 
-    miles drops `partition`, which says it in slime's files.
+    In slime's files `partition` does, which miles drops.
     """
     left_out = left_out_of(batch)
     numbers = [r for r in rewards if isinstance(r, int | float)]
@@ -254,10 +254,10 @@ def _with_raw_rewards(
         columns["normalized_reward"] = batch.rewards.numpy()
     meta = {name: fact for name, fact in batch.meta.items() if name != "left_out"}
     others = [name for name in left_out if name != "raw_reward"]
-    mine = [float(numbers[position]) for position in rollouts.positions]
+    values = [float(numbers[position]) for position in rollouts.positions]
     return replace(
         batch,
-        rewards=torch.tensor(mine, dtype=torch.float64),
+        rewards=torch.tensor(values, dtype=torch.float64),
         sample_columns=columns,
         meta={**meta, **left_out_entry(others)},
     )
@@ -266,8 +266,8 @@ def _with_raw_rewards(
 def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     """Return the batch with the weight versions of its samples, and of its rounds.
 
-    The engine reports one per call: they are those of the rounds where a sample has as
-    many rounds.
+    The engine reports one per call. They are assigned to rounds if a sample has as many
+    rounds as calls.
 
     Parameters
     ----------
@@ -280,17 +280,20 @@ def with_weight_versions(batch: Batch, rows: Sequence[object]) -> Batch:
     calls = [[v for v in as_list(row) if isinstance(v, str)] for row in rows]
     ends = select_plain_columns(_versions([*map(_sorted_versions, calls)]), len(batch))
     counts = batch.rounds.sample.bincount(minlength=len(batch)).tolist()
-    found = [
+    versions = [
         (sample, index, version)
-        for sample, (versions, count) in enumerate(zip(calls, counts, strict=True))
-        if len(versions) == count
-        for index, version in enumerate(versions)
+        for sample, (row, count) in enumerate(zip(calls, counts, strict=True))
+        if len(row) == count
+        for index, version in enumerate(row)
     ]
-    if not found:
+    if not versions:
         return replace(batch, sample_columns={**ends, **batch.sample_columns})
-    keys = np.array([row[:2] for row in found], dtype=np.int64)
-    versions = np.array([version for _, _, version in found], dtype=object)
-    columns = {"sample": keys[:, 0], "round": keys[:, 1], "weight_version": versions}
+    keys = np.array([row[:2] for row in versions], dtype=np.int64)
+    columns = {
+        "sample": keys[:, 0],
+        "round": keys[:, 1],
+        "weight_version": np.array([row[2] for row in versions], dtype=object),
+    }
     return replace(
         batch,
         sample_columns={**ends, **batch.sample_columns},
@@ -317,7 +320,7 @@ def _sorted_versions(calls: list[str]) -> list[str]:
 
 
 def _response_ids(rollouts: RolloutFile) -> tuple[Tensor, ...] | None:
-    """Return the responses as the sampling engine wrote them, if all are there."""
+    """Return the response tokens of the sampling engine, if all are present."""
     tokens = rollouts.columns.get("tokens", [])
     lengths = rollouts.columns.get("response_length", [])
     rows = {"tokens": read_stored_rows(tokens, rollouts.source)}

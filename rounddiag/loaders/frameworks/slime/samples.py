@@ -3,10 +3,10 @@
 =====================================  ==============================================
 in the file                            in the columns
 =====================================  ==============================================
-`samples`, a dictionary each           a column per key
+`samples`, one dictionary each         a column per key
 `rollout_data`, columns of one rank    the same columns, under the names of `samples`
 `raw_reward` of all rollouts           `raw_reward`, by `rollout_position`
-`micro_batch_indices` of a shard       `micro_batch`: which one of its shard
+`micro_batch_indices` of a shard       `micro_batch`: the index in its shard
 a dictionary, such as `metadata`       a column per entry, such as `metadata.task`
 =====================================  ==============================================
 """
@@ -72,17 +72,17 @@ def columns_of_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
     """Return the columns of a rank, and the names of those left out."""
     if not isinstance(value, dict):
         raise source.damaged(found="`rollout_data` that is no dictionary of columns")
-    found = {
+    stored = {
         _RENAMED.get(str(name), str(name)): _column_as_list(column, source)
         for name, column in value.items()
         if name not in {*_LAYOUT, "raw_reward"} and column is not None
     }
-    count = len(found.get("response_lengths", ()))
-    columns = {name: rows for name, rows in found.items() if len(rows) == count}
-    unused = [name for name in found if name not in columns]
+    count = len(stored.get("response_lengths", ()))
+    columns = {name: rows for name, rows in stored.items() if len(rows) == count}
+    unused = [name for name in stored if name not in columns]
     for name in sorted({*unused} & {"tokens", *MASK, *NAMES}):
         raise source.damaged(
-            found=f"{len(found[name])} rows of `{name}`, {count} of `response_lengths`"
+            found=f"{len(stored[name])} rows of `{name}`, {count} of `response_lengths`"
         )
     columns = with_entries(columns)
     shard = {**value, "partition": range(count)}
@@ -106,7 +106,7 @@ def _column_as_list(value: object, source: Source) -> list[Any]:
 
 
 def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
-    """Return the columns, those of dictionaries replaced by their entries.
+    """Return the columns, with columns of dictionaries replaced by their entries.
 
     A column that is None everywhere is left out.
 
@@ -115,17 +115,17 @@ def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
     >>> with_entries({"metadata": [{"task": 1}, None], "label": [None, None]})
     {'metadata.task': [1, None]}
     """
-    found: Columns = {}
+    expanded: Columns = {}
     for name, column in columns.items():
         if name in PICTURES or not any(isinstance(row, dict) for row in column):
-            found[name] = column
+            expanded[name] = column
             continue
         rows = (row if isinstance(row, dict) else {} for row in column)
         entries, _ = collect_columns(rows)
-        found |= {f"{name}.{key}": values for key, values in entries.items()}
+        expanded |= {f"{name}.{key}": values for key, values in entries.items()}
     return {
         name: column
-        for name, column in found.items()
+        for name, column in expanded.items()
         if any(value is not None for value in column)
     }
 
@@ -137,15 +137,11 @@ def dictionaries(value: object, source: Source) -> list[dict[str, Any]]:
     return value
 
 
-def as_whole(value: object) -> int | None:
-    """Return an integer, None for anything else."""
-    return value if isinstance(value, int) else None
-
-
 def whole_numbers(column: object, source: Source) -> list[int | None]:
     """Return a column of integers, None for anything else."""
     values = read_column(column, source)
-    return [as_whole(v.item() if hasattr(v, "item") else v) for v in values]
+    items = [v.item() if hasattr(v, "item") else v for v in values]
+    return [item if isinstance(item, int) else None for item in items]
 
 
 def _micro_batches(
@@ -201,7 +197,7 @@ _ADVICE = {
 
 
 def token_fields(columns: Columns, source: Source) -> dict[str, list[Tensor]]:
-    """Take what has one value per token out of the columns, under verl's names.
+    """Take the fields per token out of the columns, under verl's names.
 
     Parameters
     ----------
@@ -240,7 +236,7 @@ def divide_tokens(
     Raises
     ------
     LoadError
-        If a length is not one of a part of its tokens.
+        If a response is longer than its tokens, or has no length.
     """
     reader = FieldReader(fields, source.path, "tokens", advice=_AGAIN)
     rows, sizes = reader.tokens.rows(), whole_numbers([*lengths], source)

@@ -1,8 +1,8 @@
-"""slime's train files as batches, in all three layouts, and miles'.
+"""Train files of slime, in all three layouts, and of miles, as batches.
 
 miles writes one file per rank. With context parallelism, a rank's per-token columns are
-slices of each sample, whose places the file does not have; tensor-parallel ranks write
-the same samples again. The same sample has the same `sample_id` in all files, so that
+slices of each sample, whose positions the file does not have; tensor-parallel ranks
+write the same samples again. A sample has the same `sample_id` in all files, so that
 copies can be dropped.
 """
 
@@ -61,7 +61,7 @@ def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
 
 
 def read_rank(root: Mapping[str, object], source: Source) -> Batch:
-    """Build a batch from what one rank trained on, if it held whole samples."""
+    """Build a batch from the columns of one rank, if they are whole samples."""
     size = root["cp_size"]
     if size != 1:
         raise source.error(
@@ -74,10 +74,10 @@ def read_rank(root: Mapping[str, object], source: Source) -> Batch:
 
 
 def read_rollouts(root: Mapping[str, object], source: Source) -> Batch:
-    """Open the train file that lies beside a rollout file, which alone is no batch."""
-    place = sibling_file(source.path, "train_data", root["rollout_id"])
-    if place is not None:
-        train_file = Source.of_file(place)
+    """Open the train file of a rollout file, which alone is not a batch."""
+    path = sibling_file(source.path, "train_data", root["rollout_id"])
+    if path is not None:
+        train_file = Source.of_file(path)
         train = read_torch(train_file.whole())
         if isinstance(train, dict) and {*SAMPLES.keys} <= train.keys():
             return read_samples(train, train_file)
@@ -109,19 +109,19 @@ def _batch(
     versions = columns.pop("weight_versions", [])
     inputs = columns.pop("multimodal_train_inputs", None)
     table, origin = as_table(columns, source), {"mask_source": "loss_masks"}
-    found = dict(table.columns)
+    others = dict(table.columns)
     if inputs is not None:
-        found["multi_modal_inputs"] = inputs
-    elif "uid" not in found:
-        found["uid"] = [prompt_group(row) for row in fields["prompts"]]
+        others["multi_modal_inputs"] = inputs
+    elif "uid" not in others:
+        others["uid"] = [prompt_group(row) for row in fields["prompts"]]
         origin |= SAME_PROMPT
     indices = whole_numbers(columns.get("sample_index", []), source)
     if indices and None not in indices:
-        found["sample_ids"] = indices
+        others["sample_ids"] = indices
     (step,) = whole_numbers([root["rollout_id"]], source)
     left_out += [*table.left_out, *table.fields]
     batch = batch_from_table(
-        Table(fields=fields, columns=found, info={"step": step}, left_out=left_out),
+        Table(fields=fields, columns=others, info={"step": step}, left_out=left_out),
         source,
     )
     batch = with_weight_versions(
@@ -131,21 +131,21 @@ def _batch(
 
 
 def _take_raw_reward(columns: Columns, rewards: list[Any], source: Source) -> list[str]:
-    """Make the environment's reward the `rewards`; return the names left out.
+    """Use the environment's rewards as `rewards`; return the names left out.
 
-    slime's own `rewards` are normalised by group, or shaped otherwise for training. The
-    file has the environment's for all rollouts, also those that were not trained on:
-    `rollout_position` says which, or there are as many as samples.
+    slime's own `rewards` are normalised by group, or shaped in other ways for training.
+    The file has the environment's rewards of all rollouts, including those not trained
+    on. `rollout_position` selects; without it, there must be one reward per sample.
     """
     count = len(next(iter(columns.values()), ()))
     default = [*range(count)] if len(rewards) == count else []
-    places = whole_numbers(columns.get("rollout_position", default), source)
-    known = [at for at in places if at is not None and 0 <= at < len(rewards)]
-    if not rewards or len(known) < max(count, 1):
+    positions = whole_numbers(columns.get("rollout_position", default), source)
+    valid = [at for at in positions if at is not None and 0 <= at < len(rewards)]
+    if not rewards or len(valid) < max(count, 1):
         return ["raw_reward"] * bool(rewards)
     if "rewards" in columns:
         columns["normalized_reward"] = columns["rewards"]
-    columns["rewards"] = [rewards[at] for at in known]
+    columns["rewards"] = [rewards[at] for at in valid]
     return []
 
 
