@@ -86,8 +86,10 @@ def _places(
 
 def _round_starts(batch: Batch, sample: int) -> Array:
     """Return the position of the first token of each round of a sample."""
-    in_sample = batch.rounds.sample == sample
-    starts: Array = (batch.rounds.start[in_sample] - batch.offsets[sample]).numpy()
+    rounds = batch.rounds
+    ends = rounds.sample.new_tensor([sample, sample + 1])
+    first, last = torch.searchsorted(rounds.sample, ends).tolist()
+    starts: Array = (rounds.start[first:last] - batch.offsets[sample]).numpy()
     return starts
 
 
