@@ -11,7 +11,6 @@
 `sampling`          which samples keep their screenshots, and copies of those
 `rounds`            `round_record`: what the sampling engine knows of each round
 `step_file`         `save_batch`; builds the batch of a step and writes its file
-`totals`            totals of the step, in the footer of its file
 `writer`            the background thread, which never raises into the trainer
 ==================  ================================================================
 """

@@ -18,10 +18,10 @@ from rounddiag.capture.sampling import (
     order_samples,
     read_screenshots,
 )
-from rounddiag.capture.totals import summarize_rounds, totals_entry
 from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
+from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def save_batch(
     inputs = trainer_batch.image_inputs[:images]
     screenshots = dict(enumerate(map(read_screenshots, inputs)))
     batch = replace(batch, images=encode_screenshots(batch, screenshots))
-    write_batch(batch, path, totals_entry(batch))
+    write_batch(batch, path)
 
 
 def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
@@ -199,13 +199,9 @@ def _long_texts(
 
 
 def save_in(folder: str, name: str, batch: Batch) -> None:
-    """Write a batch to a folder or URL, with its totals.
-
-    It gets its name only when it is complete.
-    """
-    totals = totals_entry(batch)
+    """Write a batch to a folder or URL; it gets its name only when it is complete."""
     if not is_url(folder):
-        write_batch(batch, Path(folder) / name, totals)
+        write_batch(batch, Path(folder) / name)
         return
     from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
@@ -213,7 +209,7 @@ def save_in(folder: str, name: str, batch: Batch) -> None:
     partial = f"{root}/.{name}.{uuid.uuid4().hex}.partial"
     files.makedirs(root, exist_ok=True)
     with tempfile.TemporaryDirectory() as local:
-        write_batch(batch, Path(local) / name, totals)
+        write_batch(batch, Path(local) / name)
         try:
             files.put_file(str(Path(local) / name), partial)
             files.mv(partial, f"{root}/{name}")

@@ -54,7 +54,7 @@ def why_not_measurable(
     >>> why_not_measurable(torch.tensor([1, 1]), two, torch.zeros(2))[:46]
     '`old_log_probs` are 0 at all 2 generated token'
     """
-    num_tokens = int((response_mask != 0).sum())
+    num_tokens = int(response_mask.count_nonzero())
     if num_tokens == 0:
         return ""
     if not _any_where(response_mask, torch.ne, rollout_log_probs, old_log_probs):

@@ -7,6 +7,7 @@
 `sums_cpu`        the same on the CPU, with numpy views of the tensors
 `sums_cuda`       the same on CUDA, with torch operations
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each
+`quantiles`       exact quantiles by partial sorting
 `measures`        the metrics of `schema.METRICS` as functions of a token frame
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64

@@ -102,7 +102,7 @@ def read_files(
         # Keep a relative path, so that a notebook does not show the folders above it.
         if source == str(files[0]) == str(Path(path).expanduser().absolute()):
             source = str(path)
-    return replace(batch, meta={**batch.meta, "source": source})
+    return _with_meta(batch, {**batch.meta, "source": source})
 
 
 def _read_each(files: Sequence[Path], columns: Columns | None) -> Iterator[Batch]:
@@ -366,7 +366,9 @@ def read_batch(
         batch = read_table(path, columns)
     batch = _with_tokenizer_note(batch, tokenizer)
     tokenizer = batch.tokenizer if tokenizer is None else tokenizer
-    batch = replace(with_template_mask(batch, tokenizer), tokenizer=tokenizer)
+    batch = with_template_mask(batch, tokenizer)
+    if tokenizer is not batch.tokenizer:
+        batch = replace(batch, tokenizer=tokenizer)
     batch = fill_mask_holes(batch, fill=fill_holes)
     if sample_by:
         batch = join_rows(batch, sample_by, order_by)
@@ -383,15 +385,22 @@ def read_batch(
 
 
 def _encodable(batch: Batch) -> Batch:
-    """Escape lone surrogates in ids and names: frames and files cannot hold them."""
-    changes: dict[str, Any] = {
-        name: {encodable(key): value for key, value in getattr(batch, name).items()}
-        for name in ("scores", "sample_columns", "round_columns")
-    }
-    for name in ("group_ids", "sample_ids"):
-        ids = getattr(batch, name)
-        changes[name] = None if ids is None else tuple(map(encodable, ids))
-    return replace(batch, **changes)
+    """Escape lone surrogates in ids and names, which frames and files cannot hold."""
+    changes: dict[str, Any] = {}
+    for field in ("scores", "sample_columns", "round_columns"):
+        columns = getattr(batch, field)
+        if any(encodable(name) != name for name in columns):
+            changes[field] = {encodable(name): one for name, one in columns.items()}
+    for field in ("group_ids", "sample_ids"):
+        ids = getattr(batch, field) or ()
+        if any(encodable(name) != name for name in ids):
+            changes[field] = tuple(map(encodable, ids))
+    return replace(batch, **changes) if changes else batch
+
+
+def _with_meta(batch: Batch, meta: Mapping[str, Any]) -> Batch:
+    """Return the batch with this `meta`; a new one is checked, which takes time."""
+    return batch if meta == batch.meta else replace(batch, meta=meta)
 
 
 def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
@@ -403,4 +412,4 @@ def _with_tokenizer_note(batch: Batch, tokenizer: object | None) -> Batch:
             f"token ids only: the file names the tokenizer {name:.200}, which is not in"
             " its folder; pass it as `tokenizer=`"
         )
-    return replace(batch, meta=meta)
+    return _with_meta(batch, meta)

@@ -221,7 +221,10 @@ def _convert(
     _check_owner(out, step, one.stamp, stamps)
     entry = {"files": one.stamp, "images": images}
     batch = replace(
-        _with_images(batch, images), step=step, meta={**batch.meta, _KEY: entry}
+        batch,
+        images=_images(batch, images),
+        step=step,
+        meta={**batch.meta, _KEY: entry},
     )
     save_in(out, f"step_{step}.parquet", batch)
     for file in one.files:
@@ -240,13 +243,13 @@ def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> Non
         )
 
 
-def _with_images(batch: Batch, images: Images) -> Batch:
+def _images(batch: Batch, images: Images) -> tuple[tuple[Screenshot, ...], ...] | None:
     if images == "none" or batch.images is None:
-        return replace(batch, images=None)
+        return None
     if images == "full":
-        return batch
+        return batch.images
     small = [[_thumbnail(shot) for shot in shots] for shots in batch.images]
-    return replace(batch, images=tuple(tuple(filter(None, shots)) for shots in small))
+    return tuple(tuple(filter(None, shots)) for shots in small)
 
 
 def _thumbnail(screenshot: Screenshot) -> EncodedScreenshot | None:

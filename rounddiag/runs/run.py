@@ -209,11 +209,10 @@ class Run:
     ) -> pd.DataFrame:
         """Summarise each round of each step, with the columns of `schema.RUN`.
 
-        The first call reads the footer of each file, where a `Recorder` or `ingest` has
-        put the totals; of other files, or for another metric, column or pair, it reads
-        the masks and the log-probabilities. Later ones read the index, and files that
-        are new. A step whose file cannot be read is left out with a warning, and is in
-        `failed`.
+        The first call reads the footer of each file, which has the totals; of a
+        framework's files, or for another metric, column or pair, it reads the masks and
+        the log-probabilities. Later ones read the index, and files that are new. A step
+        whose file cannot be read is left out with a warning, and is in `failed`.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """What the index keeps of one step: a row per round, and a row of the step.
 
-Files of a Recorder or of `ingest` have both in their footers; of others, the columns of
-masks and log-probs are read.
+Our files have both in their footers; of the first ones and of a framework's, the
+columns of masks and log-probs are read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.capture.totals import read_totals, step_means
 from rounddiag.errors import RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.metadata import Footer
+from rounddiag.loaders.parquet.totals import read_totals, step_means
 from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary

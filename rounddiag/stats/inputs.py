@@ -14,19 +14,19 @@ from rounddiag.stats.grouping import number_values
 from rounddiag.stats.intervals import Resampling, is_few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
 
 
-_BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _DERIVED = ("share_nonfinite",)  # from other columns of the summary
 
 
 def stored_summary_rows(
     batch: Batch, *, cluster: str | None = None, ci: float = 0.95
-) -> list[dict[str, Any]] | None:
+) -> dict[str, Any] | None:
     """Return the summary over all samples of the step, as a partial capture stores it.
 
     A Recorder with `max_samples` writes it into the metadata of its file.
@@ -41,9 +41,9 @@ def stored_summary_rows(
 
     Returns
     -------
-    list of dict, or None
-        None for a complete capture, for a selection of its samples, for another pair of
-        scores, and for samples as clusters where there are groups.
+    dict of str to sequence, or None
+        The columns. None for a complete capture, for a selection of its samples, for
+        another pair of scores, and for samples as clusters where there are groups.
     """
     facts = _facts(batch)
     known = "sample" if batch.group_ids is None else "group"
@@ -78,42 +78,40 @@ def _facts(batch: Batch) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> list[dict[str, Any]]:
-    """Return the rows of a summary, from the totals of all rounds with their clusters.
+def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
+    """Return the columns of a summary, from the totals of all rounds by cluster.
 
     Parameters
     ----------
     rounds : list of dict
-        As `capture.totals.summarize_rounds` gives them.
+        As `loaders.parquet.totals.summarize_rounds` gives them.
     ci : float
         How often intervals should cover.
     """
-    sums = [
-        [
-            np.array(entry[name], dtype=np.float64)
-            for name in ("cluster_abs_diff", "cluster_tokens")
-        ]
-        for entry in rounds
-    ]
-    used = np.any([counts > 0 for _, counts in sums], axis=0)
-    draws = Resampling(int(used.sum()))
-    return [
-        _row(
-            {**entry, "is_few": is_few(counts)},
-            draws.ratio_interval(totals[used], counts[used], ci),
-        )
-        for entry, (totals, counts) in zip(rounds, sums, strict=True)
-    ]
-
-
-def _row(entry: dict[str, Any], interval: tuple[float, float]) -> dict[str, Any]:
-    # Columns newer than the file are NaN.
+    shape = len(rounds), len(rounds[0]["cluster_tokens"]) if rounds else 0
+    totals, counts = (
+        np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
+        for name in ("cluster_abs_diff", "cluster_tokens")
+    )
+    used = (counts > 0).any(axis=0)
+    used[:1] |= not used.any()  # draws are of one cluster at least
+    totals, counts = totals[:, used], counts[:, used]
+    intervals = Resampling(int(used.sum())).ratio_intervals(totals, counts, ci)
     floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
-    known = {**dict.fromkeys(floats, float("nan")), **entry}
-    known |= {"mean": entry["mean_abs_diff"]}
-    known |= dict(zip(("ci_low", "ci_high"), interval, strict=True))
+    unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
+    rows = [
+        {
+            **unknown,
+            **entry,
+            "mean": entry["mean_abs_diff"],
+            "ci_low": low,
+            "ci_high": high,
+            "is_few": is_few(tokens),
+        }
+        for entry, (low, high), tokens in zip(rounds, intervals, counts, strict=True)
+    ]
     return {
-        column.name: (int if "int" in column.dtype else float)(known[column.name])
+        column.name: np.array([row[column.name] for row in rows], dtype=column.dtype)
         for column in schema.SUMMARY.columns
         if column.name not in _DERIVED
     }
@@ -217,41 +215,4 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
     sample = known["sample"].to_numpy()
     found = np.zeros(sample.max(initial=-1) + 1, dtype=np.int64)
     found[sample] = number_values("group_id", known["group_id"].to_numpy())[0]
-    return found
-
-
-def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Give exact quantiles along the last axis, interpolated as numpy does.
-
-    Parameters
-    ----------
-    values : ndarray of float, shape (..., n)
-        Left partly ordered.
-    probabilities : sequence of float, ascending
-
-    Returns
-    -------
-    ndarray of float64, shape (len(probabilities), ...)
-        NaN where there are no values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
-    array([2.5, 3.7])
-    """
-    count = values.shape[-1]
-    found = np.full((len(probabilities), *values.shape[:-1]), np.nan)
-    rest, skipped = values, 0
-    for number, probability in enumerate(probabilities if count else ()):
-        place = probability * (count - 1)
-        low = int(place)
-        # One place at a time: numpy selects several at once many times slower.
-        rest.partition(low - skipped)
-        rest, skipped = rest[..., low - skipped :], low
-        below = rest[..., 0].astype(np.float64)
-        above = rest[..., 1:].min(axis=-1) if low < place else below
-        # Of infinity and itself the difference is NaN.
-        rise = np.subtract(above, below, out=np.zeros_like(below), where=below < above)
-        found[number] = below + rise * (place - low)
     return found

@@ -14,12 +14,12 @@ from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.quantiles import quantiles
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import number_values, split_rounds_by
 from rounddiag.stats.inputs import (
     drop_worst_picks,
-    quantiles,
     require_column,
     require_frame,
     rows_of_totals,
@@ -422,7 +422,7 @@ def summary_of_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
     Parameters
     ----------
     rounds : list of dict
-        As `capture.totals.summarize_rounds` gives them.
+        As `loaders.parquet.totals.summarize_rounds` gives them.
     """
     return _frame(rows_of_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
 
@@ -453,10 +453,7 @@ def _rows(
 
 
 def _frame(
-    rows: list[dict[str, Any]] | dict[str, Any],
-    first: list[str],
-    *,
-    tokens: Container[str],
+    rows: Mapping[str, Any], first: list[str], *, tokens: Container[str]
 ) -> pd.DataFrame:
     """Build the summary, without the means that these columns of tokens do not give."""
     absent = [
@@ -465,7 +462,11 @@ def _frame(
         if one.source_column not in tokens
     ]
     names = [column.name for column in schema.SUMMARY.columns]
-    columns = [name for name in names if name not in absent]
-    frame = pd.DataFrame(rows, columns=[*first, *columns])
-    frame["share_nonfinite"] = frame["num_nonfinite"] / frame["num_tokens"]
-    return frame.astype({name: schema.SUMMARY[name].dtype for name in columns})
+    known = {**dict.fromkeys([*first, *names], ()), **rows}  # without rounds: no rows
+    counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))
+    known["share_nonfinite"] = _ratio(*counts)
+    columns: dict[str, Any] = {name: [*known[name]] for name in first}
+    for column in schema.SUMMARY.columns:
+        if column.name not in absent:
+            columns[column.name] = np.asarray(known[column.name], dtype=column.dtype)
+    return pd.DataFrame(columns, copy=False)

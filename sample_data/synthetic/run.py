@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 import rounddiag as rd
-from rounddiag.capture.step_file import save_in
 
 SEED = 0
 # Its steps, the first with the fault, samples a step, those with screenshots.
@@ -19,7 +18,7 @@ def save_run(healthy: rd.Batch, image_window: rd.Batch, folder: Path) -> None:
 
     Each step has 48 of the 64 trajectories, drawn anew, so that steps differ by their
     samples. Up to step 230 they are scored as in `healthy`, from step 240 on as in
-    `image_window`. Like those of a Recorder, the files have their totals in the footer.
+    `image_window`.
     """
     generator = np.random.default_rng(SEED)
     for step in STEPS:
@@ -31,4 +30,4 @@ def save_run(healthy: rd.Batch, image_window: rd.Batch, folder: Path) -> None:
         # Of a batch that was read from a file, the file is not its origin.
         meta = {name: fact for name, fact in drawn.meta.items() if name != "source"}
         drawn = replace(drawn, step=step, images=tuple(shown), meta=meta)
-        save_in(str(folder), f"step_{step}.parquet", drawn)
+        rd.save(drawn, folder / f"step_{step}.parquet")

@@ -19,8 +19,8 @@ import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.core import round_and_token_frames, take_runs
+from rounddiag.core.quantiles import quantiles
 from rounddiag.core.sums import measure
-from rounddiag.stats.inputs import quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import torch
 
 import rounddiag as rd
-from rounddiag.capture.step_file import save_in
 from rounddiag.runs.index import FOLDER
 from tests.benchmarks.core import make
 from tests.runs.ray_nodes import node_options
@@ -64,11 +63,11 @@ def write_raw(folder: Path, num_steps: int, samples: int, positions: int) -> Non
 
 
 def fill(folder: Path, num_steps: int, samples: int, positions: int) -> None:
-    """Step files as a Recorder writes them, which are copies of one."""
+    """Step files, which are copies of one."""
     inputs = make(samples, positions)
     groups = tuple(f"group-{sample // 8}" for sample in range(samples))
     batch = replace(inputs.batch(), group_ids=groups, step=0)
-    save_in(str(folder), "step_0.parquet", batch)
+    rd.save(batch, folder / "step_0.parquet")
     for step in range(1, num_steps):
         shutil.copy(folder / "step_0.parquet", folder / f"step_{step}.parquet")
 

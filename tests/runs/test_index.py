@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
-from rounddiag.capture.step_file import save_in
 from rounddiag.runs import run as run_module
 from rounddiag.runs import step_tables
 from rounddiag.schema import RUN, STEPS
@@ -162,21 +161,22 @@ def test_a_step_without_tokens_is_kept(tmp_path: Path) -> None:
     rd.save(batch.where([False] * 3), tmp_path / "step_1.parquet")
     steps = rd.open_run(tmp_path).step_summary()
     assert steps["num_tokens"].tolist() == [7 + 1, 0]
+    assert steps["num_samples"].tolist() == [3, 0]
     assert pd.isna(steps["mean_abs_diff"][1])
 
 
-def as_recorded(folder: Path, *steps: int) -> None:
-    """Write files with totals in their footers, as a Recorder and `ingest` do."""
+def save_samples(folder: Path, *steps: int) -> None:
+    """Write the sample data under these steps."""
     for step in steps:
         batch = replace(rd.load("sample_data/image_window.parquet"), step=step)
         facts = {"facts": {"rollout_engine": "vllm"}}
-        save_in(str(folder), f"step_{step}.parquet", replace(batch, meta=facts))
+        rd.save(replace(batch, meta=facts), folder / f"step_{step}.parquet")
 
 
 def test_totals_in_the_footer_are_read_instead_of_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_recorded(tmp_path, 3, 4)
+    save_samples(tmp_path, 3, 4)
     expected = rd.round_summary(rd.load(tmp_path / "step_4.parquet"))
     measured = rd.open_run(tmp_path).summary(metric="k3")  # of the columns
 
@@ -198,7 +198,7 @@ def test_totals_in_the_footer_are_read_instead_of_columns(
 
 
 def test_totals_belong_to_the_file_that_they_are_in(tmp_path: Path) -> None:
-    as_recorded(tmp_path, 1)
+    save_samples(tmp_path, 1)
     batch = rd.load(tmp_path / "step_1.parquet")
     halved = replace(
         batch, old_log_probs=(batch.old_log_probs + batch.rollout_log_probs) / 2
@@ -220,11 +220,3 @@ def test_totals_that_do_not_fit_are_measured(tmp_path: Path, damage: bytes) -> N
     marks = {**(table.schema.metadata or {}), b"rounddiag.totals": damage}
     pq.write_table(table.replace_schema_metadata(marks), path)
     assert means(rd.open_run(tmp_path)) == expected(2)
-
-
-def test_a_recorded_step_without_tokens_has_totals(tmp_path: Path) -> None:
-    batch = rd.load(write_steps(tmp_path, {0: 1}) / "step_0.parquet")
-    save_in(str(tmp_path), "step_1.parquet", batch.where([False] * 3))
-    steps = rd.open_run(tmp_path).step_summary()
-    assert steps["num_tokens"].tolist() == [8, 0]
-    assert steps["num_samples"].tolist() == [3, 0]

@@ -112,7 +112,7 @@ def test_a_sample_is_that_of_its_batch(tmp_path: Path, sample: int) -> None:
 def test_of_a_sample_one_row_group_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [torch.zeros(40_000) for _ in range(3)]
+    rows = [torch.zeros(140_000) for _ in range(3)]
     batch = rd.Batch.from_rows(
         response_ids=[row.long() for row in rows],
         response_mask=[row.long() + 1 for row in rows],
@@ -132,7 +132,7 @@ def test_of_a_sample_one_row_group_is_read(
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", recorded)
     one = rd.open_run(tmp_path).sample(0, 2)
-    assert one.old_log_probs.tolist() == [-2.0] * 40_000
+    assert one.old_log_probs.tolist() == [-2.0] * 140_000
     assert {tuple(groups) for groups in read} == {(2,)}
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, round_summary, schema, token_frame
+from rounddiag.core.quantiles import quantiles
 from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
-from rounddiag.stats.inputs import quantiles
 from rounddiag.stats.intervals import Resampling, ratio_interval
 from tests.batches import hand_batch, padded, random_log_probs
 

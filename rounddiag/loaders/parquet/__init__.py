@@ -1,10 +1,11 @@
 """Our own file: Parquet, one row per sample.
 
 ===============  ===========================================================
-`writer`         `save`; `write_batch`, with more entries in the metadata
+`writer`         `save`
 `reader`         `load_parquet`; `load_columns` and `load_sample` read a part of it
 `columns`        tensors, arrays and texts as columns, and back
 `metadata`       values for the whole batch; what `redact=True` removes
+`totals`         totals of all samples, in the footer, for `Run.summary`
 `screenshots`    pictures, each read from the file on request
 ===============  ===========================================================
 

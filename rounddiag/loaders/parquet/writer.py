@@ -32,9 +32,10 @@ from rounddiag.loaders.parquet.metadata import (
     tokenizer_name,
 )
 from rounddiag.loaders.parquet.screenshots import FEATURES, screenshot_columns
+from rounddiag.loaders.parquet.totals import totals_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from torch import Tensor
 
@@ -87,8 +88,13 @@ def _tokens(batch: Batch) -> Iterator[Column]:
     scores = {f"{SCORE}{name}": value for name, value in batch.scores.items()}
     for name, flat in {**batch.per_token, **scores}.items():
         real = _without_padding(flat, batch.offsets.cpu(), lengths)
-        is_mask = name in {"response_mask", "loss_mask"}
-        values = mask_array(real) if is_mask else to_numpy(real)
+        match name:
+            case "response_mask":  # of 0 and 1, as every batch's
+                values = to_numpy(real != 0)
+            case "loss_mask":
+                values = mask_array(real)
+            case _:
+                values = to_numpy(real)
         yield _column(name, list_array(values, lengths.numpy()), flat)
 
 
@@ -137,8 +143,10 @@ def _column(name: str, array: pa.Array, tensor: Tensor | None = None) -> Column:
     return pa.field(name, array.type, metadata=mark), array
 
 
-# Positions per row group: one sample is read fast, short ones share a group.
-_GROUP = 1 << 15
+# Positions per row group. One sample is read by reading its group, so that large ones
+# would be slow; all samples are read nearly twice as fast as in groups of 2^15. A
+# picture is read with all others of its group.
+_GROUP, _GROUP_WITH_PICTURES = 1 << 17, 1 << 15
 
 
 def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) -> None:
@@ -220,33 +228,34 @@ def save(batch: Batch, path: str | os.PathLike[str], *, redact: bool = False) ->
     write_batch(redact_batch(batch) if redact else batch, path)
 
 
-def write_batch(
-    batch: Batch,
-    path: str | os.PathLike[str],
-    entries: Mapping[bytes, bytes] | None = None,
-) -> None:
-    """Write a batch as `save` does, with more entries in the file's metadata.
+def write_batch(batch: Batch, path: str | os.PathLike[str]) -> None:
+    """Write a batch as `save` does.
 
     Raises
     ------
     BatchError
         As `save` does.
     """
+    batch = batch if batch.response_ids.is_cpu else batch.to("cpu")
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     footer = Footer(
         step=batch.step, tokenizer=tokenizer_name(batch, file.parent), meta=batch.meta
     )
-    metadata = {KEY: footer.to_json(), **(entries or {})}
+    metadata = {KEY: footer.to_json(), **totals_entry(batch)}
     if batch.images is not None:
         metadata[b"huggingface"] = json.dumps({"info": {"features": FEATURES}})
     table = _make_table(batch).replace_schema_metadata(metadata)
     with write_atomically(file) as partial:
+        # Most of the time goes into the structure of the lists. Of the levels of zstd,
+        # -1 writes 5 to 15 % faster than 1, for files that are 1 % larger. LZ4 saves
+        # another 10 %, but the files are 5 % larger, and fewer programs can read them.
         pq.write_table(
             table,
             partial,
             row_group_size=_rows_per_group(batch),
             compression="zstd",
+            compression_level=-1,
             use_dictionary=False,
             write_statistics=False,
             column_encoding=_encodings(table.schema),
@@ -268,7 +277,8 @@ def write_atomically(file: Path) -> Iterator[Path]:
 
 def _rows_per_group(batch: Batch) -> int:
     mean = int(batch.lengths.sum()) // max(batch.num_samples, 1)
-    return max(1, _GROUP // max(mean, 1))
+    size = _GROUP if batch.images is None else _GROUP_WITH_PICTURES
+    return max(1, size // max(mean, 1))
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:

@@ -12,6 +12,8 @@ import torch
 from rounddiag.batch import Batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.parquet import load_parquet, save
+from rounddiag.vision import EncodedScreenshot
+from tests.loaders.parquet.conftest import png
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +48,12 @@ def test_the_layout_that_was_measured(full: Batch, tmp_path: Path) -> None:
     assert "DELTA_BINARY_PACKED" in found["response_ids.list.element"][1]
 
 
-@pytest.mark.parametrize(("length", "groups"), [(100, 1), (9000, 2), (40_000, 6)])
-def test_long_samples_have_row_groups_of_their_own(
-    tmp_path: Path, length: int, groups: int
+@pytest.mark.parametrize(
+    ("length", "groups", "with_pictures"),
+    [(100, 1, 1), (9000, 1, 2), (40_000, 2, 6), (140_000, 6, 6)],
+)
+def test_long_samples_and_pictures_have_row_groups_of_their_own(
+    tmp_path: Path, length: int, groups: int, with_pictures: int
 ) -> None:
     ones = torch.ones(6, length)
     batch = Batch.from_padded(
@@ -57,8 +62,10 @@ def test_long_samples_have_row_groups_of_their_own(
         rollout_log_probs=-ones,
         old_log_probs=-ones,
     )
-    save(batch, tmp_path / "long.parquet")
-    assert pq.ParquetFile(tmp_path / "long.parquet").num_row_groups == groups
+    shot = EncodedScreenshot(data=png("red"), round=0)
+    for images, expected in ((None, groups), (((shot,),) * 6, with_pictures)):
+        save(replace(batch, images=images), tmp_path / "long.parquet")
+        assert pq.ParquetFile(tmp_path / "long.parquet").num_row_groups == expected
 
 
 def test_a_folder_is_made(full: Batch, tmp_path: Path) -> None:

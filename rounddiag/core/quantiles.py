@@ -1,0 +1,49 @@
+"""Exact quantiles of many values, by partial sorting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+
+
+def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
+    """Give exact quantiles along the last axis, interpolated as numpy does.
+
+    Parameters
+    ----------
+    values : ndarray of float, shape (..., n)
+        Left partly ordered.
+    probabilities : sequence of float, ascending
+
+    Returns
+    -------
+    ndarray of float64, shape (len(probabilities), ...)
+        NaN where there are no values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
+    array([2.5, 3.7])
+    """
+    count = values.shape[-1]
+    found = np.full((len(probabilities), *values.shape[:-1]), np.nan)
+    rest, skipped = values, 0
+    for number, probability in enumerate(probabilities if count else ()):
+        place = probability * (count - 1)
+        low = int(place)
+        # One place at a time: numpy selects several at once many times slower.
+        rest.partition(low - skipped)
+        rest, skipped = rest[..., low - skipped :], low
+        below = rest[..., 0].astype(np.float64)
+        above = rest[..., 1:].min(axis=-1) if low < place else below
+        # Of infinity and itself the difference is NaN.
+        rise = np.subtract(above, below, out=np.zeros_like(below), where=below < above)
+        found[number] = below + rise * (place - low)
+    return found

@@ -1,0 +1,182 @@
+"""The totals of a file, over all of its samples: an entry in its footer.
+
+`Run.summary` reads it instead of the columns. It is written with the file and never
+becomes part of a batch, so that it always is of the log-probs beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.core import take_runs
+from rounddiag.core.columns import aggregates
+from rounddiag.core.measures import prob_diffs
+from rounddiag.core.quantiles import quantiles
+from rounddiag.core.sums import measure, pack_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.core.sums import Totals
+
+
+_KEY = b"rounddiag.totals"
+_VERSION = 1  # of the entry; files with another one are measured by their columns
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+# A footer is read whenever the file is opened. Where rounds and clusters are so many
+# that the totals would be large beside the columns, there are none: a round counts as
+# so many clusters, and so many numbers are always few.
+_ROUND, _FEW, _SHARE = 32, 1 << 14, 1 / 4
+
+
+def totals_entry(batch: Batch) -> dict[bytes, bytes]:
+    """Return the totals of a batch, as an entry of a file's metadata.
+
+    There are none for a partial capture, as `batch.meta["capture"]` has the totals of
+    its step, and where they would be large beside the columns.
+
+    Parameters
+    ----------
+    batch : Batch
+        On the CPU.
+    """
+    capture = batch.meta.get("capture")
+    is_partial = isinstance(capture, dict) and "rounds" in capture
+    if is_partial or _is_large(batch):
+        return {}
+    totals = {
+        "version": _VERSION,
+        "num_samples": len(batch),
+        **step_means(batch),
+        "rounds": summarize_rounds(batch),
+    }
+    return {_KEY: json.dumps(totals).encode()}
+
+
+def read_totals(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
+    """Return the totals in a file's metadata; None where there are none.
+
+    Returns
+    -------
+    dict, optional
+        `num_samples`, the values of `step_means`, and `rounds` as `summarize_rounds`
+        gives them.
+    """
+    try:
+        totals = json.loads((metadata or {})[_KEY])
+        return dict(totals) if totals["version"] == _VERSION else None
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def step_means(batch: Batch) -> dict[str, float]:
+    """Return the mean reward and entropy, and the generated tokens per sample.
+
+    NaN where the batch does not have them.
+    """
+    nan = float("nan")
+    reward = entropy = nan
+    if batch.rewards is not None and len(batch):
+        reward = float(batch.rewards.double().nanmean())
+    if batch.entropy is not None and batch.num_tokens:
+        values = pack_tokens(batch, batch.entropy)
+        known = values[~np.isnan(values)] if np.isnan(values).any() else values
+        entropy = float(known.mean(dtype=np.float64)) if len(known) else nan
+    length = batch.num_tokens / len(batch) if len(batch) else nan
+    return {"reward": reward, "entropy": entropy, "length": length}
+
+
+def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
+    """Summarize each round over all samples, as plain numbers.
+
+    Parameters
+    ----------
+    batch : Batch
+        On the CPU.
+
+    Returns
+    -------
+    list of dict
+        One entry per round: the columns of `schema.SUMMARY` except the interval and
+        those derived from others, and the inputs of the interval: `cluster_abs_diff`
+        and `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
+        group (of each sample where there are no groups).
+    """
+    diff = np.empty(batch.num_tokens, dtype=np.float32)
+    totals, probs = measure(batch, out=diff), prob_diffs(batch)
+    index, sample, num_tokens = (
+        getattr(batch.rounds, name).numpy()
+        for name in ("round", "sample", "num_tokens")
+    )
+    begin, num_finite = (
+        np.cumsum(num_tokens) - num_tokens,
+        num_tokens - totals.num_nonfinite,
+    )
+    sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
+    cluster, num_clusters = _clusters(batch)
+    means = _means(totals, index, num_tokens)
+    order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))
+    found = []
+    for number, (low, high) in enumerate(pairwise([0, *ends.tolist()])):
+        mine = order[low:high]
+        tokens = [
+            take_runs(values, begin[mine], num_tokens[mine]) for values in (diff, probs)
+        ]
+        if num_finite[mine].sum() < len(tokens[0]):
+            is_finite = np.isfinite(tokens[0])
+            tokens = [values[is_finite] for values in tokens]
+        found.append(
+            {
+                "round": number,
+                "num_samples": len(mine),
+                **{name: values[number].item() for name, values in means.items()},
+                **_token_statistics(*tokens),
+                **{
+                    name: np.bincount(
+                        cluster[sample[mine]], values[mine], num_clusters
+                    ).tolist()
+                    for name, values in sums.items()
+                },
+            }
+        )
+    return found
+
+
+def _is_large(batch: Batch) -> bool:
+    num_rounds = int(batch.rounds.round.max()) + 1 if batch.num_rounds else 0
+    size = num_rounds * (_clusters(batch)[1] + _ROUND)
+    return size > max(_FEW, _SHARE * len(batch.response_ids))
+
+
+def _clusters(batch: Batch) -> tuple[Array, int]:
+    """Return what each sample goes together with, its group or itself; and how many."""
+    if batch.group_ids is None:
+        return np.arange(len(batch)), len(batch)
+    names, codes = np.unique(np.asarray(batch.group_ids), return_inverse=True)
+    return codes, len(names)
+
+
+def _means(totals: Totals, index: Array, num_tokens: Array) -> dict[str, Array]:
+    added = np.bincount(index, num_tokens).astype(np.int64)
+    means = aggregates(totals.grouped(index, len(added)), added)
+    return {**means, "max": means["max_abs_diff"]}
+
+
+def _token_statistics(diff: Array, prob: Array) -> dict[str, float]:
+    """Compute what needs single tokens and not only sums of rounds."""
+    size = np.abs(diff)
+    if not len(size):
+        return dict.fromkeys([*_QUANTILES, "share_zero", "prob_diff"], float("nan"))
+    share_zero = 1 - np.count_nonzero(size) / len(size)
+    values = quantiles(size, [*_QUANTILES.values()]).tolist()
+    return {
+        **dict(zip(_QUANTILES, values, strict=True)),
+        "share_zero": share_zero,
+        "prob_diff": float(prob.mean(dtype=np.float64)),
+    }
