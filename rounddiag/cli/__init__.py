@@ -230,7 +230,7 @@ def _report(options: argparse.Namespace) -> int:
     page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
     suffix = ", replacing an existing file" if page.exists() else ""
     run = _open_run(options)
-    report(run or _load(options), page, samples=options.samples)
+    report(_load(options) if run is None else run, page, samples=options.samples)
     _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     return 0
 

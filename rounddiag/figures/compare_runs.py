@@ -23,7 +23,7 @@ from rounddiag.figures._parts.labels import NO_TOKENS, shorten_name
 from rounddiag.figures._parts.means import axis_title, unit_suffix
 from rounddiag.figures._parts.scales import BOTTOM, add_color_bar, choose_scale
 from rounddiag.runs import Run
-from rounddiag.runs.comparison import average_steps, pair_rounds
+from rounddiag.runs.step_tables import average_steps, pair_rounds
 from rounddiag.schema import METRICS, ROUND, STEP
 from rounddiag.wording import pluralize
 
@@ -57,7 +57,7 @@ class RunPair:
     means : list of DataFrame
         The mean of each step of either run, over the tokens of all rounds.
     rounds : DataFrame
-        As `runs.comparison.pair_rounds` gives them.
+        As `runs.step_tables.pair_rounds` gives them.
     inputs : PlotInputs
     """
 

@@ -4,10 +4,9 @@
 `run`         `open_run` and `Run`: steps, summaries, batches, samples
 `folder`      which files there are, and which step each is of
 `index`       tables derived from the files, kept beside them
-`step_tables` what the index keeps of one step
+`step_tables` the rows of one step, of all steps, and of the steps of two runs
 `change_points` steps at which a round changes, and growth over steps
 `breaks`      steps at which several rounds change together
-`comparison`  two runs, paired by step
 `diagnosis`   a verdict per step, and what changed between steps
 `sql`         `Run.query`: DuckDB over the step files
 `ingestion`   `ingest`: files of a framework become step files

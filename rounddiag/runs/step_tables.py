@@ -1,7 +1,8 @@
-"""What the index keeps of one step: a row per round, and a row of the step.
+"""Tables of steps: what the index keeps of one, all of a run, those of two runs.
 
-Our files have both in their footers; of the first ones and of a framework's, the
-columns of masks and log-probs are read.
+The index keeps a row per round of a step, and a row of the step. Our files have both in
+their footers; of the first ones and of a framework's, the columns of masks and
+log-probs are read.
 """
 
 from __future__ import annotations
@@ -149,19 +150,8 @@ def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
 
     These are exact; quantiles of rounds do not add up to those of a step.
     """
-    finite = rounds["num_tokens"] - rounds["num_nonfinite"]
-    names = ["mean_abs_diff", "mean_diff", "k3"]
-    sums = rounds[names].multiply(finite, axis=0).where(finite > 0, 0.0)
-    sums = sums.assign(
-        step=rounds["step"],
-        finite=finite,
-        num_rounds=rounds["num_samples"],
-        num_tokens=rounds["num_tokens"],
-        num_nonfinite=rounds["num_nonfinite"],
-    )
-    added = sums.groupby("step").sum()
-    means = added[names].divide(added["finite"].where(added["finite"] > 0), axis=0)
-    added[names] = means
+    added = _add_up(rounds, ["mean_abs_diff", "mean_diff", "k3"])
+    added["num_rounds"] = rounds.groupby("step")["num_samples"].sum()
     added["max_abs_diff"] = rounds.groupby("step")["max"].max()
     frame = facts.set_index("step").join(added).reset_index()
     counts = ["num_rounds", "num_tokens", "num_nonfinite"]
@@ -169,3 +159,73 @@ def step_frame(rounds: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
     columns = [column.name for column in STEPS.columns]
     dtypes = {column.name: column.dtype for column in STEPS.columns}
     return frame[columns].astype(dtypes)
+
+
+def average_steps(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean of each step over the tokens of all its rounds.
+
+    Exact where the means of rounds are over tokens.
+
+    Parameters
+    ----------
+    summary : DataFrame
+        As `Run.summary` returns it.
+
+    Returns
+    -------
+    DataFrame
+        `step, num_tokens, mean`; a mean is NaN where no token has a finite diff.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = [[1, 0, 3, 0, 0.5], [1, 1, 2, 1, 2.5]]
+    >>> names = ["step", "round", "num_tokens", "num_nonfinite", "mean"]
+    >>> average_steps(pd.DataFrame(rows, columns=names))
+       step  num_tokens  mean
+    0     1           5   1.0
+    """
+    added = _add_up(summary, ["mean"]).reset_index()
+    return added[["step", "num_tokens", "mean"]]
+
+
+def _add_up(rounds: pd.DataFrame, means: list[str]) -> pd.DataFrame:
+    """Return the counts of tokens of each step, and means over its finite tokens."""
+    finite = rounds["num_tokens"] - rounds["num_nonfinite"]
+    sums = rounds[means].multiply(finite, axis=0).where(finite > 0, 0.0)
+    counts = rounds[["step", "num_tokens", "num_nonfinite"]]
+    added = sums.join(counts).assign(finite=finite).groupby("step").sum()
+    of = added["finite"].where(added["finite"] > 0)
+    added[means] = added[means].divide(of, axis=0)
+    return added
+
+
+def pair_rounds(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """Pair the rounds of the steps that two runs share.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Summaries of two runs, as `Run.summary` returns them.
+
+    Returns
+    -------
+    DataFrame
+        `step, round, num_samples, mean`, those of the first run as
+        `num_baseline_samples, baseline_mean`, and the `difference` of both means.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> columns = ["step", "round", "num_samples", "mean"]
+    >>> before = pd.DataFrame([[1, 0, 8, 0.5], [2, 0, 8, 0.5]], columns=columns)
+    >>> after = pd.DataFrame([[2, 0, 9, 0.75]], columns=columns)
+    >>> pair_rounds(before, after)[["step", "baseline_mean", "mean", "difference"]]
+       step  baseline_mean  mean  difference
+    0     2            0.5  0.75        0.25
+    """
+    columns = ["step", "round", "num_samples", "mean"]
+    names = {"num_samples": "num_baseline_samples", "mean": "baseline_mean"}
+    first = before[columns].rename(columns=names)
+    pairs = first.merge(after[columns], on=["step", "round"])
+    return pairs.assign(difference=pairs["mean"] - pairs["baseline_mean"])
