@@ -93,7 +93,7 @@ def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
         np.array([entry[name] for entry in rounds], dtype=np.float64).reshape(shape)
         for name in ("cluster_abs_diff", "cluster_tokens")
     )
-    used: Array = (counts > 0).any(axis=0)
+    used: Array = np.asarray((counts > 0).any(axis=0))
     used[:1] |= not used.any()  # draws are of one cluster at least
     totals, counts = totals[:, used], counts[:, used]
     intervals = Resampling(int(used.sum())).ratio_intervals(totals, counts, ci)
