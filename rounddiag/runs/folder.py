@@ -135,9 +135,8 @@ class RunFolder:
 
     @cached_property
     def is_raw(self) -> bool:
-        """Whether the files are not ours, but those of a framework."""
-        first = next(iter(self._list()), None)
-        return first is not None and self._own_footer(first) is None
+        """Whether the files are those of a framework: none can be read as ours."""
+        return all(self._own_footer(file) is None for file in self._list())
 
     def metadata(self, file: RunFile) -> Mapping[bytes, bytes]:
         """Return the entries in the footer of a Parquet file, without reading more.

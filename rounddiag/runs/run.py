@@ -10,6 +10,8 @@ from threading import RLock
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import pandas as pd
+
 from rounddiag.batch.html import table
 from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
@@ -28,15 +30,13 @@ from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
 from rounddiag.runs.step_tables import load_step, measure_step, step_frame
-from rounddiag.schema import Pair, metric_name
+from rounddiag.schema import RUN, Pair, metric_name
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
-
-    import pandas as pd
 
     from rounddiag.batch import Batch
     from rounddiag.runs.breaks import Break
@@ -115,6 +115,7 @@ class Run:
         self._index = Index(folder)
         self._files = {one.step: one for one in folder.steps()}
         self.failed: dict[int, str] = {}
+        self._warned: set[tuple[str, str]] = set()  # of which files, and what of them
         self._lock = RLock()  # an explorer looks for new steps in a thread
 
     @property
@@ -234,7 +235,7 @@ class Run:
         FrameError
             If there is no such metric.
         LoadError
-            If no file has these scores.
+            If no file can be read, or none has these scores.
         """
         metric, pair = metric_name(metric), Pair(a, b)
         usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
@@ -246,8 +247,10 @@ class Run:
         with self._lock:
             self._fill(names, compute, "summaries")
             rows = self._index.rows(name, self._files.values())
-        if len(rows) == 0 and self.failed and not pair.is_standard:
+        if self.failed.keys() >= self._files.keys():
             raise LoadError(next(iter(self.failed.values())))
+        if not len(rows):  # steps without tokens have no rounds
+            rows = pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in RUN.columns})
         return tag_as(rows, pair)
 
     def step_summary(self) -> pd.DataFrame:
@@ -279,7 +282,8 @@ class Run:
     def query(self, sql: str) -> pd.DataFrame:
         """Return the result of a query in SQL over the step files, by DuckDB.
 
-        It reads and changes nothing. DuckDB is the extra `query`.
+        It reads and changes nothing. Steps whose files cannot be read are left out, as
+        in `summary`. DuckDB is the extra `query`.
 
         ===========  ================================================================
         view         one row per
@@ -325,8 +329,9 @@ class Run:
                 found="files of a framework",
                 advice="Convert them with `rounddiag.ingest(path, folder)`.",
             )
-        steps = [*self._files.values()]
-        return run_query(sql, self._folder, steps, self.step_summary())
+        table = self.step_summary()
+        steps = [f for step, f in self._files.items() if step not in self.failed]
+        return run_query(sql, self._folder, steps, table)
 
     def breaks(self, *, metric: str = "abs_diff") -> list[Break]:
         """Return the steps at which rounds change together: `changes`, joined."""
@@ -383,9 +388,11 @@ class Run:
     def kind(self) -> tuple[str, bool]:
         """The kind of run, as `rounddiag.diagnose` has it, and whether a file says it.
 
-        It is read from the first step.
+        It is read from the first step whose file can be read.
         """
-        return guess_kind(self.batch(self.steps[0]))
+        self.summary()  # it fails where there is none, and says which files fail
+        first = next(step for step in self.steps if step not in self.failed)
+        return guess_kind(self.batch(first))
 
     def _step(self, step: int) -> StepFiles:
         if step not in self._files:
@@ -449,7 +456,9 @@ class Run:
         for one in wanted:
             self.failed.pop(one.step, None)
         self.failed.update(failed)
-        if failed:
+        known = {(self._files[step].stamp, failed[step]) for step in failed}
+        if not known <= self._warned:
+            self._warned |= known
             step, error = next(iter(failed.items()))
             warnings.warn(
                 f"{pluralize(len(failed), 'step')} left out, `run.failed` lists them;"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -82,12 +83,13 @@ def run_query(
         columns = {*pq.read_schema(paths[0]).names}
         known = "".join(f"{name}, " for name in _NAMES if name in columns)
         part = "unnest(round_ids)" if "round_ids" in columns else "0"
-        connection.execute(_ROWS.format(files=paths))
+        patterns = [_without_glob(path) for path in paths]
+        connection.execute(_ROWS.format(files=patterns))
         connection.execute(_SAMPLES.format(ids=known))
         connection.execute(_TOKENS.format(ids=part))
         connection.execute(_ROUNDS)
         # From here on a statement can read these files and nothing else.
-        connection.execute(f"SET allowed_paths = {paths}")
+        connection.execute(f"SET allowed_paths = {[*paths, *patterns]}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         try:
@@ -100,6 +102,17 @@ def run_query(
                 advice="`DESCRIBE tokens` lists the columns of a view.",
             ) from error
     return frame
+
+
+def _without_glob(path: str) -> str:
+    """Return a pattern of DuckDB that matches this path alone.
+
+    Examples
+    --------
+    >>> _without_glob("run[1]/step_1.parquet")
+    'run[[]1]/step_1.parquet'
+    """
+    return re.sub(r"([\[*?])", r"[\1]", path)
 
 
 def _files(folder: RunFolder, steps: Sequence[StepFiles]) -> pd.DataFrame:

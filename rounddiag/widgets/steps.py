@@ -56,7 +56,9 @@ class StepLine:
         self.run = run = copy(run)
         self._breaks = run.breaks()
         self._means = run.step_summary()
-        first = next((one.step for one in self._breaks), run.steps[-1])
+        # The last file may be one that cannot be read.
+        last = int(self._means["step"].iloc[-1])
+        first = next((one.step for one in self._breaks), last)
         self.step = first if step is None else step
         self._stop: Event | None = None
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import rounddiag as rd
+from rounddiag.errors import LoadError
 from rounddiag.runs import run as run_module
 from rounddiag.runs import step_tables
 from rounddiag.schema import RUN, STEPS
@@ -220,3 +222,49 @@ def test_totals_that_do_not_fit_are_measured(tmp_path: Path, damage: bytes) -> N
     marks = {**(table.schema.metadata or {}), b"rounddiag.totals": damage}
     pq.write_table(table.replace_schema_metadata(marks), path)
     assert means(rd.open_run(tmp_path)) == expected(2)
+
+
+def test_broken_files_at_both_ends_leave_the_others(tmp_path: Path) -> None:
+    write_steps(tmp_path, {2: 1, 3: 2})
+    whole = (tmp_path / "step_2.parquet").read_bytes()
+    (tmp_path / "step_1.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(pa.table({"loss": [1.0]}), tmp_path / "step_4.parquet")
+    run = rd.open_run(tmp_path)
+    assert "of a framework" not in repr(run)
+    with pytest.warns(UserWarning, match="2 steps left out"):
+        assert means(run) == expected(1, 2)
+    assert [*run.failed] == [1, 4]
+    # No further warning for the same files.
+    assert run.step_summary()["step"].tolist() == [2, 3]
+    assert run.kind == ("dense", False)
+    found = run.query(
+        "SELECT step, count(*) AS n FROM samples GROUP BY step ORDER BY 1"
+    )
+    assert found.to_numpy().tolist() == [[2, 3], [3, 3]]
+    assert len(rd.plot_run(run).data) > 0
+    assert rd.explore(run).state["step"] == 3
+
+
+def test_a_run_of_which_no_file_can_be_read_is_an_error(tmp_path: Path) -> None:
+    for step in (1, 2):
+        (tmp_path / f"step_{step}.parquet").write_bytes(b"PAR1, cut off")
+    run = rd.open_run(tmp_path)
+    with pytest.warns(UserWarning, match="2 steps left out"):  # noqa: SIM117 the error is inside
+        with pytest.raises(LoadError, match=r"step_1\.parquet: expected a whole"):
+            run.summary()
+    for call in (run.step_summary, run.changes, run.diagnose, lambda: run.kind):
+        with pytest.raises(LoadError, match=r"step_1\.parquet: expected a whole"):
+            call()
+
+
+def test_steps_without_tokens_have_tables_without_rows(tmp_path: Path) -> None:
+    batch = rd.load(write_steps(tmp_path, {0: 1}) / "step_0.parquet")
+    rd.save(batch.where([False] * 3), tmp_path / "step_0.parquet")
+    run = rd.open_run(tmp_path)
+    summary = run.summary()
+    assert [*summary] == [column.name for column in RUN.columns]
+    assert (len(summary), len(run.changes()), run.breaks()) == (0, 0, [])
+    assert run.step_summary()["num_tokens"].tolist() == [0]
+    assert run.query("SELECT num_tokens FROM steps")["num_tokens"].tolist() == [0]
+    assert str(run.diagnose()).startswith("not_measurable at step 0")
+    rd.plot_run(run)

@@ -107,3 +107,10 @@ def test_a_url_is_copied_first(tmp_path: Path) -> None:
         assert found["n"].tolist() == [16]
     finally:
         memory.rm("/sql", recursive=True)
+
+
+def test_a_name_with_the_signs_of_a_glob_is_that_file_alone(tmp_path: Path) -> None:
+    for name, step in (("run[1]", 1), ("run1", 2)):
+        write_steps(tmp_path / name, {step: 1})
+    found = rd.open_run(tmp_path / "run[1]").query("SELECT DISTINCT step FROM tokens")
+    assert found["step"].tolist() == [1]
