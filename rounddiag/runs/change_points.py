@@ -12,8 +12,10 @@ Means of neighbouring steps may go together, and then their order is not random.
 is searched is :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), with one
 :math:`\rho` for all rounds of the run. It comes from differences of neighbours, whose
 own correlation is :math:`-(1 - \rho) / 2`; large ones, such as changes of the level,
-are left out. As an estimate that is too low raises false alarms, its standard error is
-added.
+are left out. An estimate that is too low raises false alarms, so its standard error is
+added, :math:`\sqrt{2 (1 + \rho) / n}`. What an error of :math:`\rho` does to the
+variance of a level goes as :math:`1 / (1 - \rho)`; above 0.6 more is added in that
+ratio. Changes among such means must be larger to be found.
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ _FLOOR = 1e-6
 # Longer series are searched as means of neighbouring steps, then one by one.
 _MAX_LENGTH = 100
 _MIN_ORDERS = 1999
-# Differences of more robust standard deviations are no noise; the largest correlation.
-_CUT, _MAX_RHO = 3.0, 0.9
+# Differences of more robust standard deviations are no noise; the largest correlation,
+# and the one from which on more than a standard error is added to it.
+_CUT, _MAX_RHO, _HIGH_RHO = 3.0, 0.95, 0.6
 # Orders whose statistics are computed together: a block of these stays in memory.
 _AT_ONCE = 250
 
@@ -152,10 +155,10 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
 
 
 def correlation(series: Sequence[Array]) -> float:
-    """Return the correlation of neighbouring values, and its standard error added.
+    """Return the correlation of neighbouring values, with what it may be too low by.
 
     One for all series; from 0, where there are few values or neighbours repel one
-    another, to 0.9.
+    another, to 0.95.
 
     Examples
     --------
@@ -176,8 +179,9 @@ def correlation(series: Sequence[Array]) -> float:
         num += len(rises)
     if not squares:
         return 0.0
-    rho = 1 + 2 * products / squares + np.sqrt(2 / num)
-    return float(np.clip(rho, 0.0, _MAX_RHO))
+    rho = float(np.clip(1 + 2 * products / squares, 0.0, _MAX_RHO))
+    error = np.sqrt(2 * (1 + rho) / num) * max(1.0, (1 - _HIGH_RHO) / (1 - rho))
+    return min(rho + float(error), _MAX_RHO)
 
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:

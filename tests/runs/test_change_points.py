@@ -36,7 +36,7 @@ def test_the_correlation_of_neighbours_is_not_underestimated(rho: float) -> None
     found = [
         correlation([*(noise + change * step[:, None]).T]) for change in (0.0, 1.0)
     ]
-    assert found == pytest.approx([rho + 0.04] * 2, abs=0.08)
+    assert [one for one in found if not rho <= one <= min(rho + 0.18, 0.95)] == []
 
 
 def test_correlation_of_too_few_or_equal_values_is_0() -> None:
