@@ -96,7 +96,11 @@ def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
     used: Array = np.asarray((counts > 0).any(axis=0))
     used[:1] |= not used.any()  # draws are of one cluster at least
     totals, counts = totals[:, used], counts[:, used]
-    intervals = Resampling(int(used.sum())).ratio_intervals(totals, counts, ci)
+    draws = Resampling(int(used.sum()))
+    # One by one: the product of many is large enough for threads to wait on each other.
+    intervals = [
+        draws.ratio_interval(*one, ci) for one in zip(totals, counts, strict=True)
+    ]
     floats = [c.name for c in schema.SUMMARY.columns if "float" in c.dtype]
     unknown = dict.fromkeys(floats, float("nan"))  # columns newer than the file
     rows = [
