@@ -10,21 +10,20 @@ the range of the batch's kind:
 ('healthy', [])
 
 - `diagnosis`: `diagnose` and `Diagnosis`; `sentence`: its words.
-- `finding`: `Finding`, and the `Evidence` that a detector returns.
+- `finding`: the names of the causes, `Finding`, the `Evidence` of a detector.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one cause a module.
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
-- `causes`: the fixed names; `explanation`: largest cause first, then what is left.
+- `explanation`: largest cause first, then what is left, and how sure each is.
 - `places`: samples, roles, column values; `onset`: the first round that differs;
   `exhibit`: numbers of the figure.
-- `reference`: healthy ranges by kind; `verdict`; `calibration`.
+- `reference`: healthy ranges by kind; `verdict`: one word for the batch.
 """
 
 from rounddiag.findings import detectors as detectors
-from rounddiag.findings.causes import CAUSES
 from rounddiag.findings.diagnosis import Diagnosis, diagnose
-from rounddiag.findings.finding import Alternative, Evidence, Finding, Measure
+from rounddiag.findings.finding import CAUSES, Alternative, Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset, round_onset
 from rounddiag.findings.reference import REFERENCE, Range

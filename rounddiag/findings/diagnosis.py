@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from rounddiag.errors import BatchError
-from rounddiag.findings.calibration import confidence
-from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
+from rounddiag.findings.explanation import MIN_SHARE, Explained, confidence, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.places import not_followed, place_clause, places

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.finding import CAUSES
 from rounddiag.findings.verdict import CONFIDENT
 
 if TYPE_CHECKING:

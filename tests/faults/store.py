@@ -8,9 +8,12 @@ from pathlib import Path
 from tests.faults.rows import Rows
 
 CACHE = Path(__file__).parent / "cache"
-HALVES = {"tune": ("tune-0", "test-0", "test-1", "test-2"), "test": ("test-3",)}
-"""The agents of each half. `test-0` to `test-2` were the test half until their misses
-were read: thresholds may be set on them since, and `test-3` measures."""
+HALVES = {
+    "tune": ("tune-0", "test-0", "test-1", "test-2", "test-3"),
+    "test": ("test-4",),
+}
+"""The agents of each half. `test-0` to `test-3` were the test half until their misses
+were read: thresholds may be set on them since, and `test-4` measures."""
 
 
 def healthy_rows(folder: Path, name: str = "bf16") -> Rows:

@@ -21,7 +21,7 @@ from rounddiag.findings import (
     register,
 )
 from rounddiag.findings import view as view_module
-from rounddiag.findings.calibration import TABLE
+from rounddiag.findings.explanation import TABLE
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
 from tests.findings.small import arrays, literal, made, rounds_of, shaken

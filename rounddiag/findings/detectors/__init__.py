@@ -4,9 +4,9 @@
   `masks`, `identical`, `precision`.
 - Sampling: `temperature`, `truncation`, `penalty`.
 - Context: `context`, `positions`.
-- Engines and weights: `changes` (from one token on), `slopes` (growing), `weights`,
-  `workers` (whole samples).
-- A place whose cause is not known: `limits` (ends of samples), `tails` (single tokens).
+- Engines and weights: `changes` (from one token on, or at the length limit), `slopes`
+  (growing), `weights`, `workers` (whole samples).
+- A place whose cause is not known: `tails` (single tokens).
 """
 
 from rounddiag.findings.detectors import changes as changes
@@ -14,7 +14,6 @@ from rounddiag.findings.detectors import context as context
 from rounddiag.findings.detectors import contracts as contracts
 from rounddiag.findings.detectors import fills as fills
 from rounddiag.findings.detectors import identical as identical
-from rounddiag.findings.detectors import limits as limits
 from rounddiag.findings.detectors import masks as masks
 from rounddiag.findings.detectors import penalty as penalty
 from rounddiag.findings.detectors import positions as positions
