@@ -10,7 +10,7 @@ import numpy as np
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -121,8 +121,9 @@ class Evidence:
     next_step : str
     tokens : bool array
         The tokens of the view that the mismatch goes with.
-    effect : float array, optional
-        A fitted part of `diff`, taken out in place of the tokens.
+    effect : callable, optional
+        From a `View` to a fitted part of its `diff`, taken out in place of the tokens:
+        of this view, and of the whole batch where only a part of it was fitted.
     measures : tuple of Measure
     where : mapping of str to object
         Places that the detector knows: `rounds_from`, `samples`, `column`, `value`, ...
@@ -140,7 +141,7 @@ class Evidence:
     explanation: str
     next_step: str
     tokens: Array
-    effect: Array | None = None
+    effect: Callable[[View], Array] | None = None
     measures: tuple[Measure, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
     alternatives: tuple[Alternative, ...] = ()

@@ -42,6 +42,10 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
 MIN_T = 5.0
 FAR_GAP = 1.4  # of some samples: inside is 4 times as large
 SHARED_GAP = 0.8  # of rounds and steps of all samples
+# No fault of all samples chooses a rank, a pack or a block of neighbours: with so many
+# standard errors it is one more fault, whatever the level of the others.
+_CHOSEN = ("column", "block", "period")
+SURE_T = 12.0
 # A slope that explains this part of what a step does is the simpler pattern.
 STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
 # A step that a round, or a power of two, explains nearly as well is that.
@@ -122,6 +126,8 @@ def _spares_others(view: View, pattern: Pattern) -> bool:
     if pattern.family == "step" and not pattern.where["is_after"]:
         large = FAR_GAP
     if pattern.family == "slope" or pattern.gap > large:
+        return True
+    if pattern.family in _CHOSEN and pattern.t > SURE_T:
         return True
     outside = ~pattern.tokens
     return bool(view.abs[outside].mean() <= view.usual.limit)

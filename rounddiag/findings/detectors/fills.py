@@ -29,6 +29,8 @@ MIN_RATIO = 5.0
 MIN_Z = 4.0
 MIN_BELOW, MIN_ZEROS = 20, 4
 PLACED = 0.7
+# A tail of zeros against chance, in nats: of one sample, and of all that reach it.
+MIN_ROW_WORTH, MIN_WORTH = 5.0, 25.0
 
 
 @register("filled_log_probs", stage="exact")
@@ -46,8 +48,11 @@ def filled_tokens(view: View, values: Array) -> Array | None:
     far = view.abs > FAR
     if not far.any():
         return None
-    tokens = _recurring(view, values, far)
-    return _zeros(view, values, far) if tokens is None else tokens
+    for search in (_recurring, _zeros, _zero_tails):
+        tokens = search(view, values, far)
+        if tokens is not None:
+            return tokens
+    return None
 
 
 def _recurring(view: View, values: Array, far: Array) -> Array | None:
@@ -72,7 +77,8 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     """Return zeros that are no sure tokens.
 
     A sure token is 0 exactly. Where the other engine lacks context it is as often far
-    from such zeros as from values just below, and from others in the same samples.
+    from such zeros as from values just below, and from others in the same samples;
+    and it is near most of the zeros.
     """
     zero = (values == 0) & ~not_written(view)
     tokens = zero & (view.abs > FAR / 10)
@@ -91,9 +97,41 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     mine = np.isin(view.sample, np.unique(view.sample[tokens]))
     placed = tokens & _in_tail(view, tokens)
     others = far & mine & ~tokens
-    if placed.sum() < PLACED * tokens.sum() and others.sum() > num / 8:
+    is_mixed = placed.sum() < PLACED * tokens.sum() and num < MOST * zero.sum()
+    if is_mixed and others.sum() > num / 8:
         return None
     return _same_place(view, tokens, zero)
+
+
+def _zero_tails(view: View, values: Array, far: Array) -> Array | None:
+    """Return tails of samples that are 0 throughout, unsure tokens included.
+
+    Where another fault makes many tokens far, zeros among them prove nothing. But at an
+    unsure token 0 is as rare in a tail as at other tokens of its id, and the chances of
+    a tail multiply.
+    """
+    if view.batch.is_redacted or not far.any():
+        return None
+    zero = values == 0
+    begins = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
+    row = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(view)]))
+    last = np.maximum.reduceat(np.where(zero, -1, np.arange(len(view))), begins)
+    tail = np.arange(len(view)) > last[row]
+    others = view.o if values is view.r else view.r
+    unsure = others < -FAR / 10
+    known, code = np.unique(view.id, return_inverse=True)
+    outside = unsure & ~tail
+    num = np.bincount(code, weights=outside, minlength=len(known))
+    hits = np.bincount(code, weights=outside & zero, minlength=len(known))
+    usual = (hits.sum() + 1) / (num.sum() + 2)
+    chance = ((hits + usual) / (num + 1))[code]
+    worth = np.bincount(row, weights=np.where(tail & unsure, -np.log(chance), 0.0))
+    worth -= np.log(np.bincount(row))
+    found = worth > MIN_ROW_WORTH
+    if worth[found].sum() < MIN_WORTH:
+        return None
+    tokens: Array = tail & found[row]
+    return tokens
 
 
 def _in_tail(view: View, tokens: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +38,7 @@ def logit_processor(view: View) -> Evidence | None:
     return Evidence(
         score=float(np.clip(0.75 + split.partial / 2, 0, 0.97)),
         tokens=chosen,
-        effect=np.where(chosen, split.fitted, 0.0),
+        effect=split.effect,
         measures=(
             Measure(
                 name="diff at ids seen before, less that at fresh ids as likely",
@@ -75,17 +75,31 @@ class Split:
         Difference of the mean diff at the same log-prob, and its standard error.
     partial : float
         Part of the sum of squares around the mean of tokens as likely that it explains.
-    fitted : float array, one a token
     is_context : bool
         Whether prompt and observations count as seen, as in transformers and in vLLM's
         repetition_penalty.
+    view : View
     """
 
     gap: float
     error: float
     partial: float
-    fitted: Array
     is_context: bool
+    view: View = field(repr=False)
+
+    def effect(self, view: View) -> Array:
+        """Return the mean diff that the split gives to the tokens of a view."""
+        fitted = np.zeros(len(view))
+        x, d = _log_prob(self.view), np.clip(self.view.d, -LARGE, LARGE)
+        mine, others = (
+            (seen_in_context if self.is_context else seen_before)(one)
+            for one in (self.view, view)
+        )
+        for is_seen in (True, False):
+            known = self.view.uncertain & (mine == is_seen)
+            at = view.uncertain & (others == is_seen)
+            fitted[at] = mean_by_bin(x[known], d[known], _log_prob(view)[at])
+        return fitted
 
 
 def best_split(view: View) -> Split | None:
@@ -107,7 +121,7 @@ def _split(view: View, seen: Array, *, is_context: bool) -> Split | None:
     old, new = seen & chosen, ~seen & chosen
     if old.sum() < MIN_TOKENS or new.sum() < MIN_TOKENS:
         return None
-    x = view.o if view.entropy is None else view.o + view.entropy
+    x = _log_prob(view)
     d = np.clip(view.d, -LARGE, LARGE)
     fitted = np.zeros(len(view))
     for part in (old, new):
@@ -122,8 +136,13 @@ def _split(view: View, seen: Array, *, is_context: bool) -> Split | None:
     left = float(((d - fitted)[chosen] ** 2).sum())
     partial = 1 - left / max(float((alone**2).sum()), 1e-300)
     return Split(
-        gap=gap, error=error, partial=partial, fitted=fitted, is_context=is_context
+        gap=gap, error=error, partial=partial, is_context=is_context, view=view
     )
+
+
+def _log_prob(view: View) -> Array:
+    """Return the log-prob less its expected value, where the entropy is known."""
+    return view.o if view.entropy is None else view.o + view.entropy
 
 
 def seen_in_context(view: View) -> Array:

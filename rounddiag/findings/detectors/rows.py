@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
@@ -23,7 +24,10 @@ MIN_DIFF = 0.1
 MAX_ROWS = 192
 # The other row must leave less than this part of the row's own mean |diff|.
 REST = 0.4
+# And save this much over the row, in nats: a few sure tokens fit by chance.
+MIN_GAIN = 2.0
 MIN_ROWS = 2
+MIN_ZEROS = 3
 LARGE = 2.0
 # Two rows alike by chance: less than this many such pairs are expected.
 MAX_CHANCE = 1e-3
@@ -50,14 +54,15 @@ def swapped_rows(view: View) -> Evidence | None:
             by_position.nearest(o, view.position[index], sample),
             _nearest_in_order(view, o, begins, sample),
         ):
-            if left < REST * here and left < rest.get(sample, np.inf):
+            is_near = left < REST * here and (here - left) * len(index) > MIN_GAIN
+            if is_near and left < rest.get(sample, np.inf):
                 partner[sample], rest[sample] = other, left
     if len(partner) < MIN_ROWS:
         return None
-    samples = np.array(sorted(partner))
+    samples = np.union1d(sorted(partner), _short(view))
     tokens = np.isin(view.sample, samples)
     left = float(np.mean(list(rest.values())))
-    first = int(samples[0])
+    first = min(partner)
     return Evidence(
         score=0.97,
         tokens=tokens,
@@ -67,18 +72,18 @@ def swapped_rows(view: View) -> Evidence | None:
             "partners": {int(k): int(v) for k, v in partner.items()},
         },
         measures=(
-            Measure(name="rows", value=len(samples), unit="samples"),
+            Measure(name="rows", value=len(partner), unit="samples"),
             Measure(
                 name="mean |diff| with their own row",
-                value=float(own[samples].mean()),
+                value=float(own[list(partner)].mean()),
                 unit="nat",
             ),
             Measure(name="mean |diff| with the other row", value=left, unit="nat"),
         ),
         explanation=(
-            f"{len(samples)} rows fit the `{view.b}` log-probs of another row: "
-            f"{left:.3g} nat against {own[samples].mean():.3g} with their own. Sample "
-            f"{first} has those of sample {int(partner[first])}."
+            f"{len(partner)} rows fit the `{view.b}` log-probs of another row: "
+            f"{left:.3g} nat against {own[list(partner)].mean():.3g} with their own. "
+            f"Sample {first} has those of sample {partner[first]}."
         ),
         next_step=(
             "Join the sampler's results by request id, not by order; look for a "
@@ -86,6 +91,17 @@ def swapped_rows(view: View) -> Evidence | None:
             "a balancing step that moves one column only."
         ),
     )
+
+
+def _short(view: View) -> Array:
+    """Return rows with zeros at unsure tokens, where the row in their place has none.
+
+    The row in their place is then too short to be recognised.
+    """
+    wrong = (view.r == 0) & (view.abs > MIN_DIFF) & ~not_written(view)
+    num = np.bincount(view.sample[wrong], minlength=view.batch.num_samples)
+    rows: Array = np.flatnonzero(num >= MIN_ZEROS)
+    return rows
 
 
 class _Storage:

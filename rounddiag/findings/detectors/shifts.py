@@ -29,8 +29,9 @@ MIN_GAIN = 4.0
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
 # All stretches together: the part of |diff| that the lag leaves, and their tokens. By
-# chance a lag leaves a fifth or more of a large mismatch.
-MAX_LEFT = 0.2
+# chance a lag leaves a fifth or more of a large mismatch; where the other tokens are
+# off too, a little more is left if it is what they have.
+MAX_LEFT, MAX_USUAL_LEFT, AS_USUAL = 0.2, 0.3, 1.3
 MIN_ALL = 8
 # Tokens at the start of a stretch that a shift may spare by chance.
 SLACK = 3
@@ -59,7 +60,9 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     starts = np.where(starts < 0, more[2], starts)
     here = float(view.abs[tokens].mean())
     left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
-    if tokens.sum() < MIN_ALL or left > MAX_LEFT * here:
+    usual = float(view.abs[~tokens].mean()) if not tokens.all() else 0.0
+    most = max(MAX_LEFT * here, min(MAX_USUAL_LEFT * here, AS_USUAL * usual))
+    if tokens.sum() < MIN_ALL or left > most:
         return []
     return [_evidence(view, tokens, lags, starts, (here, left))]
 

@@ -13,8 +13,14 @@ from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
+
+    # A temperature, its interval, and the diff that it gives to the tokens of a view.
+    _Fit: TypeAlias = tuple[float, float, float, Callable[[View], Array]]
 
 # Correlation of the signed diff with (o + r) / 2, plus the entropy where it is
 # recorded. Noise and other contexts reach 0.3, weights that are far off 0.6.
@@ -29,7 +35,7 @@ MIN_Z = 6.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 # A split by ids seen before that explains more than this is a penalty.
 MAX_SEEN = 0.12
-MIN_PER_SAMPLE = 8
+MIN_PER_SAMPLE, MIN_SAMPLES = 8, 6
 LARGE = 5.0
 # Tokens above this log-prob have few rivals, so a temperature moves them along one
 # curve. What it leaves there of the sum of |diff| / |log-prob|: other temperatures
@@ -45,21 +51,18 @@ def temperature(view: View) -> Evidence | None:
     Where the batch has no entropy H, the mean diff as a function of the log-prob
     stands in for it, and T comes from the curve of a distribution with a flat rest.
     """
-    chosen = view.uncertain
+    chosen = view.uncertain & _agreeing(view)
     line = _line(view, chosen)
     if line is None:
         return None
     correlation, agreement, z = line
-    value, low, high, fitted = (
-        _with_entropy(view, chosen)
-        if view.entropy is not None
-        else _without_entropy(view, chosen, z)
-    )
+    fit = _with_entropy if view.entropy is not None else _without_entropy
+    value, low, high, effect = fit(view, chosen, z)
     if low <= 1 <= high:
         return None  # the interval holds two equal temperatures
-    effect = np.zeros(len(view))
-    effect[chosen] = fitted
-    left = np.abs(view.d[chosen] - fitted).sum() / max(view.abs[chosen].sum(), 1e-300)
+    chosen = view.uncertain
+    left = np.abs(view.d - effect(view))[chosen].sum()
+    left /= max(view.abs[chosen].sum(), 1e-300)
     how = "" if view.entropy is not None else " (approximate: no entropy is recorded)"
     return Evidence(
         score=float(np.clip(0.5 + abs(correlation) / 2 + 0.1, 0, 0.98)),
@@ -87,6 +90,42 @@ def temperature(view: View) -> Evidence | None:
     )
 
 
+def _agreeing(view: View) -> Array:
+    """Return the tokens of samples whose own diff follows the log-prob as most do.
+
+    A temperature is one of all samples. Those with another fault on top would hide it,
+    as long as they are fewer.
+    """
+    chosen = view.uncertain
+    sample = view.sample[chosen]
+    x, d = _middle(view)[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
+    num = np.bincount(sample, minlength=view.batch.num_samples)
+    x, d = (
+        one - (np.bincount(sample, one, len(num)) / np.maximum(num, 1))[sample]
+        for one in (x, d)
+    )
+    both, xx, dd = (np.bincount(sample, one, len(num)) for one in (x * d, x * x, d * d))
+    own = both / np.maximum(np.sqrt(xx * dd), 1e-300)
+    there = num >= MIN_PER_SAMPLE
+    if there.sum() < MIN_SAMPLES:
+        return np.ones(len(view), dtype=bool)
+    usual = float(np.median(own[there]))
+    if abs(usual) < _least(view):
+        return np.ones(len(view), dtype=bool)
+    agrees: Array = (own * np.sign(usual) > abs(usual) / 2) | ~there
+    return agrees[view.sample]
+
+
+def _middle(view: View) -> Array:
+    """Return the mean of both log-probs, less its expectation where it is known."""
+    middle = (view.o + view.r) / 2
+    return middle if view.entropy is None else middle + view.entropy
+
+
+def _least(view: View) -> float:
+    return MIN_CORRELATION if view.entropy is None else WITH_ENTROPY
+
+
 def _line(view: View, chosen: Array) -> tuple[float, float, float] | None:
     """Return how well the diff follows the log-prob, over all and within samples.
 
@@ -96,10 +135,7 @@ def _line(view: View, chosen: Array) -> tuple[float, float, float] | None:
     is_penalty = split is not None and split.partial > MAX_SEEN
     if view.fitted is not None or is_penalty or chosen.sum() < MIN_TOKENS:
         return None
-    middle = (view.o + view.r) / 2
-    if view.entropy is not None:
-        middle = middle + view.entropy
-    x, d = middle[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
+    x, d = _middle(view)[chosen], np.clip(view.d[chosen], -LARGE, LARGE)
     if x.std() == 0 or d.std() == 0 or np.abs(d).mean() < MIN_LEVEL:
         return None
     sample = view.sample[chosen]
@@ -107,8 +143,7 @@ def _line(view: View, chosen: Array) -> tuple[float, float, float] | None:
     agreement = _agreement(x, d, sample, np.sign(correlation))
     least = MIN_AGREEMENT if abs(correlation) < HIGH else LEAST_AGREEMENT
     z = _z(x, d, sample)
-    weakest = MIN_CORRELATION if view.entropy is None else WITH_ENTROPY
-    is_weak = abs(correlation) < weakest or abs(z) < MIN_Z
+    is_weak = abs(correlation) < _least(view) or abs(z) < MIN_Z
     if not is_weak and agreement >= least:
         return correlation, agreement, z
     if view.entropy is not None:
@@ -172,25 +207,35 @@ _MAX_TOKENS = 4_000
 _NEARLY = 3.0
 
 
-def _with_entropy(view: View, chosen: Array) -> tuple[float, float, float, Array]:
+def _with_entropy(view: View, chosen: Array, z: float) -> _Fit:
     """Fit T where each token's entropy says how flat the rest of its mass is."""
-    entropy = view.entropy
-    if entropy is None:
-        raise TypeError
-    o, d, h = view.o[chosen], view.d[chosen], entropy[chosen]
-    p = np.exp(np.minimum(o, -1e-9))
-    rest = -np.expm1(np.minimum(o, -1e-9))
-    # Entropy of the token and of a rest spread evenly over `size` others.
-    size = np.exp(np.clip((h + p * o) / rest + np.log(rest), 0.0, 12.0))
+    del z
+    o, d, size = view.o[chosen], view.d[chosen], _rest_size(view)[chosen]
     some = slice(None, None, max(1, -(-len(o) // _MAX_TOKENS)))
     value = _best(o[some], d[some], size[some])
     fitted = _curve(o, value, size)
     slope = (_curve(o, value * 1.01, size) - fitted) / (0.01 * value)
     weight = _weight(fitted)
-    left = d - fitted
-    _, error = clustered_mean(weight * slope * left, view.sample[chosen])
+    _, error = clustered_mean(weight * slope * (d - fitted), view.sample[chosen])
     error = error * len(o) / max(float((weight * slope**2).sum()), 1e-12)
-    return value, value - 1.96 * error, value + 1.96 * error, fitted
+
+    def effect(view: View) -> Array:
+        curve = _curve(view.o, value, _rest_size(view))
+        return np.where(view.uncertain, curve, 0.0)
+
+    return value, value - 1.96 * error, value + 1.96 * error, effect
+
+
+def _rest_size(view: View) -> Array:
+    """Return over how many other tokens the rest of the mass is spread, if evenly."""
+    entropy = view.entropy
+    if entropy is None:
+        raise TypeError
+    p = np.exp(np.minimum(view.o, -1e-9))
+    rest = -np.expm1(np.minimum(view.o, -1e-9))
+    entropy_of_rest = (entropy + p * view.o) / rest + np.log(rest)
+    size: Array = np.exp(np.clip(entropy_of_rest, 0.0, 12.0))
+    return size
 
 
 def _best(o: Array, d: Array, size: Array) -> float:
@@ -216,9 +261,7 @@ def _weight(fitted: Array) -> Array:
     return weight
 
 
-def _without_entropy(
-    view: View, chosen: Array, z: float
-) -> tuple[float, float, float, Array]:
+def _without_entropy(view: View, chosen: Array, z: float) -> _Fit:
     """Fit T to the mean diff at each log-prob, for rests of several sizes.
 
     The interval holds the fits of all sizes that fit nearly as well, each with the
@@ -235,8 +278,11 @@ def _without_entropy(
     best = min(fits)
     near = [t for loss, t in fits if loss <= _NEARLY * best[0]]
     errors = [1.96 * abs(t - 1) / abs(z) for t in (min(near), max(near))]
-    fitted = mean_by_bin(o, d, o)
-    return best[1], min(near) - errors[0], max(near) + errors[1], fitted
+
+    def effect(view: View) -> Array:
+        return np.where(view.uncertain, mean_by_bin(o, d, view.o), 0.0)
+
+    return best[1], min(near) - errors[0], max(near) + errors[1], effect
 
 
 def _curve(o: Array, t: float, size: Array) -> Array:

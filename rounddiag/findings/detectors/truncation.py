@@ -54,11 +54,10 @@ def truncated_sampling(view: View) -> Evidence | None:
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
     kept, bound = 1 - lost, np.exp(np.quantile(d, 0.01))
-    effect = np.where(chosen, np.clip(view.d, -LARGE, 0.0), 0.0)
     return Evidence(
         score=float(np.clip(0.5 + missing / 2, 0, 0.97)),
         tokens=chosen,
-        effect=effect,
+        effect=_lost,
         measures=(
             Measure(
                 name="kept mass",
@@ -81,6 +80,11 @@ def truncated_sampling(view: View) -> Evidence | None:
             "vLLM compare logprobs_mode raw and processed."
         ),
     )
+
+
+def _lost(view: View) -> Array:
+    """Return what truncation may have taken from each token."""
+    return np.where(view.uncertain, np.clip(view.d, -LARGE, 0.0), 0.0)
 
 
 def _may_lack_context(view: View, d: Array) -> bool:
