@@ -22,6 +22,8 @@ _RARE = 10
 SMALLEST = 1e-5  # nats: what float32 rounds a log-prob to
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _STEPS = 32
+# Parts of prompts between which a spread can be measured.
+_MIN_UNITS = 4
 # The variance inside of cells is at least this part of the whole.
 _MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
@@ -179,6 +181,29 @@ class Cells:
         error = float(np.sqrt((by_sample**2).sum()))
         return Contrast(gap, gap / max(error, 1e-9), float(gain))
 
+    def worth_by_prompt(self, inside: Array) -> float:
+        """Return what a set of samples explains of the spread between prompts, in nats.
+
+        Samples of one prompt are alike: what a router finds hard there is hard in all
+        of them. A set of whole prompts counts if prompts differ less on either side;
+        infinite for a set that divides most of its prompts.
+        """
+        prompt = self.view.facts.prompt
+        unit = 2 * prompt[self.sample] + inside
+        num = np.bincount(unit, weights=self.num, minlength=2 * int(prompt.max()) + 2)
+        is_divided = num[1::2][num[::2] > 0].sum() > num[1::2].sum() / 2
+        at = np.flatnonzero(num)
+        if len(at) < _MIN_UNITS or is_divided:
+            return np.inf
+        num, mean = num[at], np.bincount(unit, weights=self.total)[at] / num[at]
+        is_in = at % 2 == 1
+        whole = _spread(mean, num)
+        parts = _spread(mean[is_in], num[is_in]) + _spread(mean[~is_in], num[~is_in])
+        chosen = float(is_in.mean())
+        bits = -(chosen * np.log(chosen) + (1 - chosen) * np.log1p(-chosen))
+        price = len(at) * bits + np.log(len(at))
+        return float(len(at) / 2 * np.log(whole / max(parts, 1e-12 * whole)) - price)
+
     def slope(self, covariate: Array) -> Contrast:
         """Regress the excess on a value per cell; `gap` is over its middle 80 %."""
         num = self.num.sum()
@@ -194,6 +219,10 @@ class Cells:
         error = float(np.sqrt((by_sample**2).sum()))
         low, high = np.quantile(covariate, [0.1, 0.9])
         return Contrast(slope * float(high - low), slope / max(error, 1e-9), gain)
+
+
+def _spread(mean: Array, num: Array) -> float:
+    return float((num * (mean - np.average(mean, weights=num)) ** 2).sum())
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ _JUMP = 0.5
 # it falls; with the position it rises by less, or inside of rounds too.
 _SHARP = 0.9
 _MAX_BLOCK_ROWS = 1024
+# Sets of samples, and what they must explain of the spread between prompts, in nats.
+_SAMPLES, _BY_PROMPT = ("block", "rows", "groups"), 3.0
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
 # Positions from which a cast to bfloat16 rounds, coarser at each.
@@ -101,7 +103,9 @@ def _set(
     cells: Cells, family: str, inside: Array, price: float, **where: object
 ) -> Iterator[Pattern]:
     found = cells.contrast(inside)
-    if found.gap > _SMALLEST_GAP:
+    if found.gap > _SMALLEST_GAP and (
+        family not in _SAMPLES or cells.worth_by_prompt(inside) > _BY_PROMPT
+    ):
         yield Pattern(
             family=family,
             inside=inside,

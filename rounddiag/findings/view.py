@@ -195,6 +195,8 @@ class Facts:
     ----------
     group : int64 array or None
         Code of each sample's group.
+    prompt : int64 array
+        Code of each sample's prompt: its group, else equal prompt ids.
     prompt_length : int64 array or None
     sample_columns, round_columns : mapping of str to array
         Values per sample, and per entry of `batch.rounds` (None where left out). A
@@ -207,6 +209,7 @@ class Facts:
     """
 
     group: Array | None
+    prompt: Array
     prompt_length: Array | None
     sample_columns: Mapping[str, Array]
     round_columns: Mapping[str, Array]
@@ -219,11 +222,15 @@ class Facts:
         group = None
         if batch.group_ids is not None:
             group = np.unique(np.array(batch.group_ids), return_inverse=True)[1]
-        prompt_length = None
-        if batch.prompt_offsets is not None:
-            prompt_length = np.diff(_array(batch.prompt_offsets))
+        prompt, prompt_length = np.arange(batch.num_samples), None
+        if batch.prompt_offsets is not None and batch.prompt_ids is not None:
+            offsets, ids = _array(batch.prompt_offsets), _array(batch.prompt_ids)
+            prompt_length = np.diff(offsets)
+            texts = [ids[a:b].tobytes() for a, b in pairwise(offsets)]
+            prompt = np.unique(np.array(texts, dtype=object), return_inverse=True)[1]
         return cls(
             group=group,
+            prompt=prompt if group is None else group,
             prompt_length=prompt_length,
             sample_columns=plain_columns(batch.sample_columns),
             round_columns=_round_columns(batch),

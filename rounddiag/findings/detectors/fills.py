@@ -95,12 +95,13 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     if num < MIN_RATIO * chance or num < chance + MIN_Z * chance**0.5:
         return None
     mine = np.isin(view.sample, np.unique(view.sample[tokens]))
-    placed = tokens & _in_tail(view, tokens)
+    tail = _tail(view, values)
+    placed = tokens & tail
     others = far & mine & ~tokens
     is_mixed = placed.sum() < PLACED * tokens.sum() and num < MOST * zero.sum()
     if is_mixed and others.sum() > num / 8:
         return None
-    return _same_place(view, tokens, zero)
+    return _same_place(view, tokens, zero) | (tail & mine)
 
 
 def _zero_tails(view: View, values: Array, far: Array) -> Array | None:
@@ -113,10 +114,7 @@ def _zero_tails(view: View, values: Array, far: Array) -> Array | None:
     if view.batch.is_redacted or not far.any():
         return None
     zero = values == 0
-    begins = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
-    row = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(view)]))
-    last = np.maximum.reduceat(np.where(zero, -1, np.arange(len(view))), begins)
-    tail = np.arange(len(view)) > last[row]
+    tail = _tail(view, values)
     others = view.o if values is view.r else view.r
     unsure = others < -FAR / 10
     known, code = np.unique(view.id, return_inverse=True)
@@ -125,24 +123,23 @@ def _zero_tails(view: View, values: Array, far: Array) -> Array | None:
     hits = np.bincount(code, weights=outside & zero, minlength=len(known))
     usual = (hits.sum() + 1) / (num.sum() + 2)
     chance = ((hits + usual) / (num + 1))[code]
-    worth = np.bincount(row, weights=np.where(tail & unsure, -np.log(chance), 0.0))
-    worth -= np.log(np.bincount(row))
+    gain = np.where(tail & unsure, -np.log(chance), 0.0)
+    size = view.num_per_sample
+    worth = np.bincount(view.sample, gain, len(size)) - np.log(np.maximum(size, 1))
     found = worth > MIN_ROW_WORTH
     if worth[found].sum() < MIN_WORTH:
         return None
-    tokens: Array = tail & found[row]
+    tokens: Array = tail & found[view.sample]
     return tokens
 
 
-def _in_tail(view: View, tokens: Array) -> Array:
-    """Return tokens after which all unsure ones of the sample are marked too."""
-    open_ = (view.uncertain & ~tokens).astype(np.int64)
-    after = np.cumsum(open_[::-1])[::-1]
-    starts = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
-    beyond = np.r_[after[starts[1:]], 0]
-    row = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(view)]))
-    result: Array = after - beyond[row] == 0
-    return result
+def _tail(view: View, values: Array) -> Array:
+    """Return the tokens of samples after the last one whose value is not 0."""
+    index = np.arange(len(view))
+    begins = np.flatnonzero(np.r_[True, view.sample[1:] != view.sample[:-1]])
+    last = np.maximum.reduceat(np.where(values == 0, -1, index), begins)
+    tail: Array = index > np.repeat(last, np.diff(np.r_[begins, len(view)]))
+    return tail
 
 
 def _same_place(view: View, tokens: Array, equal: Array) -> Array:

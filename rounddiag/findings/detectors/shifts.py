@@ -61,8 +61,10 @@ def shifted_log_probs(view: View) -> list[Evidence]:
     here = float(view.abs[tokens].mean())
     left = float(np.nanmean(_shifted_rest(view, tokens, lags)))
     usual = float(view.abs[~tokens].mean()) if not tokens.all() else 0.0
-    most = max(MAX_LEFT * here, min(MAX_USUAL_LEFT * here, AS_USUAL * usual))
-    if tokens.sum() < MIN_ALL or left > most:
+    most = MAX_LEFT
+    if AS_USUAL * usual < MAX_USUAL_LEFT * here:
+        most = max(MAX_LEFT, AS_USUAL * usual / here)
+    if tokens.sum() < MIN_ALL or left > most * here:
         return []
     return [_evidence(view, tokens, lags, starts, (here, left))]
 
