@@ -186,12 +186,14 @@ class Cells:
 
         Samples of one prompt are alike: what a router finds hard there is hard in all
         of them. A set of whole prompts counts if prompts differ less on either side;
-        infinite for a set that divides most of its prompts.
+        infinite for a set of which a third is in prompts that it divides.
         """
         prompt = self.view.facts.prompt
+        if int(prompt.max()) + 1 == len(prompt):
+            return np.inf  # one sample a prompt
         unit = 2 * prompt[self.sample] + inside
         num = np.bincount(unit, weights=self.num, minlength=2 * int(prompt.max()) + 2)
-        is_divided = num[1::2][num[::2] > 0].sum() > num[1::2].sum() / 2
+        is_divided = num[1::2][num[::2] > 0].sum() > num[1::2].sum() / 3
         at = np.flatnonzero(num)
         if len(at) < _MIN_UNITS or is_divided:
             return np.inf

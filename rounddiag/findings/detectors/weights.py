@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MIN_CORRELATION = 0.42
 # Above the range of the kind less is needed.
 RAISED_CORRELATION = 0.3
-# Below this the ids say nothing: noise of a lower precision is as likely. Experts that a
-# router chooses otherwise follow the ids in part: 0.35 on the bench.
+# Below this the ids say nothing: noise of a lower precision is as likely. Experts that
+# a router chooses otherwise follow the ids in part: 0.35 on the bench.
 LEAST_CORRELATION, ROUTED_CORRELATION = 0.12, 0.38
 MIN_Z = 2.5
 MIN_TOKENS = 250
@@ -70,7 +70,10 @@ def stale_weights(view: View) -> Evidence | None:
     is_raised = level.low > view.usual.usual
     weakest = ROUTED_CORRELATION if view.usual.is_routed else LEAST_CORRELATION
     least = max(RAISED_CORRELATION, weakest) if is_raised else MIN_CORRELATION
-    is_known = correlation > least and z > MIN_Z
+    # Within the range few prompts have to agree more, as in a t-test.
+    num_prompts = len(np.unique(view.facts.prompt[view.sample]))
+    few = 0.0 if is_raised else 3 / max(num_prompts - 1, 1)
+    is_known = correlation > least and z > MIN_Z * (1 + few)
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     is_known = is_known and (is_raised or not view.usual.is_quantized)
     if not is_known and not (is_raised and view.fitted is None):
@@ -119,19 +122,21 @@ def stale_weights(view: View) -> Evidence | None:
 
 
 def id_correlation(view: View) -> tuple[float, float]:
-    """Return how well the same two ids in other groups predict the diff.
+    """Return how well the same two ids in other prompts' samples predict the diff.
+
+    Samples of one prompt begin with the same ids in the same context, and so with the
+    same noise.
 
     Returns
     -------
     correlation, z : float
-        Pearson r, and its standard errors, clustered by group (sample without groups).
+        Pearson r, and its standard errors, clustered by prompt.
     """
     if view.batch.is_redacted:
         return 0.0, 0.0
     chosen = view.uncertain
     d = np.clip(view.d[chosen], -LARGE, LARGE)
-    group = view.facts.group
-    owner = view.sample[chosen] if group is None else group[view.sample[chosen]]
+    owner = view.facts.prompt[view.sample[chosen]]
     before = np.where(view.follows, np.r_[-1, view.id[:-1]], -1) + 1
     both = before[chosen] * (int(view.id.max(initial=0)) + 1) + view.id[chosen]
     keys, code = np.unique(both, return_inverse=True)
