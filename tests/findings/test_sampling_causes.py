@@ -15,14 +15,14 @@ from tests.findings.small import Array, made
 SAMPLES, LENGTH, VOCABULARY = 24, 60, 40
 
 
-def _log_softmax(logits: Array) -> Array:
+def log_softmax(logits: Array) -> Array:
     top = logits.max(-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(-1, keepdims=True))
     found: Array = logits - top - total
     return found
 
 
-def _drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
+def drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
     """Draw tokens from log-probs [samples, length, vocabulary]; keep both engines'."""
     rng = np.random.default_rng(seed)
     chances = np.exp(sampler).cumsum(-1)
@@ -39,7 +39,7 @@ def _drawn(sampler: Array, trainer: Array, seed: int) -> rd.Batch:
     return made(parts, entropy=torch.from_numpy(entropy).float())
 
 
-def _logits(seed: int) -> Array:
+def random_logits(seed: int) -> Array:
     rng = np.random.default_rng(seed)
     heat = rng.uniform(0.5, 5, (SAMPLES, LENGTH, 1))
     found: Array = rng.normal(0, 1, (SAMPLES, LENGTH, VOCABULARY)) * heat
@@ -54,8 +54,8 @@ def _noisy(logits: Array, seed: int) -> Array:
 
 @pytest.mark.parametrize("value", [0.7, 0.95, 1.2])
 def test_the_fitted_temperature_holds_the_true_one(value: float) -> None:
-    logits = _logits(0)
-    batch = _drawn(_log_softmax(_noisy(logits, 1) / value), _log_softmax(logits), 2)
+    logits = random_logits(0)
+    batch = drawn(log_softmax(_noisy(logits, 1) / value), log_softmax(logits), 2)
     first = rd.diagnose(batch)[0]
     assert first.cause == "temperature"
     fitted = first.evidence[0]
@@ -65,15 +65,15 @@ def test_the_fitted_temperature_holds_the_true_one(value: float) -> None:
 
 
 def test_other_weights_are_no_temperature() -> None:
-    logits = _logits(0)
+    logits = random_logits(0)
     rng = np.random.default_rng(3)
     other = logits + rng.normal(0, 0.3, logits.shape)
-    batch = _drawn(_log_softmax(other), _log_softmax(logits), 2)
+    batch = drawn(log_softmax(other), log_softmax(logits), 2)
     assert "temperature" not in [one.cause for one in rd.diagnose(batch)]
 
 
 def test_top_p_leaves_old_below_rollout_by_the_mass_that_was_cut() -> None:
-    trainer = _log_softmax(_logits(0))
+    trainer = log_softmax(random_logits(0))
     order = np.argsort(-trainer, -1)
     ranked = np.take_along_axis(trainer, order, -1)
     before = np.exp(ranked).cumsum(-1) - np.exp(ranked)
@@ -82,7 +82,7 @@ def test_top_p_leaves_old_below_rollout_by_the_mass_that_was_cut() -> None:
     sampler = np.full_like(trainer, -np.inf)
     np.put_along_axis(sampler, order, cut - kept, -1)
     with np.errstate(invalid="ignore"):
-        batch = _drawn(sampler, trainer, 2)
+        batch = drawn(sampler, trainer, 2)
     first = rd.diagnose(batch)[0]
     assert first.cause == "truncated_sampling"
     # Each cut keeps at least 90 % of the mass, and not all of it.
@@ -94,7 +94,7 @@ def test_a_repetition_penalty_shows_at_ids_seen_before() -> None:
     size, length = 200, 40
     logits = rng.normal(0, 2, (SAMPLES, length, size))
     logits[..., :20] += 3  # common ids come again
-    plain = _log_softmax(logits)
+    plain = log_softmax(logits)
     ids = np.zeros((SAMPLES, length), dtype=np.int64)
     rollout, old = np.zeros(ids.shape), np.zeros(ids.shape)
     for i in range(SAMPLES):
@@ -104,7 +104,7 @@ def test_a_repetition_penalty_shows_at_ids_seen_before() -> None:
             values[seen] = np.where(
                 values[seen] > 0, values[seen] / 1.3, values[seen] * 1.3
             )
-            sampler = _log_softmax(values)
+            sampler = log_softmax(values)
             ids[i, t] = rng.choice(size, p=np.exp(sampler))
             rollout[i, t], old[i, t] = sampler[ids[i, t]], plain[i, t, ids[i, t]]
     parts = {"rollout": rollout, "old": old, "ids": ids, "mask": np.ones_like(ids)}

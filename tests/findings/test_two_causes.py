@@ -1,0 +1,118 @@
+"""Two faults at once: each must be named although the other one hides it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rounddiag as rd
+from rounddiag.findings import View
+from rounddiag.findings.detectors.fills import filled_tokens
+from rounddiag.findings.excess import Cells
+from tests.findings.small import Array, arrays, made, rounds_of, shaken
+from tests.findings.test_sampling_causes import (
+    SAMPLES,
+    drawn,
+    log_softmax,
+    random_logits,
+)
+
+TEMPERATURE = 0.5
+
+
+def _tempered() -> rd.Batch:
+    values = random_logits(0)
+    return drawn(log_softmax(values / TEMPERATURE), log_softmax(values), 2)
+
+
+def _with_rollout(batch: rd.Batch, values: Array) -> rd.Batch:
+    parts = {
+        "rollout": values,
+        "old": batch.old_log_probs.numpy().reshape(values.shape),
+        "ids": batch.response_ids.numpy().reshape(values.shape),
+        "mask": np.ones(values.shape, dtype=np.int64),
+    }
+    assert batch.entropy is not None
+    return made(parts, entropy=batch.entropy.reshape(values.shape))
+
+
+def test_a_temperature_is_fitted_on_the_rows_that_are_not_shifted() -> None:
+    batch = _tempered()
+    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rollout[:7, 1:] = rollout[:7, :-1].copy()
+    found = {one.cause: one for one in rd.diagnose(_with_rollout(batch, rollout))}
+    assert {"temperature", "shifted_log_probs"} <= set(found)
+    assert found["shifted_log_probs"].samples.tolist() == list(range(7))
+    alone = rd.diagnose(batch)[0].evidence[0].value
+    assert found["temperature"].evidence[0].value == pytest.approx(alone, rel=0.1)
+
+
+def test_a_temperature_below_a_bad_block_is_taken_out_of_all_tokens() -> None:
+    batch = _tempered()
+    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rng = np.random.default_rng(4)
+    noise = rng.normal(0, 3.0, rollout[:14].shape) * np.minimum(-rollout[:14], 1)
+    rollout[:14] = np.minimum(rollout[:14] + noise, 0)
+    diagnosis = rd.diagnose(_with_rollout(batch, rollout))
+    found = {one.cause: one for one in diagnosis}
+    assert {"temperature", "bad_worker"} <= set(found)
+    assert found["bad_worker"].samples.tolist() == list(range(14))
+    assert set(range(14)) <= set(found["temperature"].samples.tolist())
+
+
+def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:
+    parts = arrays()
+    rank = np.arange(32) // 8
+    shaken(parts, parts["mask"] > 0, 0.4)
+    shaken(parts, (rank == 2)[:, None] & (parts["mask"] > 0), 1.2, seed=2)
+    causes = rd.diagnose(made(parts, sample_columns={"rank": rank}))
+    worker = next(one for one in causes if one.cause == "bad_worker")
+    assert (worker.where["column"], worker.where["value"]) == ("rank", 2)
+
+
+def test_tails_of_zeros_are_fills_where_far_zeros_are_common() -> None:
+    parts = arrays()
+    rng = np.random.default_rng(3)
+    sure = (parts["mask"] > 0) & (rng.random(parts["mask"].shape) < 0.5)
+    parts["rollout"][sure] = rng.choice([0.0, 1.0], sure.sum())
+    parts["rollout"][sure] *= -rng.uniform(1e-4, 1e-2, sure.sum())
+    parts["old"][sure] = -1e-3
+    # One engine lost the context: of what the other is sure of, it is no longer.
+    lost = sure & (rounds_of(parts) >= 1) & (rng.random(sure.shape) < 0.3)
+    parts["old"][lost] = -rng.exponential(2.0, lost.sum())
+    filled = [2, 9, 17, 25, 30]
+    parts["rollout"][filled, -16:] = 0.0
+    view = View.from_batch(made(parts))
+    tokens = filled_tokens(view, view.r)
+    assert tokens is not None
+    assert np.unique(view.sample[tokens]).tolist() == filled
+    assert np.bincount(view.sample[tokens])[filled].min() >= 16
+
+
+def test_rows_whose_new_owner_is_short_belong_to_the_swap() -> None:
+    parts = arrays(12)
+    parts["rollout"][[3, 8]] = parts["rollout"][[8, 3]]
+    # Row 5 has the values of a row of 20 tokens, and its own are nowhere.
+    parts["rollout"][5] = np.roll(parts["rollout"][0], 7)
+    parts["rollout"][5, 20:] = 0.0
+    findings = rd.diagnose(made(parts))
+    assert [one.cause for one in findings] == ["swapped_rows"]
+    assert findings[0].samples.tolist() == [3, 5, 8]
+
+
+def test_a_set_of_prompts_is_weighed_by_the_spread_between_prompts() -> None:
+    def worth(level: list[float]) -> float:
+        parts = arrays(16, noise=0.0)
+        groups = np.arange(16) // 2
+        size = 0.01 * np.exp(np.asarray(level))[groups, None]
+        parts["old"] = parts["rollout"] - size * (parts["mask"] > 0)
+        ids = [f"task-{g}" for g in groups]
+        cells = Cells.from_view(View.from_batch(made(parts, group_ids=ids)))
+        return cells.worth_by_prompt(groups[cells.sample] == 0)
+
+    # |diff| is alike within a prompt, so the excess is the prompt's level but for what
+    # ids take out of it. Levels -1 and 1 by turns: splitting off one of eight leaves
+    # nearly all of the spread, and costs 8 * 0.377 + log 8 = 5.1 nats.
+    assert worth([1.0, -1, 1, -1, 1, -1, 1, -1]) < -4
+    # One prompt off, the others alike: next to nothing is left.
+    assert worth([2.0, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0]) > 5
