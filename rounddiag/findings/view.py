@@ -322,9 +322,9 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     ids, mask = _array(batch.response_ids), _array(batch.response_mask)
     offsets = _array(batch.offsets)
     change = (np.diff(ids) != 0) | (np.diff(mask) != 0)
-    begins = np.flatnonzero(np.r_[True, change])
-    begins = np.unique(np.r_[begins, offsets[:-1]])
-    begins = begins[begins < len(ids)]
+    is_first = np.r_[True, change][: len(ids)]
+    is_first[offsets[:-1][offsets[:-1] < len(ids)]] = True
+    begins = np.flatnonzero(is_first)
     size = np.diff(np.r_[begins, len(ids)])
     ends = offsets[:-1] + _array(batch.lengths)
     row = np.searchsorted(offsets, begins, side="right") - 1

@@ -14,6 +14,7 @@ from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
     from rounddiag.findings.view import View
 
 MIN_TOKENS = 30
@@ -147,7 +148,17 @@ def _log_prob(view: View) -> Array:
 
 def seen_in_context(view: View) -> Array:
     """Return whether a token's id stands before it, in the prompt or the response."""
-    batch = view.batch
+    memo = view.facts.memo
+    if "first_in_context" not in memo:
+        memo["first_in_context"] = _first_in_context(view.batch)
+    known, first, num_before = memo["first_in_context"]
+    at = np.searchsorted(known, view.sample * _VOCABULARY + view.id)
+    again: Array = first[at] < view.flat + num_before
+    return again
+
+
+def _first_in_context(batch: Batch) -> tuple[Array, Array, int]:
+    """Return the ids of each sample, where each stands first, and the prompts' size."""
     ids = batch.response_ids.cpu().numpy().astype(np.int64)
     sizes = np.diff(batch.offsets.cpu().numpy())
     owner = np.repeat(np.arange(batch.num_samples), sizes)
@@ -164,9 +175,7 @@ def seen_in_context(view: View) -> Array:
         keys.insert(0, mine * _VOCABULARY + prompt)
         num_before = len(prompt)
     known, first = np.unique(np.concatenate(keys), return_index=True)
-    at = np.searchsorted(known, view.sample * _VOCABULARY + view.id)
-    again: Array = first[at] < view.flat + num_before
-    return again
+    return known, first, num_before
 
 
 def seen_before(view: View) -> Array:
