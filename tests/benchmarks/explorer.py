@@ -114,16 +114,16 @@ def measure(lab: LabNotebook, clicks: int) -> None:
     """Print what one batch takes in a fresh page."""
     lab.page.evaluate(_RUN, 0)
     assert lab.errors == []
-    told("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
+    print_times("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
     lab.page.wait_for_timeout(8000)  # the first one fetches screenshots, and pauses
-    told("first paint, plotly.js there", [painted(lab, cell=2)])
+    print_times("first paint, plotly.js there", [painted(lab, cell=2)])
     lab.page.wait_for_timeout(8000)
-    told("click a cell to its tokens", [*cell_clicks(lab, clicks)])
-    told("first paint of two FigureWidgets", [stock_painted(lab)])
-    told("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
+    print_times("click a cell to its tokens", [*cell_clicks(lab, clicks)])
+    print_times("first paint of two FigureWidgets", [stock_painted(lab)])
+    print_times("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
 
 
-def told(name: str, seconds: list[float]) -> None:
+def print_times(name: str, seconds: list[float]) -> None:
     middle, high = np.percentile(seconds, [50, 95])
     print(f"  {name:45} median {middle:6.3f} s, p95 {high:6.3f} s, n {len(seconds)}")
 

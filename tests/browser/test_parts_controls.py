@@ -321,8 +321,8 @@ def test_enter_reports_a_refused_expression_again(page: PartsPage) -> None:
     page.run("controls.showError({message: '`text`: no'});")
     assert line.text_content() == "text: no"
     text.press("Enter")
-    told = ["set", {"filter": {"text": "("}}]
-    assert page.said == [told, told]
+    request = ["set", {"filter": {"text": "("}}]
+    assert page.said == [request, request]
 
 
 def test_layers_and_axis_of_the_figure_are_switched(page: PartsPage) -> None:

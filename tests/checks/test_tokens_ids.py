@@ -33,15 +33,15 @@ def sampled(*rows: list[int], **others: Any) -> Any:
     )
 
 
-def told(**meta: str) -> tuple[str, str, tuple[int, ...]]:
+def input_ids_result(**meta: str) -> tuple[str, str, tuple[int, ...]]:
     return came_to(INPUT_IDS, chat([[1]], [[1]], meta=meta))
 
 
 def test_input_ids_are_what_the_loader_saw() -> None:
-    assert told(input_ids="equal") == PASSED
+    assert input_ids_result(input_ids="equal") == PASSED
     differs = "sample 0 has 9, not 1, at position 0"
-    assert told(input_ids=differs) == ("failed", differs, ())
-    assert told() == untestable("needs `input_ids`")
+    assert input_ids_result(input_ids=differs) == ("failed", differs, ())
+    assert input_ids_result() == untestable("needs `input_ids`")
 
 
 @pytest.mark.parametrize("contract", [IDS, IDS_AS_TEXT, LENGTHS])

@@ -95,14 +95,14 @@ def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) ->
     assert frame["prob_diff"].tolist() == found.tolist()
 
 
-def test_a_frame_tells_probabilities_by_either_column() -> None:
+def test_either_column_of_a_frame_gives_the_differences_of_probabilities() -> None:
     batch = hand_batch()
     wanted = prob_diffs(batch)
-    told = prob_diffs_of(token_frame(batch, ["prob_diff"]))
+    read = prob_diffs_of(token_frame(batch, ["prob_diff"]))
     made = prob_diffs_of(token_frame(batch, ["rollout_log_prob"]))
-    assert told is not None
+    assert read is not None
     assert made is not None
-    assert told.tolist() == wanted.tolist()
+    assert read.tolist() == wanted.tolist()
     assert made.tolist() == pytest.approx(wanted.tolist(), abs=1e-7)
     assert prob_diffs_of(token_frame(batch)) is None
 

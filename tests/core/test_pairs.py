@@ -85,9 +85,9 @@ def test_a_batch_of_a_pair_is_of_no_other() -> None:
         select_scores(found, "ref", "rollout")
 
 
-@pytest.mark.parametrize("told", [None, "ab", ["old"], [1, 2], {"a": "old", "b": "x"}])
-def test_what_is_no_pair_is_the_standard_one(told: object) -> None:
-    assert pair_of(hand_batch(meta={"pair": told})) == Pair()
+@pytest.mark.parametrize("pair", [None, "ab", ["old"], [1, 2], {"a": "old", "b": "x"}])
+def test_what_is_no_pair_is_the_standard_one(pair: object) -> None:
+    assert pair_of(hand_batch(meta={"pair": pair})) == Pair()
 
 
 @pytest.mark.parametrize(

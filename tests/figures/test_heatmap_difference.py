@@ -68,10 +68,10 @@ def test_of_a_metric_without_unit_the_difference_has_none() -> None:
     assert title == "difference of share of tokens beyond a ratio of 2"
 
 
-@pytest.mark.parametrize("told", [None, "nothing known"])
-def test_a_frame_that_does_not_say_of_what_is_drawn(told: Any) -> None:
+@pytest.mark.parametrize("metric", [None, "nothing known"])
+def test_a_frame_that_does_not_say_of_what_is_drawn(metric: Any) -> None:
     cells = cells_of()
-    cells.attrs["metric"] = told
+    cells.attrs["metric"] = metric
     figure = plot_heatmap(cells, metric="difference")
     assert figure.data[-1].marker.colorbar.title.text == "difference of means [nat]"
 

@@ -37,8 +37,8 @@ def main() -> int:
     if options.case is not None:
         return keep(options.case, options.run)
     end = monotonic() + 60 * options.minutes
-    told = list(outcomes(options.run, lambda: monotonic() < end))
-    return report(told)
+    facts = list(outcomes(options.run, lambda: monotonic() < end))
+    return report(facts)
 
 
 def keep(number: int, run: int) -> int:
@@ -52,19 +52,21 @@ def keep(number: int, run: int) -> int:
     return 0
 
 
-def report(told: list[dict[str, Any]]) -> int:
+def report(facts: list[dict[str, Any]]) -> int:
     """Print the figures, and each fault."""
-    faults = [fact for fact in told if fact["kind"] == "fault"]
-    counts = Counter(fact["kind"] for fact in told)
-    print(f"{len(told)} files:", ", ".join(f"{n} {kind}" for kind, n in counts.items()))
-    print(f"slowest {max(fact['seconds'] for fact in told):.2f} s", end=", ")
-    print(f"most memory {max(fact['extra_bytes'] for fact in told) / 1e6:.0f} MB")
-    for name, count in sorted(Counter(fact["seed"] for fact in told).items()):
+    faults = [fact for fact in facts if fact["kind"] == "fault"]
+    counts = Counter(fact["kind"] for fact in facts)
+    print(
+        f"{len(facts)} files:", ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    )
+    print(f"slowest {max(fact['seconds'] for fact in facts):.2f} s", end=", ")
+    print(f"most memory {max(fact['extra_bytes'] for fact in facts) / 1e6:.0f} MB")
+    for name, count in sorted(Counter(fact["seed"] for fact in facts).items()):
         print(f"  {count:7} {name}")
     for kind, alike in groupby(sorted(faults, key=_kind), key=_kind):
         fact, *others = alike
         print(f"case {fact['case']} and {len(others)} more, {kind}: {fact['said']}")
-    for fact in told:
+    for fact in facts:
         if fact["kind"] in {"limit", "crash"}:
             print(
                 f"case {fact['case']}, {fact['seed']}, {fact['damage']}: {fact['said']}"

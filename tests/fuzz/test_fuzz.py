@@ -30,10 +30,10 @@ AT_RANDOM = 10_000_000  # the number of a case after all that only cut files off
 
 
 def test_a_few_hundred_damaged_files_are_batches_or_load_errors() -> None:
-    told = list(islice(outcomes(0, lambda: True, AT_RANDOM), 400))
+    facts = list(islice(outcomes(0, lambda: True, AT_RANDOM), 400))
 
-    assert [fact for fact in told if fact["kind"] == "fault"] == []
-    counts = Counter(fact["kind"] for fact in told)
+    assert [fact for fact in facts if fact["kind"] == "fault"] == []
+    counts = Counter(fact["kind"] for fact in facts)
     assert counts["batch"] > 40
     assert counts["refused"] > 200
 

@@ -16,7 +16,7 @@ from tests.batches import hand_batch
 TOKENS = pd.DataFrame({"round": [0, 1, 2, 3, 4], "diff": 0.5})
 
 
-def told(split: Split) -> list[object]:
+def part_labels(split: Split) -> list[object]:
     """What each token's part is called."""
     frame = pd.DataFrame(index=range(len(split.codes)))
     split.insert_into(frame, split.codes.astype(int))
@@ -25,11 +25,11 @@ def told(split: Split) -> list[object]:
 
 
 def test_first_rounds_are_apart_from_later_ones() -> None:
-    assert told(split_first(TOKENS)) == [False, True, True, True, True]
+    assert part_labels(split_first(TOKENS)) == [False, True, True, True, True]
 
 
 def test_rounds_go_together_as_they_double() -> None:
-    assert told(split_rounds(TOKENS)) == ["0", "1", "2 to 3", "2 to 3", "4 to 7"]
+    assert part_labels(split_rounds(TOKENS)) == ["0", "1", "2 to 3", "2 to 3", "4 to 7"]
 
 
 def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
@@ -42,13 +42,13 @@ def test_a_column_of_rounds_is_repeated_for_their_tokens() -> None:
     split = split_by(batch, token_frame(batch), "engine")
     # Tokens of the rounds: 2, 1 | 3, 1 | 1; what is missing comes last.
     assert split.codes.tolist() == [2, 2, 0, 1, 1, 1, 2, 2]
-    assert told(split)[2:6] == ["x", "y", "y", "y"]
-    assert str(told(split)[0]) == "nan"
+    assert part_labels(split)[2:6] == ["x", "y", "y", "y"]
+    assert str(part_labels(split)[0]) == "nan"
 
 
 def test_a_column_of_a_frame_is_taken_as_it_is() -> None:
     frame = TOKENS.assign(rank=[2, 1, 1, 2, 3])
-    assert told(split_by(frame, frame, "rank")) == [2, 1, 1, 2, 3]
+    assert part_labels(split_by(frame, frame, "rank")) == [2, 1, 1, 2, 3]
 
 
 def test_more_than_a_hundred_values_are_an_error() -> None:
@@ -62,6 +62,6 @@ def test_more_than_a_hundred_values_are_an_error() -> None:
 
 
 def test_no_tokens_have_no_parts() -> None:
-    assert told(split_rounds(TOKENS[:0])) == []
+    assert part_labels(split_rounds(TOKENS[:0])) == []
     nothing = hand_batch()[:0]
-    assert told(split_by(nothing, token_frame(nothing), "num_rounds")) == []
+    assert part_labels(split_by(nothing, token_frame(nothing), "num_rounds")) == []

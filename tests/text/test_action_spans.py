@@ -12,7 +12,7 @@ from rounddiag.text.action_spans import tag_actions
 from rounddiag.text.role_tagging import ROLES, roles
 
 
-def told(text: str) -> list[tuple[str, str]]:
+def tagged_parts(text: str) -> list[tuple[str, str]]:
     """The stretches of a text that are no syntax, and their roles."""
     of_character = zip(text, roles(list(text)), strict=True)
     parts = [
@@ -131,7 +131,7 @@ def told(text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_each_grammar_is_divided(text: str, expected: list[tuple[str, str]]) -> None:
-    assert told(text) == expected
+    assert tagged_parts(text) == expected
 
 
 def test_a_token_has_the_role_of_its_first_visible_character() -> None:

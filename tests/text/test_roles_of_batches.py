@@ -26,7 +26,7 @@ def tokens() -> pd.DataFrame:
     return rd.token_frame(batch, ["text", "role"])
 
 
-def told(of: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def joined_by_role(of: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Join neighbours of one role, as texts with bars between the tokens."""
     found: list[tuple[str, str]] = []
     for text, role in of:
@@ -85,7 +85,9 @@ def test_rounds_of_the_sample_batch(
 ) -> None:
     frame = tokens()
     rows = frame[(frame["sample"] == sample) & (frame["round"] == index)]
-    assert told(list(zip(rows["text"], rows["role"], strict=True))) == expected
+    assert (
+        joined_by_role(list(zip(rows["text"], rows["role"], strict=True))) == expected
+    )
 
 
 def test_the_first_and_the_last_token_of_every_round_are_rows_of_their_own() -> None:
@@ -105,7 +107,9 @@ def tagged(text: str) -> list[tuple[str, str]]:
     """Tokens that the tokenizer of the sample data makes of a text, with roles."""
     ids = Tokenizer.from_file(TOKENIZER).encode(text).ids
     parts = pieces(ids, TOKENIZER)
-    return told(list(zip(parts, roles(parts, special={"<|im_end|>"}), strict=True)))
+    return joined_by_role(
+        list(zip(parts, roles(parts, special={"<|im_end|>"}), strict=True))
+    )
 
 
 def test_the_tokens_of_a_call_have_roles() -> None:

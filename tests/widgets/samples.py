@@ -60,9 +60,9 @@ def worded(
 ) -> Batch:
     """A batch of one sample: these words, with an observation before each round."""
     words, mask = [], []
-    for told in rounds:
-        words += [*between, *told]
-        mask += [0] * len(between) + [1] * len(told)
+    for round_words in rounds:
+        words += [*between, *round_words]
+        mask += [0] * len(between) + [1] * len(round_words)
     known = [*dict.fromkeys([*words, *(prompt or ()), *special])]
     ids = [known.index(word) for word in words]
     old = torch.zeros(len(ids))

@@ -212,9 +212,9 @@ def test_hostile_text_reaches_the_page_as_it_is_and_as_valid_unicode() -> None:
         "\ufffd" if text == "\ud83d" else text for text in HOSTILE
     ]
     plain, _ = serialize(found)
-    told = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
+    message = json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
     kept = [text for text in HOSTILE if text != "\ud83d"]
-    shown = json.loads(told)
+    shown = json.loads(message)
     assert [text for text in kept if text not in shown["tokens"]["piece"]] == []
     assert shown["gaps"][0]["head"] == shown["tokens"]["piece"]
 
@@ -320,6 +320,6 @@ def test_without_a_tokenizer_ids_stand_for_text() -> None:
 def test_hostile_text_is_valid_unicode_in_the_message() -> None:
     batch = worded([["a"]], between=HOSTILE)
     plain, _ = serialize(observed_tokens(batch, 0, 0, len(HOSTILE)))
-    told = json.loads(json.dumps(plain, ensure_ascii=False).encode())
-    assert told["pieces"][0] == "<script>alert(1)</script>"
-    assert told["pieces"][HOSTILE.index("\ud83d")] == "\ufffd"
+    message = json.loads(json.dumps(plain, ensure_ascii=False).encode())
+    assert message["pieces"][0] == "<script>alert(1)</script>"
+    assert message["pieces"][HOSTILE.index("\ud83d")] == "\ufffd"

@@ -304,18 +304,18 @@ def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grids", "told"),
+    ("grids", "counts"),
     [
         ([[1, 2, 2]], "image tokens by its grids: 1"),
         ([[1, 2, 6]] * 6, "image tokens by its grids: 3, 3, 3, 3 and 2 more"),
     ],
 )
 def test_an_ambiguous_image_token_is_reported(
-    grids: list[list[int]], told: str, tmp_path: Path
+    grids: list[list[int]], counts: str, tmp_path: Path
 ) -> None:
     batch = shown(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
 
-    fact = f"sample 0: {told}; no token, or more than one, has such runs"
+    fact = f"sample 0: {counts}; no token, or more than one, has such runs"
     assert batch.meta["screenshots"] == [fact]
 
 

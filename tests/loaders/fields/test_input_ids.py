@@ -10,8 +10,8 @@ import torch
 from rounddiag.loaders.fields.mapping import batch_from_fields
 
 
-def told(input_ids: Any, **others: Any) -> object:
-    """Return what is told of two rows; the first has one token of left padding."""
+def comparison(input_ids: Any, **others: Any) -> object:
+    """What the loader notes of two rows; the first has one token of left padding."""
     fields = {
         "prompts": torch.tensor([[0, 11], [20, 21]]),
         "responses": torch.tensor([[12, 13, 14], [22, 23, 0]]),
@@ -36,8 +36,8 @@ def changed(sample: int, at: int) -> torch.Tensor:
 
 
 def test_prompt_and_response_end_to_end_are_equal() -> None:
-    assert told(WHOLE) == "equal"
-    assert told(WHOLE, attention_mask=REAL) == "equal"
+    assert comparison(WHOLE) == "equal"
+    assert comparison(WHOLE, attention_mask=REAL) == "equal"
 
 
 def test_rows_without_padding_are_compared_one_by_one() -> None:
@@ -49,7 +49,7 @@ def test_rows_without_padding_are_compared_one_by_one() -> None:
         "rollout_log_probs": [torch.zeros(2), torch.zeros(1)],
         "old_log_probs": [torch.zeros(2), torch.zeros(1)],
     }
-    assert told(rows, **parts) == "equal"
+    assert comparison(rows, **parts) == "equal"
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_rows_without_padding_are_compared_one_by_one() -> None:
 def test_another_id_is_reported_with_its_position(
     sample: int, at: int, expected: str
 ) -> None:
-    assert told(changed(sample, at)) == expected
+    assert comparison(changed(sample, at)) == expected
 
 
 def test_padding_may_differ() -> None:
-    assert told(changed(0, 0), attention_mask=REAL) == "equal"
-    assert told(changed(0, 0)) == "sample 0 has 99, not 0, at position -2"
+    assert comparison(changed(0, 0), attention_mask=REAL) == "equal"
+    assert comparison(changed(0, 0)) == "sample 0 has 99, not 0, at position -2"
 
 
 def test_another_length_is_reported() -> None:
-    assert told(WHOLE[:, 1:]) == (
+    assert comparison(WHOLE[:, 1:]) == (
         "sample 0 has 4 of them for 5 tokens, sample 1 has 4 of them for 5 tokens"
     )
 
 
 def test_another_number_of_rows_is_reported() -> None:
-    assert told(WHOLE[:1]) == "it has another number of rows"
+    assert comparison(WHOLE[:1]) == "it has another number of rows"
 
 
 def test_only_the_first_samples_are_named() -> None:
@@ -86,10 +86,10 @@ def test_only_the_first_samples_are_named() -> None:
         for name in ("response_mask", "rollout_log_probs", "old_log_probs")
     }
     ids = torch.ones(5, 1, dtype=torch.int64)
-    found = told(torch.zeros(5, 2), **fields, prompts=ids, responses=ids)
+    found = comparison(torch.zeros(5, 2), **fields, prompts=ids, responses=ids)
     assert str(found).endswith(", sample 2 has 0, not 1, at position -1 and 2 more")
 
 
 @pytest.mark.parametrize("missing", ["input_ids", "prompts"])
 def test_without_both_nothing_is_reported(missing: str) -> None:
-    assert told(**{"input_ids": WHOLE, missing: None}) is None
+    assert comparison(**{"input_ids": WHOLE, missing: None}) is None

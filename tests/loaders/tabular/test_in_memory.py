@@ -204,8 +204,8 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
 
     assert batch.images is not None
     assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
-    told = ["1 of `images` are no pictures in the file: paths are not opened"]
-    assert batch.meta["screenshots"] == told
+    note = ["1 of `images` are no pictures in the file: paths are not opened"]
+    assert batch.meta["screenshots"] == note
 
 
 def test_pictures_of_too_few_samples_are_refused() -> None:
