@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import gc
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # A busy machine is slow now and then; a test must not fail for it.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("patient")
 
-collect_ignore = ["interop"]  # runs in an environment of its own: tests/run --interop
+# The first runs in an environment of its own, the second by hand.
+collect_ignore = ["interop", "benchmarks"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage in what is kept until the end: modules and tests.
+
+    That is half of the time of a collection, and some of each test.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let libraries take down what they have: they complain of what is left."""
+    gc.unfreeze()
+
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
-pytestmark = pytest.mark.browser
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -60,7 +59,10 @@ BY_LIGHTNESS: dict[str, tuple[str, Trace, Trace]] = {
     "batches": ("compare", ("lines+markers", "y", 0), ("lines+markers", "y", 1)),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:The kopts argument is ignored")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore:The kopts argument is ignored"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
