@@ -47,3 +47,12 @@ DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Run the test on every device that is there."""
     return torch.device(request.param)
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `load(untrusted=True)` fork instead of starting a Python."""
+    from rounddiag.loaders import untrusted
+    from tests.fuzz.forked import run_forked
+
+    monkeypatch.setattr(untrusted, "run_child", run_forked)

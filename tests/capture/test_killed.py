@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,19 +15,19 @@ from rounddiag.capture import Recorder
 from rounddiag.loaders import load
 from rounddiag.loaders.parquet import load_parquet
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-# Trainings that record one step after the other, as fast as the files are written. Each
-# is a fork of one process, which imports torch once, and is killed after a while.
-KILLED = """
+# Trainings that record one step after the other, as fast as the files are written, and
+# are killed after a while; then trainings of one step, which end in several ways while
+# the file is still being written. Each is a fork of one process, which imports torch
+# once, and ends as a process does.
+TRAININGS = """
 import os, signal, sys, time, torch
 torch.set_num_threads(1)
 from rounddiag.capture import Recorder
 
+ones = torch.ones(16, 4096)
+
 def train(folder, pipe):
     recorder = Recorder(folder, every=1)
-    ones = torch.ones(16, 4096)
     for step in range(100_000):
         recorder.step(step, {
             "responses": torch.full((16, 4096), step), "response_mask": ones,
@@ -35,37 +36,54 @@ def train(folder, pipe):
         recorder.close()
         os.write(pipe, b".")
 
-for moment in sys.argv[2:]:
+folder, moments, ends = sys.argv[1], sys.argv[2].split(), sys.argv[3:]
+for moment in moments:
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        train(f"{sys.argv[1]}/{moment}", writer)
+        train(f"{folder}/{moment}", writer)
     os.close(writer)
     os.read(reader, 1)
     time.sleep(float(moment))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+for end in ends:
+    child = os.fork()
+    if not child:
+        recorder = Recorder(f"{folder}/{end}")
+        recorder.step(0, {
+            "responses": ones.long(), "response_mask": ones,
+            "rollout_log_probs": -ones, "old_log_probs": -ones,
+        })
+        exec(end)
+        break
+    status = os.waitpid(child, 0)[1]
+    print(end, os.waitstatus_to_exitcode(status), sep=",", flush=True)
 """
-# A training of one step, which ends while the file is still being written.
-SHORT = """
-import sys, torch
-from rounddiag.capture import Recorder
-
-recorder = Recorder(sys.argv[1])
-ones = torch.ones(16, 4096)
-recorder.step(0, {
-    "responses": ones.long(), "response_mask": ones,
-    "rollout_log_probs": -ones, "old_log_probs": -ones,
-})
-"""
+MOMENTS = np.random.default_rng(0).uniform(0, 0.2, 4).astype(str)
+EXIT_CODES = {"pass": 0, "sys.exit(3)": 3, "raise RuntimeError": 1}
 
 
-def test_kill_9_at_any_moment_leaves_only_complete_files(tmp_path: Path) -> None:
-    moments = np.random.default_rng(0).uniform(0, 0.2, 4).astype(str)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), *moments]
-    subprocess.run(command, check=True, timeout=300)
-    for moment in moments:
-        files = sorted((tmp_path / moment).glob("step_*.parquet"))
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run all trainings; return the folder that has a folder of each."""
+    folder = tmp_path_factory.mktemp("trainings")
+    arguments = [str(folder), " ".join(MOMENTS), *EXIT_CODES]
+    done = subprocess.run(
+        [sys.executable, "-c", TRAININGS, *arguments],
+        check=True,
+        timeout=300,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    codes = dict(line.split(",") for line in done.stdout.splitlines())
+    assert codes == {end: str(code) for end, code in EXIT_CODES.items()}
+    return folder
+
+
+def test_kill_9_at_any_moment_leaves_only_complete_files(trainings: Path) -> None:
+    for moment in MOMENTS:
+        files = sorted((trainings / moment).glob("step_*.parquet"))
         for file in files:
             step = int(file.stem.removeprefix("step_"))
             batch = load_parquet(file)
@@ -75,27 +93,19 @@ def test_kill_9_at_any_moment_leaves_only_complete_files(tmp_path: Path) -> None
         assert steps
 
 
-def test_a_process_that_ends_finishes_its_files_and_a_partial_file_is_no_step(
-    tmp_path: Path,
+@pytest.mark.parametrize("end", EXIT_CODES)
+def test_a_process_finishes_its_files_however_it_ends(
+    trainings: Path, end: str
 ) -> None:
-    command = [sys.executable, "-c", SHORT, str(tmp_path)]
-    subprocess.run(command, check=True, timeout=300)
-    complete = tmp_path / "step_0.parquet"
-    assert load_parquet(complete).step == 0
+    assert load_parquet(trainings / end / "step_0.parquet").step == 0
+
+
+def test_a_partial_file_is_no_step(trainings: Path, tmp_path: Path) -> None:
+    complete = Path(shutil.copy(trainings / "pass" / "step_0.parquet", tmp_path))
     partial = tmp_path / f".step_10.parquet.{'0' * 32}.partial"
     partial.write_bytes(complete.read_bytes()[:1000])
     assert [path.name for path in tmp_path.glob("*.parquet")] == ["step_0.parquet"]
     assert load(tmp_path).step == 0
-
-
-@pytest.mark.parametrize("end", ["sys.exit(3)", "raise RuntimeError"])
-def test_a_training_that_fails_finishes_its_files_first(
-    tmp_path: Path, end: str
-) -> None:
-    command = [sys.executable, "-c", SHORT + end, str(tmp_path)]
-    failed = subprocess.run(command, check=False, timeout=300, capture_output=True)
-    assert failed.returncode != 0
-    assert load_parquet(tmp_path / "step_0.parquet").step == 0
 
 
 def test_partial_files_older_than_an_hour_are_removed(tmp_path: Path) -> None:

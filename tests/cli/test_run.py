@@ -77,6 +77,7 @@ def test_the_notebook_of_a_run_runs(folder: Path, tmp_path: Path) -> None:
     assert prepare_notebook(folder, tmp_path) == notebook
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("command", ["summary", "check", "report"])
 def test_a_run_from_a_stranger_is_not_opened(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
@@ -93,6 +94,7 @@ def test_a_run_from_a_stranger_is_not_opened(
     assert not Path("run.html").exists()
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("address", ["s3://bucket/run", "memory://run"])
 def test_a_url_from_a_stranger_is_not_opened(address: str, capsys: Capture) -> None:
     assert main(["summary", address, "--untrusted"]) == 1

@@ -24,7 +24,6 @@ from rounddiag.loaders.untrusted import Limits
 from rounddiag.text import pieces, special_tokens
 from rounddiag.text.token_table import TokenTable
 from tests.batches import hand_batch
-from tests.fuzz.forked import run_forked
 from tests.loaders.hostile_files import (
     KINDS,
     json_cells,
@@ -40,12 +39,6 @@ if TYPE_CHECKING:
 
 OURS = "sample_data/healthy.parquet"
 VERL = "sample_data/image_window_verl.pkl"
-
-
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the child process by a fork."""
-    monkeypatch.setattr(untrusted, "run_child", run_forked)
 
 
 def same(read: Batch, expected: Batch) -> None:
@@ -207,6 +200,7 @@ def test_without_a_limit_of_address_space_the_other_limits_hold(
         load(OURS, untrusted=True, memory_limit=0.5, time_limit=2)
 
 
+@pytest.mark.hostile
 @pytest.mark.usefixtures("forked")
 def test_cells_that_would_fill_the_parent_are_refused(tmp_path: Path) -> None:
     """Their text is 6 MB; as lists they would take 150."""

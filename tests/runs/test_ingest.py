@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +19,14 @@ from rounddiag.errors import LoadError, RounddiagError
 from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     import pyarrow as pa
 
     from rounddiag.runs import ingestion
 
 VERL = Path("sample_data/image_window_verl.pkl")
+FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 
 def verl_steps(folder: Path, *steps: int) -> Path:
@@ -129,13 +130,26 @@ def test_unknown_options_are_errors(tmp_path: Path) -> None:
         rd.ingest(tmp_path, tmp_path / "out")
 
 
+def start(raw: Path, out: Path) -> BaseProcess:
+    """Ingest in a process of its own, a fork of this one, which imported torch."""
+    process = get_context("fork").Process(target=ingest_all, args=(raw, out))
+    process.start()
+    return process
+
+
+def ingest_all(raw: Path, out: Path) -> None:
+    torch.set_num_threads(1)  # the threads of the parent are not in the fork
+    assert rd.ingest(raw, out).failed == {}
+
+
+@FORKS
 def test_a_killed_ingestion_goes_on_where_it_was(tmp_path: Path) -> None:
     raw, out = verl_steps(tmp_path / "raw", *range(1, 13)), tmp_path / "out"
-    code = f"import rounddiag as rd; rd.ingest({str(raw)!r}, {str(out)!r})"
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        while len(times(out)) < 3 and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
+    process = start(raw, out)
+    while len(times(out)) < 3 and process.is_alive():
+        time.sleep(0.005)
+    process.kill()
+    process.join()
     before = times(out)
     assert 3 <= len(before) <= 12
     done = rd.ingest(raw, out)
@@ -147,17 +161,13 @@ def test_a_killed_ingestion_goes_on_where_it_was(tmp_path: Path) -> None:
     )
 
 
-def start(raw: Path, out: Path) -> subprocess.Popen[str]:
-    """Ingest in a process of its own, which prints how many files failed."""
-    code = f"print(len(rd.ingest({str(raw)!r}, {str(out)!r}).failed))"
-    command = [sys.executable, "-c", f"import rounddiag as rd; {code}"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
+@FORKS
 def test_two_at_once_give_one_result(tmp_path: Path) -> None:
     raw, out = verl_steps(tmp_path / "raw", *range(1, 9)), tmp_path / "out"
-    with start(raw, out) as one, start(raw, out) as other:
-        assert [process.communicate()[0] for process in (one, other)] == ["0\n"] * 2
+    processes = [start(raw, out), start(raw, out)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
     assert rd.open_run(out).summary()["mean"].tolist()[::2] == [
         0.25 * step for step in range(1, 9)
     ]
@@ -165,13 +175,16 @@ def test_two_at_once_give_one_result(tmp_path: Path) -> None:
     assert rd.ingest(raw, out).unchanged == tuple(range(1, 9))
 
 
+@FORKS
 def test_one_of_two_that_is_killed_does_the_other_no_harm(tmp_path: Path) -> None:
     raw, out = verl_steps(tmp_path / "raw", *range(1, 25)), tmp_path / "out"
-    with start(raw, out) as one, start(raw, out) as other:
-        while len(times(out)) < 3 and one.poll() is None:
-            time.sleep(0.005)
-        one.kill()
-        assert other.communicate()[0] == "0\n"
+    one, other = start(raw, out), start(raw, out)
+    while len(times(out)) < 3 and one.is_alive():
+        time.sleep(0.005)
+    one.kill()
+    one.join()
+    other.join()
+    assert other.exitcode == 0
     assert rd.ingest(raw, out).unchanged == tuple(range(1, 25))
     assert rd.open_run(out).summary()["mean"].tolist()[::2] == [
         0.25 * step for step in range(1, 25)
