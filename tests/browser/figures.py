@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from tests.browser.lab import LabNotebook
 
-# For a figure to follow its box, which JupyterLab's renderer observes; one test has a
-# figure that never does.
+# For a figure to follow its box, which JupyterLab's renderer observes.
 _PATIENCE_SECONDS = 20
 _DRAWN = """figure => {
   const box = figure.closest('.jp-OutputArea-output').getBoundingClientRect();
@@ -22,18 +21,23 @@ _DRAWN = """figure => {
   return {
     width: svg?.width ?? 0, height: svg?.height ?? 0, box: box.width,
     marks: figure.querySelectorAll('.mlayer path, .mlayer rect, .mlayer image').length,
+    follows: figure.layout.autosize !== false,
   };
 }"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """How large a figure is, how wide its box, and how much is drawn in it."""
+    """How large a figure is, how wide its box, and how much is drawn in it.
+
+    A figure without `autosize` does not follow its box.
+    """
 
     width: float
     height: float
     box: float
     marks: int
+    follows: bool
 
     @property
     def fits(self) -> bool:
@@ -49,7 +53,8 @@ def _settled(figure: Locator) -> Drawn:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         drawn = Drawn(**figure.evaluate(_DRAWN))
-        if (drawn.fits and drawn.marks) or time.monotonic() > deadline:
+        is_settled = drawn.marks and (drawn.fits or not drawn.follows)
+        if is_settled or time.monotonic() > deadline:
             return drawn
         figure.page.wait_for_timeout(50)
 
