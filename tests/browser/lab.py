@@ -12,7 +12,7 @@ from tests.browser.server import PATIENCE_SECONDS, TOKEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser, BrowserContext, Locator
 
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -22,6 +22,7 @@ _OPEN = """([path, kernel]) => jupyterapp.commands.execute(
   .then(() => true)"""
 _IS_OPEN = f"""path => jupyterapp.shell.currentWidget?.context?.path === path
   && {_KERNEL}?.status === 'idle'"""
+_HIDE_SIDE_BAR = "() => jupyterapp.shell.collapseLeft()"  # the notebook has the width
 _CLOSE = "() => jupyterapp.shell.currentWidget.dispose()"
 _FORGET = (
     "[__import__('ipywidgets').Widget.close_all(),"
@@ -58,8 +59,11 @@ _EVALUATE = """async ([kernel, expression]) => {
 class LabNotebook:
     """One notebook in one page, with everything that the page asked the network for."""
 
-    def __init__(self, browser: Browser, address: str, artefacts: Path) -> None:
-        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+    def __init__(
+        self, browser: Browser | BrowserContext, address: str, artefacts: Path
+    ) -> None:
+        self.page = browser.new_page()
+        self.page.set_viewport_size({"width": 1280, "height": 900})
         self.page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.requests: list[str] = []
         self.console_errors: list[str] = []
@@ -77,11 +81,12 @@ class LabNotebook:
         place = f"/lab/workspaces/{uuid4().hex}/tree/{notebook}"
         self.page.goto(f"{self._address}{place}?token={TOKEN}&reset")
         self.wait_for_kernel()
-        self.command("application:toggle-left-area")  # leave the width to the notebook
+        self.page.evaluate(_HIDE_SIDE_BAR)
 
     def open_next(self, notebook: str, *, on_same_kernel: bool) -> None:
         """Open another notebook in this JupyterLab; what the last one did is gone."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
+        self.page.evaluate(_HIDE_SIDE_BAR)
         kernel = f"({{ id: {_KERNEL}.id }})" if on_same_kernel else "null"
         self.page.evaluate(_OPEN, [notebook, self.page.evaluate(kernel)])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)

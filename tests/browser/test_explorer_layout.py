@@ -22,7 +22,7 @@ CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
 PANES = ["Rounds", "Samples", "Sample", "Tokens", "Text", "Screenshot", "Token"]
 REGIONS = ["Controls", *PANES, "Drawer"]
 SIZES = [(1280, 800), (1440, 900), (1920, 1080)]
-AREA = ".jp-NotebookPanel .jp-WindowedPanel-outer"
+AREA = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer"
 # Text that is cut, without an ellipsis and a title that has all of it.
 CUT = """node => [...node.querySelectorAll(
     '.rdx-head *, .rdx-choices *, .rdx-title, .rdx-card *, .rdx-facts-list *,'
@@ -39,9 +39,9 @@ SLACK = 1.5
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells("layout.ipynb", *CELLS) as opened:
+    with next_cells("layout.ipynb", *CELLS) as opened:
         opened.command("application:toggle-left-area")  # as it is by default
         opened.run_all()
         yield opened

@@ -24,8 +24,6 @@ CELLS = [
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 import rounddiag as rd
-from rounddiag.widgets import steps
-steps.EVERY = 0.2
 here, whole = Path('a_run'), Path({str(ROOT)!r}) / 'sample_data' / 'run'
 here.mkdir()
 for step in range(140, 340, 10):
@@ -39,9 +37,9 @@ _TASK = "ex.batch.group_ids[ex.current['sample']]"
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells("a_run.ipynb", *CELLS) as opened:
+    with next_cells("a_run.ipynb", *CELLS) as opened:
         opened.command("application:toggle-left-area")
         opened.page.set_viewport_size({"width": 1280, "height": 800})
         opened.run_all()

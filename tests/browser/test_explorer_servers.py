@@ -48,9 +48,10 @@ def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture
 def lab(chromium: Browser, address: str) -> Iterator[LabNotebook]:
+    """A page of its own; the kernel goes on, as it does when a page is closed."""
     opened = LabNotebook(chromium, address, ARTEFACTS)
     yield opened
-    opened.close()
+    opened.page.close()
 
 
 def without(home: Path, *extensions: str) -> None:

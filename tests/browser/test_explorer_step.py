@@ -38,9 +38,9 @@ batch = planted(Path({str(ROOT)!r}) / "sample_data" / "tokenizer.json")""",
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells("step.ipynb", *CELLS) as opened:
+    with next_cells("step.ipynb", *CELLS) as opened:
         opened.command("application:toggle-left-area")  # as it is by default
         opened.page.set_viewport_size({"width": 1280, "height": 800})
         opened.run_all()
