@@ -7,14 +7,14 @@ import hashlib
 import inspect
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plotly.offline import get_plotlyjs
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, colors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,8 +126,7 @@ def _colors() -> str:
 
 
 def _variables(theme: Theme) -> str:
-    names = (entry.name for entry in fields(theme) if entry.name != "name")
-    colors = (f"--{name}: {getattr(theme, name)}" for name in names)
+    colors = (f"--{name}: {color}" for name, color in colors_of(theme).items())
     return f":root {{{'; '.join(colors)}}}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -10,8 +9,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.errors import FrameError, RounddiagError
-from rounddiag.figures._parts.canvas import DARK, LIGHT
-from rounddiag.figures._parts.lines import LINE_COLORS
+from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
@@ -124,7 +122,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             "samples": chosen,
             "source": _source(session.batch),
             "places": [_plain(evidence_place(one)) for one in session.diagnosis],
-            "colors": dark_colors(),
+            "colors": [*color_changes(LIGHT, DARK).items()],
         },
     )
     yield "diagnosis", {**ask("diagnosis"), "opens": None}
@@ -170,15 +168,6 @@ def _source(batch: Batch) -> str:
     """Return the name of the file, as a command would have it."""
     source = batch.meta.get("source")
     return batch_name(batch) if isinstance(source, str) else "FILE"
-
-
-def dark_colors() -> list[tuple[str, str]]:
-    """Return each colour of light figures, and that of the dark ones."""
-    names = [one.name for one in fields(LIGHT) if one.name != "name"]
-    lines = zip(LINE_COLORS["light"], LINE_COLORS["dark"], strict=True)
-    return [
-        *{**dict(lines), **{getattr(LIGHT, n): getattr(DARK, n) for n in names}}.items()
-    ]
 
 
 def _figures(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
+from plotly.colors import hex_to_rgb, unlabel_rgb
 
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
@@ -19,6 +19,7 @@ from rounddiag.figures._parts.canvas import (
     cross,
     empty_figure,
     new_figure,
+    scale_colors,
 )
 from rounddiag.figures._parts.data import prepare
 from rounddiag.figures._parts.labels import NO_TOKENS, number
@@ -92,10 +93,8 @@ class RunScene:
     @property
     def colors(self) -> dict[int, str]:
         """The colour of each line: along one scale, by round."""
-        first, last = (0.0, 0.8) if self.theme.name == "light" else (1.0, 0.35)
-        places = np.linspace(first, last, max(len(self.rounds), 2))
-        colors = sample_colorscale("cividis", places.tolist())
-        return dict(zip(self.rounds, colors, strict=False))
+        colors = scale_colors(self.theme, len(self.rounds))
+        return dict(zip(self.rounds, colors, strict=True))
 
     def line(self, round_: int) -> pd.DataFrame:
         """Return the rows of a round, by step."""

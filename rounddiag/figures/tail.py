@@ -292,7 +292,7 @@ def _add_name(figure: go.Figure, line: RoundLine, place: float, theme: Theme) ->
         y=[end["share"], 10**place],
         mode="lines+markers",
         line={"color": line.color, "width": 1, "dash": "dot"},
-        marker={"color": line.color, "size": [6, 0]},
+        marker={"color": line.color, "size": [6, 0], "line": {"color": theme.paper}},
         hoverinfo="skip",
         cliponaxis=False,
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, colors_of
 from rounddiag.figures._parts.token_colors import LEVELS, STRONGEST
 
 if TYPE_CHECKING:
@@ -64,5 +63,4 @@ def theme_css() -> str:
 
 
 def _colors(theme: Theme) -> str:
-    names = (one.name for one in fields(theme) if one.name != "name")
-    return ";".join(f"--{name}:{getattr(theme, name)}" for name in names)
+    return ";".join(f"--{name}:{color}" for name, color in colors_of(theme).items())

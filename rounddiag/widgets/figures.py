@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from html import unescape
 from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
@@ -17,6 +15,7 @@ from rounddiag.figures import (
     plot_trajectory,
 )
 from rounddiag.figures._parts.canvas import empty_figure, theme_of
+from rounddiag.figures._parts.display import plain_text
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import shorten_name
 from rounddiag.figures.compare import LAYERS as COMPARE_LAYERS
@@ -53,7 +52,6 @@ _LABEL_ABOVE = {
     "yanchor": "bottom",
 }
 _NO_MARGINALS = {"marginals": False}
-_TAG = re.compile("<[^>]*>")
 _OF_PARTS_OF_SAMPLES = ("round", "token", "text", "role")
 
 
@@ -64,7 +62,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
     fit_pane(heatmap, labels_above=False)
     if heatmap.data:
         bar = heatmap.data[-1].marker.colorbar
-        notes = [f"colour: {_plain(bar.title.text)}", *heatmap.layout.meta["notes"]]
+        notes = [f"colour: {plain_text(bar.title.text)}", *heatmap.layout.meta["notes"]]
         heatmap.update_layout(
             meta={**heatmap.layout.meta, "notes": notes}, margin={"t": 6, "b": 52}
         )
@@ -137,18 +135,13 @@ def fit_pane(
     notes = [*(f"y: {label}" for label in labels), f"x: {x_label}", *notes]
     meta = {
         **(layout.meta or {}),
-        "title": _plain(title),
-        "notes": [_plain(note) for note in notes],
+        "title": plain_text(title),
+        "notes": [plain_text(note) for note in notes],
         "num_panels": len(axes),
     }
     margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
     figure.update_layout(title=None, meta=meta, margin=margin)
     figure.update_xaxes(title=None)
-
-
-def _plain(text: str) -> str:
-    """Return the text of plotly's pseudo HTML."""
-    return unescape(_TAG.sub("", text))
 
 
 def named_figure(session: Session, name: str) -> go.Figure:

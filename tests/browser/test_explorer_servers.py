@@ -1,4 +1,4 @@
-"""Explorers in a JupyterLab behind a base URL, and in one that lacks widgets."""
+"""A JupyterLab behind a base URL, and one that lacks widgets or plotly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 BASE = "/user/x"
 NAME = "explorer.ipynb"
-CELLS = [IMPORTS.format(root=str(ROOT)), "ex = rd.explore(batch)\nex"]
+CELLS = [
+    IMPORTS.format(root=str(ROOT)),
+    "ex = rd.explore(batch)\nex",
+    "rd.plot_rounds(batch)",
+]
 ADVICE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"
     " pip install jupyterlab_widgets anywidget in the environment of"
@@ -82,3 +86,18 @@ def test_without_widgets_a_line_says_what_to_install(
     assert lab.page.locator(".rdx").count() == 0
     assert lab.errors == []
     lab.screenshot(f"explorer_without_{extension.rsplit('/', maxsplit=1)[-1]}")
+
+
+def test_without_plotly_a_figure_says_what_to_install(
+    home: Path, lab: LabNotebook
+) -> None:
+    without(home)
+    # Its renderer cannot be switched off: it is as if it were not installed.
+    lab.page.route("**/jupyterlab-plotly/**", lambda route: route.abort())
+    lab.open(NAME)
+    lab.run_all()
+    words = lab.outputs.locator("div", has_text="Run pip install plotly in the")
+    expect(words.get_by_text("Mismatch per round")).to_be_visible()
+    expect(words.get_by_role("listitem").first).to_contain_text("onset: round 2")
+    assert lab.page.locator(".js-plotly-plot:not(.rdx-plot)").count() == 0
+    assert lab.errors == []

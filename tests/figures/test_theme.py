@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_the_paper_is_opaque_in_both_themes(name: str, theme: Theme) -> None:
 
 @pytest.mark.usefixtures("light_again")
 def test_the_default_theme_can_be_set() -> None:
-    assert theme_of(None) is LIGHT
+    assert theme_of(None) == replace(LIGHT, follows_page=True)
     figures.use_theme("dark")
     figure = figures.plot_rounds(hand_batch())
     assert figure.layout.template.layout.paper_bgcolor == "#111111"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.figures._parts.display import is_in_jupyter, page_style, publish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,12 @@ class Theme:
         Shapes in the background.
     more, less : str
         Blue for a higher log-prob in training than in sampling, orange for a lower one.
+    lines : tuple of str
+        The colours of up to 8 lines or groups.
+    scale : tuple of float
+        The part of cividis that contrasts with the paper, for the first to last line.
+    follows_page : bool
+        Whether a notebook's page may replace it by its own theme.
     """
 
     name: ThemeName
@@ -42,9 +50,14 @@ class Theme:
     quiet: str
     more: str
     less: str
+    lines: tuple[str, ...]
+    scale: tuple[float, float]
+    follows_page: bool = False
 
 
-# Opaque: a saved picture may stand on a page of the other theme.
+# Opaque: a saved picture may stand on a page of the other theme. The lines are from
+# Okabe and Ito's palette, with the contrast on paper that text needs; lighter and
+# darker ones take turns: bars of neighbours touch.
 LIGHT = Theme(
     name="light",
     paper="#ffffff",
@@ -55,6 +68,11 @@ LIGHT = Theme(
     quiet="#858f97",
     more="#1f66ad",
     less="#b34d00",
+    lines=(
+        *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
+        *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
+    ),
+    scale=(0.0, 0.75),
 )
 DARK = Theme(
     name="dark",
@@ -66,13 +84,21 @@ DARK = Theme(
     quiet="#6b747c",
     more="#6db3f2",
     less="#f29b4b",
+    lines=(
+        *("#56b4e9", "#c9742a", "#2fc79a", "#b8709a"),
+        *("#e8eaed", "#4f94d4", "#e6d44a", "#9880d0"),
+    ),
+    scale=(1.0, 0.45),
 )
 _THEMES: dict[str, Theme] = {theme.name: theme for theme in (LIGHT, DARK)}
-_default: list[Theme] = [LIGHT]
+_default: list[Theme] = [replace(LIGHT, follows_page=True)]
 
 
 def use_theme(name: ThemeName) -> None:
     """Set the default theme of figures.
+
+    JupyterLab shows them in its own theme all the same; a theme that a figure was made
+    with stays.
 
     Parameters
     ----------
@@ -87,7 +113,7 @@ def use_theme(name: ThemeName) -> None:
     --------
     >>> use_theme("light")
     """
-    _default[0] = theme_of(name)
+    _default[0] = replace(theme_of(name), follows_page=True)
 
 
 def theme_of(name: ThemeName | None) -> Theme:
@@ -108,6 +134,66 @@ def theme_of(name: ThemeName | None) -> Theme:
             advice="Leave it out for the default of `rounddiag.figures.use_theme`.",
         )
     return _THEMES[name]
+
+
+def colors_of(theme: Theme) -> dict[str, str]:
+    """Return the colours of a theme by what they are for."""
+    names = (one.name for one in fields(theme) if one.type == "str")
+    return {name: getattr(theme, name) for name in names}
+
+
+def scale_colors(theme: Theme, num: int) -> list[str]:
+    """Return the colours of lines that have an order, such as rounds."""
+    first, last = theme.scale
+    step = (last - first) / max(num - 1, 1)
+    places = [first + index * step for index in range(num)]
+    colors: list[str] = sample_colorscale("cividis", places)
+    return colors
+
+
+def color_changes(old: Theme, new: Theme) -> dict[str, str]:
+    """Return each colour of figures in one theme, and that in another one.
+
+    Without those of `scale_colors`, which colour scales share.
+    """
+    pairs = dict(zip(old.lines, new.lines, strict=True))
+    names = colors_of(old).items()
+    return pairs | {color: colors_of(new)[name] for name, color in names}
+
+
+class Figure(go.Figure):  # type: ignore[misc]
+    """A figure with words for pages that lack plotly."""
+
+    def _ipython_display_(self) -> None:
+        if is_in_jupyter():
+            publish(self, self._style())
+        else:
+            super()._ipython_display_()
+
+    def show(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 as plotly has them
+        """Show it as plotly does; without arguments, as a notebook does."""
+        if args or kwargs:
+            super().show(*args, **kwargs)
+        else:
+            self._ipython_display_()
+
+    def _style(self) -> str | None:
+        return None
+
+
+class PageFigure(Figure):
+    """A figure that JupyterLab shows in its own theme, also when that is switched."""
+
+    def _style(self) -> str:
+        is_light = self.layout.template.layout.paper_bgcolor == LIGHT.paper
+        old, new = (LIGHT, DARK) if is_light else (DARK, LIGHT)
+        colors = color_changes(old, new)
+        for num in range(1, len(old.lines) + 1):
+            pairs = zip(scale_colors(old, num), scale_colors(new, num), strict=True)
+            colors.update(pairs)
+        text = self.to_json()
+        used = {one: instead for one, instead in colors.items() if one in text}
+        return page_style(used, new.name)
 
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, sans-serif'
@@ -131,7 +217,8 @@ def new_figure(
     """
     text = "".join(f"<br>{colorize(line, theme.muted, _TEXT_SIZE)}" for line in lines)
     above = round(_LINE_HEIGHT * len(lines))
-    return go.Figure(
+    kind = PageFigure if theme.follows_page else Figure
+    return kind(
         layout={
             "template": _template(theme),
             "title": {

@@ -7,10 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
-from plotly.colors import sample_colorscale
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.canvas import colorize
+from rounddiag.figures._parts.canvas import colorize, scale_colors
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -33,18 +32,6 @@ _SIGNS = (
     ("cross", "✚", "dot"),
     ("x", "✖", "dashdot"),
 )
-# From Okabe and Ito's palette, with the contrast on paper that text needs. Lighter and
-# darker ones take turns: bars of neighbours touch.
-LINE_COLORS = {
-    "light": (
-        *("#0072b2", "#7a3300", "#00805c", "#6d2552"),
-        *("#5b6268", "#0b3c6e", "#8a6d00", "#4b2580"),
-    ),
-    "dark": (
-        *("#56b4e9", "#c9742a", "#2fc79a", "#b8709a"),
-        *("#e8eaed", "#4f94d4", "#e6d44a", "#9880d0"),
-    ),
-}
 MAX_LINES = len(_SIGNS)
 # Intervals of one round share this part of its place.
 _SPREAD = 0.5
@@ -151,7 +138,7 @@ def style_line(
     return RoundLine(
         name=shorten(value),
         rows=rows,
-        color=LINE_COLORS[theme.name][style],
+        color=theme.lines[style],
         symbol=symbol,
         sign=sign,
         dash=dash,
@@ -188,10 +175,6 @@ def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
     return [part.strip() for part in parts]
 
 
-# The part of the colour scale that contrasts with the paper, for the first to last.
-_GROUP_COLORS = {"light": (0.0, 0.75), "dark": (1.0, 0.45)}
-
-
 def split_by_round(
     shares: pd.DataFrame, by: str | None, theme: Theme
 ) -> list[RoundLine]:
@@ -205,12 +188,9 @@ def split_by_round(
     if by is not None:
         return split_by_column(shares, by, theme)
     groups = list(shares.groupby("rounds", sort=False))
-    first, last = _GROUP_COLORS[theme.name]
-    places = np.linspace(first, last, max(len(groups), 2))[: len(groups)]
-    colors = sample_colorscale("cividis", places)
     return [
         replace(
             style_line(i, len(groups), *groups[i], theme), color=color, dash="solid"
         )
-        for i, color in enumerate(colors)
+        for i, color in enumerate(scale_colors(theme, len(groups)))
     ]

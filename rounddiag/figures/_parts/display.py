@@ -1,0 +1,125 @@
+"""How a notebook shows a figure: in the page's theme, and in words without plotly.
+
+JupyterLab draws a figure only if plotly is installed in its own environment, which may
+be another than the kernel's; and it draws it in the colours of the figure.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from typing import TYPE_CHECKING, Any
+
+import plotly.io as pio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import plotly.graph_objects as go
+
+    from rounddiag.figures._parts.canvas import ThemeName
+
+# What plotly sends in Jupyter; with another renderer the user wants something else.
+_IN_JUPYTER = "plotly_mimetype"
+_WITHOUT_PLOTLY = (
+    "This page cannot draw the figure: plotly is missing. Run"
+    " <code>pip install plotly</code> in the environment of JupyterLab, and reload the"
+    " page."
+)
+_TAG = re.compile("<[^>]*>")
+# Where plotly puts a colour: in the style of shapes, in that of text within a title, in
+# attributes of hatches, and behind all of it.
+_PLACES = {
+    "fill": ('style*="fill: {rgb}"', 'style*="fill:{plain}"', 'fill="{rgb}"'),
+    "stroke": ('style*="stroke: {rgb}"', 'stroke="{rgb}"'),
+    "background": ('style*="background: {rgb}"',),
+}
+
+
+def is_in_jupyter() -> bool:
+    """Return whether figures go to JupyterLab, or another page with its extensions."""
+    return bool(pio.renderers.default == _IN_JUPYTER)
+
+
+def publish(figure: go.Figure, style: str | None) -> None:
+    """Display a figure with words for a page without plotly, and a style below it.
+
+    Parameters
+    ----------
+    figure : Figure
+    style : str, optional
+        As from `page_style`.
+    """
+    from IPython.display import display
+
+    bundle: dict[str, Any] = figure._repr_mimebundle_()
+    display({**bundle, "text/html": words(figure)}, raw=True)  # type: ignore[no-untyped-call]
+    if style is not None:
+        html = f'<style class="rounddiag-theme">{style}</style>'
+        display({"text/html": html, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
+
+
+def words(figure: go.Figure) -> str:
+    """Return title and explanations of a figure as HTML, and how to have it drawn."""
+    title, *lines = (figure.layout.title.text or "").split("<br>")
+    notes = "".join(f"<li>{escape(plain_text(line))}</li>" for line in lines)
+    body = f"<p><b>{escape(plain_text(title))}</b></p><ul>{notes}</ul>"
+    return f'<div class="mathjax_ignore">{body}<p>{_WITHOUT_PLOTLY}</p></div>'
+
+
+def plain_text(text: str) -> str:
+    """Return the text of plotly's pseudo HTML.
+
+    Examples
+    --------
+    >>> plain_text("<b>a &lt; b</b>")
+    'a < b'
+    """
+    return unescape(_TAG.sub("", text))
+
+
+def page_style(colors: Mapping[str, str], theme: ThemeName) -> str:
+    """Return the style that replaces colours of the figure above, on pages of a theme.
+
+    The page applies it whenever its theme changes; a figure need not be drawn again.
+    Colour bars keep their colours.
+
+    Parameters
+    ----------
+    colors : mapping of str to str
+        Each colour of the figure, as `#rrggbb` or `rgb(r, g, b)`, and its replacement.
+    theme : {"light", "dark"}
+        Of the page.
+    """
+    is_light = str(theme == "light").lower()
+    rules = (
+        f":is({_selectors(places, old)}):not(.cbfill){{{name}:{new}!important}}"
+        for old, new in colors.items()
+        for name, places in _PLACES.items()
+    )
+    above = ".jp-OutputArea-child:has(+ .jp-OutputArea-child style.rounddiag-theme)"
+    return (
+        # The style itself takes no room.
+        ".jp-OutputArea-child:has(> .jp-OutputArea-output > style.rounddiag-theme)"
+        "{display:none}"
+        f'[data-jp-theme-light="{is_light}"] {above} .js-plotly-plot'
+        f"{{{''.join(rules)}}}"
+    )
+
+
+def _selectors(places: Sequence[str], color: str) -> str:
+    known = {"rgb": _as_rgb(color), "plain": color}
+    return ",".join(f"[{place.format(**known)}]" for place in places)
+
+
+def _as_rgb(color: str) -> str:
+    """Write a colour as browsers do in a style.
+
+    Examples
+    --------
+    >>> _as_rgb("#5b6268"), _as_rgb("rgb(0, 34, 78)")
+    ('rgb(91, 98, 104)', 'rgb(0, 34, 78)')
+    """
+    if not color.startswith("#"):
+        return color
+    return "rgb({}, {}, {})".format(*(int(color[at : at + 2], 16) for at in (1, 3, 5)))
