@@ -197,8 +197,8 @@ def describe_actions(
         {
             "kind": action.kind,
             "label": action_label(action),
-            "point": _share(action, action.on, shot),
-            "end_point": _share(action, action.end_on, shot),
+            "point": action.point and _share(action, action.on, shot),
+            "end_point": action.end_point and _share(action, action.end_on, shot),
             "direction": action.direction,
             "text": action.text and action.text[:_MAX_TEXT],
         }

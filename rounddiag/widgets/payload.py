@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from rounddiag.wording import encodable
 
 # JavaScript's typed arrays: wider numbers are narrowed.
 _NARROWED = {"float64": "float32", "int64": "int32", "bool": "uint8"}
+# Longer lists of text are one buffer: part by part, they would take most of the time.
+_MANY_TEXTS = 64
 
 
 def serialize(payload: object) -> tuple[Any, list[bytes]]:
@@ -24,8 +27,8 @@ def serialize(payload: object) -> tuple[Any, list[bytes]]:
     Returns
     -------
     plain : object
-        For JSON: NaN and infinities are None, and each array or bytes is
-        `{"$": index, "dtype": name}`.
+        For JSON: NaN and infinities are None, and each array, bytes or long list of
+        text is `{"$": index, "dtype": name}`.
     buffers : list of bytes
 
     Examples
@@ -42,6 +45,10 @@ def _plain(value: object, buffers: list[bytes]) -> object:
     match value:
         case dict():
             return {str(key): _plain(inner, buffers) for key, inner in value.items()}
+        case list() if len(value) > _MANY_TEXTS and all(
+            isinstance(i, str) for i in value
+        ):
+            return _append(_as_json(value), "texts", buffers)
         case list() | tuple():
             return [_plain(inner, buffers) for inner in value]
         case bytes():
@@ -51,6 +58,17 @@ def _plain(value: object, buffers: list[bytes]) -> object:
             data = value.astype(name, copy=False).tobytes()
             return _append(data, name, buffers)
     return _scalar(value.item() if isinstance(value, np.generic) else value)
+
+
+def _are_texts(values: list[object]) -> TypeGuard[list[str]]:
+    return all(isinstance(one, str) for one in values)
+
+
+def _as_json(texts: list[str]) -> bytes:
+    try:
+        return json.dumps(texts, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps([encodable(text) for text in texts]).encode()
 
 
 def _scalar(value: object) -> object:

@@ -79,7 +79,9 @@ def test_the_strip_shows_every_round_with_its_picture_action_and_value(
     explored: Explored, sample: pd.DataFrame
 ) -> None:
     cards = explored.find(".rdx-card")
+    explored.lab.set_width(1600)  # where the cards have pictures
     expect(cards.locator("img")).to_have_count(8)
+    explored.lab.set_width(1280)
     labels = explored.texts(".rdx-card-action")
     for text, label in zip(texts(sample), labels, strict=True):
         assert label.split(" ")[0] in text

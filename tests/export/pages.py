@@ -83,6 +83,8 @@ def _filled(value: Any, buffers: list[bytes]) -> Any:
     match value:
         case {"$": index, "dtype": "bytes"}:
             return buffers[index]
+        case {"$": index, "dtype": "texts"}:
+            return json.loads(buffers[index])
         case {"$": index, "dtype": dtype}:
             return np.frombuffer(buffers[index], dtype).tolist()
         case dict():

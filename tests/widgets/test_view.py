@@ -153,6 +153,19 @@ PAGE = Path(assets.__file__).with_name("page")
 TOP_LEVEL = r"^(?:async )?(?:function|class|const|let) +([A-Za-z]\w*|[A-Z_]+)"
 
 
+@pytest.mark.parametrize("odd", ['"', "é", "\n", "<b>"])
+def test_many_texts_are_one_buffer_of_json(odd: str) -> None:
+    texts = [*["a"] * 99, odd]
+    plain, (buffer,) = serialize({"piece": texts})
+    assert plain == {"piece": {"$": 0, "dtype": "texts"}}
+    assert json.loads(buffer) == texts
+
+
+def test_lone_surrogates_among_many_texts_are_written_out() -> None:
+    _, (buffer,) = serialize([*["a"] * 99, "b\ud800"])
+    assert json.loads(buffer)[-1] == "b\\ud800"
+
+
 def test_every_file_is_there_once() -> None:
     scripts = {path.stem for path in PAGE.glob("*.js")}
     # `stored` is of reports alone.

@@ -94,8 +94,11 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
 // types of traces, and a click only after a hover.
 const SLIP = 4; // pixels that a hand may slip in a click
 
-function pointing(view, { onClick, onStretch, onBox }) {
-  let from = null;
+const REST_DELAY = 60;
+
+/** `onRest` is called where the pointer rests, which is most often before a click. */
+function pointing(view, { onClick, onStretch, onBox, onRest }) {
+  let [from, timer] = [null, 0];
 
   function placeOf(event) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
@@ -116,6 +119,13 @@ function pointing(view, { onClick, onStretch, onBox }) {
   function onMove(event) {
     const to = from && placeOf(event);
     if (to && slipped(to)) onStretch?.(from, to);
+    clearTimeout(timer);
+    if (onRest && !from && view.body.contains(event.target)) timer = setTimeout(rest, REST_DELAY, event);
+  }
+
+  function rest(event) {
+    const place = placeOf(event);
+    if (place?.isIn) onRest(place);
   }
 
   function onUp(event) {
@@ -131,6 +141,7 @@ function pointing(view, { onClick, onStretch, onBox }) {
   addEventListener("pointerup", onUp, true);
   return {
     close: () => {
+      clearTimeout(timer);
       removeEventListener("pointermove", onMove, true);
       removeEventListener("pointerup", onUp, true);
     },

@@ -7,6 +7,8 @@ const ARRAYS = {
   bytes: Uint8Array,
 };
 
+const TEXT = new TextDecoder();
+
 function deserialize(value, buffers) {
   if (Array.isArray(value)) return value.map((one) => deserialize(one, buffers));
   if (value === null || typeof value !== "object") return value;
@@ -14,13 +16,12 @@ function deserialize(value, buffers) {
     const view = buffers[value.$];
     const start = view.byteOffset ?? 0;
     const bytes = (view.buffer ?? view).slice(start, start + view.byteLength);
+    if (value.dtype === "texts") return JSON.parse(TEXT.decode(bytes));
     return new ARRAYS[value.dtype](bytes);
   }
   const entries = Object.entries(value);
   return Object.fromEntries(entries.map(([key, one]) => [key, deserialize(one, buffers)]));
 }
-
-const TEXT = new TextDecoder();
 
 /** A figure from its JSON; every call returns a new one. */
 function parsed(json) {
@@ -172,14 +173,8 @@ function sampleStore(request) {
   };
 }
 
-// The screenshots of a sample in groups to be requested, the nearest to a round first.
-function shotGroups({ rounds }, round) {
-  const now = rounds.find((one) => one.round === round)?.screenshot ?? 0;
-  const num = Math.max(-1, ...rounds.map(({ screenshot }) => screenshot ?? -1)) + 1;
-  const indices = Array.from({ length: num }, (_, index) => index);
-  const groups = indices.filter((index) => index % SHOTS_AT_ONCE === 0);
-  const distance = (first) => Math.abs(first + SHOTS_AT_ONCE / 2 - 0.5 - now);
-  return groups
-    .sort((one, other) => distance(one) - distance(other))
-    .map((first) => indices.slice(first, first + SHOTS_AT_ONCE));
+/** The groups of screenshots, requested together, that have some of these. */
+function shotGroups(indices) {
+  const firsts = new Set(indices.map((index) => index - (index % SHOTS_AT_ONCE)));
+  return [...firsts].map((first) => Array.from({ length: SHOTS_AT_ONCE }, (_, at) => first + at));
 }

@@ -1,6 +1,6 @@
 // The cells of the heatmap: click one, drag over several, mark the selected ones. A
 // selection has several boxes where its samples are not adjacent in the order.
-function heatCells(view, { onCell, onBox }) {
+function heatCells(view, { onCell, onBox, onRest }) {
   const current = element("div", { class: "rdx-cell-now", hidden: true });
   const box = element("div", { class: "rdx-cell-box", hidden: true });
   const cursor = element("div", { class: "rdx-cell-box rdx-cell-cursor", hidden: true });
@@ -13,6 +13,7 @@ function heatCells(view, { onCell, onBox }) {
 
   const hand = pointing(view, {
     onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
+    onRest: (at) => view.meta()?.samples && onRest(samplesOf(row(at), row(at))),
     onStretch: (from, to) => view.meta()?.samples && placeBox(box, [from.across, to.across], [from.down, to.down]),
     onBox: (from, to) => {
       if (!view.meta()?.samples) return; // a sentence instead of cells
@@ -137,7 +138,7 @@ const ROW = 3; // pixels at least
 const PANEL = 64; // pixels of each further panel of the upper figure
 
 // The overview: means per round, and under them the heatmap of samples and rounds.
-function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
+function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   let state = null;
   const rounds = figureView({
     library,
@@ -153,7 +154,7 @@ function overviewPane({ library, onCell, onBox, onRounds, onSet }) {
     minHeight: ({ meta }) => (meta?.samples ? ROW * (meta.samples.length / meta.pool) + 60 : 0),
     onDrawn: () => cells.redraw(),
   });
-  const cells = heatCells(heatmap, { onCell, onBox });
+  const cells = heatCells(heatmap, { onCell, onBox, onRest });
   const hand = pointing(rounds, {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
   });

@@ -102,6 +102,7 @@ class ExplorerPage {
     this.overview = overviewPane({
       library,
       onCell: (samples, round) => this.goToCell(samples, round),
+      onRest: (samples) => samples.length === 1 && this.load(samples[0]),
       onBox: (cells) => this.select({ cells }),
       onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
       onSet: (changes) => this.set(changes),
@@ -111,6 +112,7 @@ class ExplorerPage {
       store: this.store,
       onPlace: (place) => this.goTo(place),
       onPlot: (changes) => this.select(changes),
+      onSeen: () => this.showShots(this.sample.trajectory()),
     });
     this.selectionLine = element("output", { class: "rdx-chosen" });
     this.drawer = listDrawer({
@@ -308,12 +310,13 @@ class ExplorerPage {
     this.state = { ...this.state, current };
     this.isMoved ||= !isKnown;
     this.overview.mark(this.state);
+    const before = this.sample.trajectory()?.sample;
     if (this.sample.trajectory() === trajectory) this.sample.mark(current);
     else this.sample.show(trajectory, current, state.threshold);
     if (!isKnown) this.selectLater({ current });
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
-    this.loadAhead(place.sample);
+    this.loadAhead(before, place.sample);
     this.snapshot.later();
   }
 
@@ -330,15 +333,13 @@ class ExplorerPage {
     this.sample.setMarks(found);
   }
 
-  // A few at a time, those near the current round first.
+  // A few at a time.
   async showShots(trajectory) {
-    const shots = [];
-    for (const group of shotGroups(trajectory, this.state.current.round)) {
+    for (const group of shotGroups(this.sample.missingShots())) {
       const reply = this.store.thumbnails(trajectory, group);
       const result = await this.kernel.latest("shots", reply).catch(ignore);
       if (!result || this.sample.trajectory() !== trajectory) return;
-      shots.push(...result.shots);
-      this.sample.showShots([...shots]);
+      this.sample.addShots(result.shots);
     }
   }
 
@@ -408,27 +409,21 @@ class ExplorerPage {
     return this.inFile ? all.filter((one) => this.inFile.includes(one)) : all;
   }
 
-  // Load the next samples in advance.
-  loadAhead(sample) {
+  // Who steps from sample to sample finds the next one there.
+  loadAhead(before, sample) {
     const samples = this.samples();
     const at = samples.indexOf(sample);
-    clearTimeout(this.loadTimer);
-    this.loadTimer = setTimeout(() => {
-      for (const near of [samples[at + 1], samples[at - 1]].filter((one) => one !== undefined)) {
-        this.store.trajectory(near, this.state).then((result) => this.loadShots(result)).catch(ignore);
-      }
-    }, 250);
+    const step = at - samples.indexOf(before);
+    if (Math.abs(step) === 1 && at + step in samples) this.load(samples[at + step]);
   }
 
-  loadShots(trajectory) {
-    const [first] = shotGroups(trajectory, this.state.current.round);
-    return first && this.store.thumbnails(trajectory, first);
+  load(sample) {
+    this.store.trajectory(sample, this.state).catch(ignore);
   }
 
   close() {
     for (const part of [this.kernel, this.theme, this.steps, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
     clearTimeout(this.flushTimer);
-    clearTimeout(this.loadTimer);
     this.node.remove();
   }
 }

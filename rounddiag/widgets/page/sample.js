@@ -1,46 +1,63 @@
 // The rounds of a sample as a strip of cards: screenshot, action, mean |diff|.
 
-function roundStrip({ onRound }) {
+/** `onSeen` is called when cards come into sight whose screenshots are missing. */
+function roundStrip({ onRound, onSeen = () => {} }) {
   const list = element("ol", { class: "rdx-strip-list" });
   const node = element("nav", { class: "rdx-strip", "aria-label": "Rounds of the sample" }, list);
   const buttons = () => [...list.querySelectorAll("button")];
   const pictures = new Map();
+  const inSight = new Set(); // rounds of cards
   let [shown, marked] = [null, null];
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        const round = Number(target.closest("button").dataset.round);
+        if (isIntersecting) inSight.add(round);
+        else inSight.delete(round);
+      }
+      if (inSight.size) onSeen();
+    },
+    { root: list, rootMargin: "0px 200px" },
+  );
 
   // Thumbnails arrive a few at a time after the rounds; existing ones are kept.
   function show(trajectory, thumbnails) {
     if (trajectory !== shown) {
       free();
-      shown = trajectory;
+      [shown, marked] = [trajectory, null];
       const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
       fill(
         list,
         ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]),
       );
-      mark(marked);
-      fade();
+      for (const picture of list.querySelectorAll(".rdx-card-picture")) seen.observe(picture);
     }
-    const shots = new Map((thumbnails ?? []).map((shot) => [shot.index, shot]));
+    if (!thumbnails?.length) return;
+    const all = buttons();
+    const shots = new Map(thumbnails.map((shot) => [shot.index, shot]));
     trajectory.rounds.forEach((round, at) => {
       const shot = shots.get(round.screenshot);
       if (!shot || pictures.has(at)) return;
       pictures.set(at, pictureOf(shot, round.action, { alt: "", isSmall: true }));
-      fill(buttons()[at].querySelector(".rdx-card-picture"), pictures.get(at).node);
+      fill(all[at].querySelector(".rdx-card-picture"), pictures.get(at).node);
     });
   }
 
   function mark(round) {
-    marked = round;
-    for (const button of buttons()) {
-      const isNow = Number(button.dataset.round) === round;
-      button.setAttribute("aria-current", String(isNow));
-      button.tabIndex = isNow ? 0 : -1;
-      if (isNow) reveal(list, button, 60);
+    const button = list.querySelector(`[data-round="${round}"]`) ?? list.querySelector("button");
+    if (!button || button === marked) return;
+    for (const [one, isNow] of [[marked, false], [button, true]]) {
+      one?.setAttribute("aria-current", String(isNow));
+      one?.setAttribute("tabindex", isNow ? "0" : "-1");
     }
-    if (!list.querySelector('[tabindex="0"]')) buttons()[0]?.setAttribute("tabindex", "0");
+    marked = button;
+    reveal(list, button, 60);
+    fade();
   }
 
   function free() {
+    seen.disconnect();
+    inSight.clear();
     pictures.forEach((picture) => picture.free());
     pictures.clear();
   }
@@ -53,8 +70,7 @@ function roundStrip({ onRound }) {
   }
 
   const follow = new ResizeObserver(() => {
-    const now = list.querySelector('[aria-current="true"]');
-    if (now) reveal(list, now, 60);
+    if (marked) reveal(list, marked, 60);
     fade();
   });
   follow.observe(list);
@@ -70,7 +86,8 @@ function roundStrip({ onRound }) {
     free();
   }
 
-  return { node, show, mark, close };
+  const roundsInSight = () => shown.rounds.filter(({ round }) => inSight.has(round));
+  return { node, show, mark, roundsInSight, close };
 }
 
 function roundCard({
@@ -89,7 +106,7 @@ function roundCard({
   const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
   return element(
     "button",
-    { type: "button", class: "rdx-card", "data-round": round, title, "aria-label": title },
+    { type: "button", class: "rdx-card", tabindex: -1, "data-round": round, title, "aria-label": title },
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
     line(
@@ -100,11 +117,12 @@ function roundCard({
 }
 
 // One sample: its rounds, token plot, screenshot, text and the current token.
-function samplePane({ library, store, onPlace, onPlot }) {
-  let [trajectory, current, shots] = [null, null, null];
+function samplePane({ library, store, onPlace, onPlot, onSeen }) {
+  let [trajectory, current] = [null, null];
+  let shots = []; // thumbnails
   const goTo = (round, token = null) =>
     onPlace({ sample: trajectory.sample, round, token: token ?? worstToken(trajectory, round) });
-  const strip = roundStrip({ onRound: (round) => goTo(round) });
+  const strip = roundStrip({ onRound: (round) => goTo(round), onSeen });
   const plot = tokenPlot({ library, onToken: goTo, onPlot });
   const text = tokenText({
     onToken: (round, token) => goTo(round, token),
@@ -142,28 +160,36 @@ function samplePane({ library, store, onPlace, onPlot }) {
   }
 
   function show(newTrajectory, place, threshold) {
-    [trajectory, current, shots] = [newTrajectory, place, null];
+    [trajectory, current] = [newTrajectory, place];
+    shots = [];
     node.removeAttribute("data-missing");
     title.textContent = title.title = titleOf(trajectory);
     plot.view.wait();
     text.show(trajectory, threshold);
-    strip.show(trajectory, null);
+    strip.show(trajectory, shots);
     find.again();
     mark(place);
   }
 
   // In place of all panes.
   function showMissing(sample, why) {
-    [trajectory, current, shots] = [null, null, null];
+    [trajectory, current] = [null, null];
     title.textContent = `Sample ${sample}`;
     fill(missing, ...why.map((line) => element("p", {}, line)));
     node.toggleAttribute("data-missing", true);
   }
 
-  function showShots(newShots) {
-    shots = newShots;
+  // The screenshots in sight that are not there yet: large ones first.
+  function missingShots() {
+    const { rounds } = trajectory;
+    const now = rounds.findIndex(({ round }) => round === current.round);
+    const inSight = [rounds[now], rounds[now - 1], ...strip.roundsInSight()].map((one) => one?.screenshot ?? null);
+    return inSight.filter((at) => at !== null && shots.every(({ index }) => index !== at));
+  }
+
+  function addShots(newShots) {
+    shots = [...shots, ...newShots];
     strip.show(trajectory, shots);
-    strip.mark(current.round);
     screens.show(trajectory, current.round, shots);
   }
 
@@ -180,7 +206,8 @@ function samplePane({ library, store, onPlace, onPlot }) {
   return {
     node,
     show,
-    showShots,
+    addShots,
+    missingShots,
     showFigure: (axes, only, state) => plot.show(trajectory, axes, only, current, state),
     showMissing,
     mark,

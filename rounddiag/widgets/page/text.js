@@ -53,7 +53,7 @@ function hitMarks(mark) {
 const NOT_FINITE = 127; // the level of a diff that is not
 const CHUNK = 200; // tokens; a chunk ends with a line where it can
 const LONGEST_CHUNK = 800;
-const MANY_SPANS = 3000;
+const MANY_SPANS = 800;
 const spanClasses = [];
 
 /** The chunks of some tokens; `fill` makes the spans, which `makeSpan` returns. */
