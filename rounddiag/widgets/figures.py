@@ -64,10 +64,33 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
         bar = heatmap.data[-1].marker.colorbar
         notes = [f"colour: {plain_text(bar.title.text)}", *heatmap.layout.meta["notes"]]
         heatmap.update_layout(
-            meta={**heatmap.layout.meta, "notes": notes}, margin={"t": 6, "b": 52}
+            meta={
+                **heatmap.layout.meta,
+                "notes": notes,
+                "bands": bands(session, theme),
+            },
+            margin={"t": 6, "b": 52},
         )
         bar.update(_COLOR_BAR)
     return {"rounds": rounds_pane(session, theme), "heatmap": to_bytes(heatmap)}
+
+
+def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:
+    """Return the colour of each sample, that of the line with its value of `by`.
+
+    A sample has none if its tokens have several values.
+    """
+    filtered = session.filtered
+    if filtered.by is None or session.pair is not None:
+        return None
+    pairs = filtered.tokens[["sample", filtered.by]].drop_duplicates()
+    values = sorted(pairs[filtered.by].unique())
+    alone = pairs[~pairs["sample"].duplicated(keep=False)]
+    colors = dict(zip(values, theme_of(theme).lines, strict=False))
+    return {
+        str(sample): colors[value]
+        for sample, value in zip(alone["sample"], alone[filtered.by], strict=True)
+    }
 
 
 def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
+from rounddiag.figures._parts.canvas import LIGHT
+from tests.browser.explored import at
 from tests.browser.explorers import waits_for
 
 if TYPE_CHECKING:
@@ -110,3 +113,24 @@ def test_where_the_filter_keeps_nothing_every_part_says_that(
     explored.find(".rdx-filter-chips > button").click()
     expect(chosen).to_contain_text("rounds")
     expect(titles.filter(has_text=NOTHING)).to_have_count(0)
+
+
+def test_bands_at_the_heatmap_have_the_colors_of_the_lines(
+    explored: Explored, seen: rd.Batch
+) -> None:
+    bands = explored.find(".rdx-bands")
+    expect(bands).to_be_hidden()
+    explored.set("{'by': 'status'}")
+    expect(bands).to_be_visible()
+    assert seen.sample_columns is not None
+    status = seen.sample_columns["status"]
+    colors = dict(zip(sorted(set(status)), LIGHT.lines, strict=False))
+    drawn = bands.evaluate("node => getComputedStyle(node).backgroundImage")
+    found = re.findall(r"rgb\((\d+), (\d+), (\d+)\) 0", drawn)
+    assert ["#" + "".join(f"{int(one):02x}" for one in rgb) for rgb in found] == [
+        colors[status[sample]] for sample in explored.rows()
+    ]
+    box, first = bands.bounding_box(), at(explored.heatmap, -0.5, -0.5)
+    assert box is not None
+    assert box["x"] + box["width"] <= first[0]
+    assert box["y"] == pytest.approx(first[1], abs=1)

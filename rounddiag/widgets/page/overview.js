@@ -6,7 +6,8 @@ function heatCells(view, { onCell, onBox, onRest }) {
   const cursor = element("div", { class: "rdx-cell-box rdx-cell-cursor", hidden: true });
   const boxes = element("div", {});
   const inFile = element("div", {}); // of a report, at the left edge of its samples
-  view.body.append(inFile, current, box, boxes, cursor);
+  const bands = element("div", { class: "rdx-bands", hidden: true }); // what `by` says of rows
+  view.body.append(inFile, bands, current, box, boxes, cursor);
   let chosen = { current: null, cells: null };
   let stored = [];
   let [at, anchor] = [null, null]; // row and round of the cursor, and of a box's start
@@ -89,7 +90,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
   }
 
   function redraw() {
-    current.hidden = box.hidden = true;
+    current.hidden = box.hidden = bands.hidden = true;
     fill(boxes);
     fill(inFile);
     if (!view.axis("yaxis") || !view.meta()?.samples) return;
@@ -98,15 +99,25 @@ function heatCells(view, { onCell, onBox, onRest }) {
     const { samples = [], rounds } = chosen.cells ?? {};
     const made = () => element("div", { class: "rdx-cell-box" });
     fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
-    fill(inFile, ...runsOf(stored).map(placeEdge));
+    fill(inFile, ...runsOf(stored).map((run) => placeEdge(element("div", { class: "rdx-in-file" }), run)));
+    drawBands();
     drawCursor();
   }
 
-  function placeEdge([start, stop]) {
+  function placeEdge(node, [start, stop]) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
-    const node = element("div", { class: "rdx-in-file" });
     placeBox(node, [x.from - 5, x.from - 1], [y.pixel(start - 0.5), y.pixel(stop - 0.5)]);
     return node;
+  }
+
+  // One gradient without blends: many rows would be many elements.
+  function drawBands() {
+    const { samples, pool, bands: colors } = view.meta();
+    if (!colors) return;
+    const num = Math.ceil(samples.length / pool);
+    const stops = Array.from({ length: num }, (_, at) => `${colors[samples[at * pool]] ?? "transparent"} 0 ${(100 * (at + 1)) / num}%`);
+    bands.style.backgroundImage = `linear-gradient(${stops.join()})`;
+    placeEdge(bands, [0, num * pool]);
   }
 
   return {
