@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.explorer [--clicks 20]
 
-Times are taken in the page: from the start of a cell, or the end of the mouse's click,
-to the frame after the one in which the answer is there.
+Times are taken in the page: from the start of a cell, or from the event of a mouse or
+key, to the frame after the one in which the answer is there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WATCH = """([condition, event]) => {
     };
     if (!event) return watch(performance.now());
     const once = { capture: true, once: true };
-    addEventListener(event, () => watch(performance.now()), once);
+    addEventListener(event, ({ timeStamp }) => watch(timeStamp), once);
   });
 }"""
 _RUN = """(index) => {
@@ -73,6 +73,7 @@ _PAINTED = (
 )
 _STOCK = ".js-plotly-plot:not(.rdx-plot)"
 _TITLE = _PAGE.format(index=0) + ".querySelector('.rdx-title').textContent"
+_TOKEN = _PAGE.format(index=0) + ".querySelector('.rdx-focus').textContent"
 # The token plot is of the sample before.
 _DRAWING = (
     "'drawing' in "
@@ -119,6 +120,8 @@ def measure(lab: LabNotebook, clicks: int) -> None:
     print_times("first paint, plotly.js there", [painted(lab, cell=2)])
     lab.page.wait_for_timeout(8000)
     print_times("click a cell to its tokens", [*cell_clicks(lab, clicks)])
+    print_times("arrow key to the next token", [*token_keys(lab, clicks)])
+    print_times("a key typed into a filter", [*typed_keys(lab, clicks)])
     print_times("first paint of two FigureWidgets", [stock_painted(lab)])
     print_times("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
 
@@ -157,6 +160,31 @@ def cell_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
         lab.page.evaluate(_WATCH, [there, "pointerup"])
         click(lab, heatmap.locator(".nsewdrag").first, number, clicks)
         yield answered(lab)
+
+
+def token_keys(lab: LabNotebook, keys: int) -> Iterator[float]:
+    """Go from token to token of a round."""
+    node = lab.page.locator(".rdx").first
+    node.focus()
+    for _ in range(keys):
+        before = lab.page.evaluate(_TOKEN)
+        lab.page.evaluate(_WATCH, [f"{_TOKEN} !== {before!r}", "keydown"])
+        lab.page.keyboard.press("ArrowRight")
+        yield answered(lab)
+        lab.page.wait_for_timeout(100)
+
+
+def typed_keys(lab: LabNotebook, keys: int) -> Iterator[float]:
+    """Type into the filter by text, until the character is painted."""
+    node = lab.page.locator(".rdx").first
+    node.get_by_label("Filter by text or any column").click()
+    node.get_by_label("text", exact=True).focus()
+    value = _PAGE.format(index=0) + ".querySelector('input:focus').value"
+    for number in range(keys):
+        lab.page.evaluate(_WATCH, [f"{value}.length > {number}", "keydown"])
+        lab.page.keyboard.press("a")
+        yield answered(lab)
+    lab.page.keyboard.press("Escape")
 
 
 def stock_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
