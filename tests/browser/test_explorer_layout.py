@@ -106,6 +106,23 @@ def test_all_regions_are_in_sight_and_none_overlaps_another(
     lab.set_theme("light")
 
 
+def test_cards_of_few_rounds_use_the_width_that_there_is(lab: LabNotebook) -> None:
+    found = resize(lab, *SIZES[2])
+    cards = found.locator(".rdx-card")
+    room = box_of(found.locator(".rdx-strip-list"))["width"] / cards.count()
+    assert room > 100
+    for card in cards.all():
+        assert box_of(card)["width"] == pytest.approx(min(room, 150), abs=8)
+
+
+def test_controls_of_an_explorer_of_one_column_stay_on_a_line(lab: LabNotebook) -> None:
+    found = resize(lab, 1150, 800)
+    line = box_of(found.locator(".rdx-choices"))
+    assert 700 < line["width"] < 740
+    assert line["height"] < 36
+    assert "96 of 4,230 tokens" in found.locator(".rdx-beyond").inner_text()
+
+
 def test_a_key_and_a_row_of_the_drawer_move_nothing_out_of_sight(
     lab: LabNotebook,
 ) -> None:

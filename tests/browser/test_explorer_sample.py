@@ -304,3 +304,28 @@ def test_three_steps_lead_to_the_first_token_without_its_screenshots(
     explored.is_at(sample, 2, 0)
     mean = round_["diff"].abs().mean()
     assert mean > 10 * before["diff"].abs().mean()
+
+
+def test_the_stems_of_all_tokens_are_two_shapes(
+    explored: Explored, sample: pd.DataFrame
+) -> None:
+    stems = explored.token_figure.locator(".scatterlayer path.js-fill")
+    expect(stems).to_have_count(2)
+    assert explored.token_figure.locator(".scatterlayer path").count() < 20
+    boxes = [stems.nth(number).bounding_box() for number in range(2)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    figure, diff = explored.token_figure, sample["diff"]
+    ends = (float(diff.max()), 0.0, float(diff.min()))
+    top, zero, bottom = (at(figure, 0, y)[1] for y in ends)
+    assert boxes[0]["y"] == pytest.approx(top, abs=1)
+    assert boxes[1]["y"] == pytest.approx(zero, abs=1)
+    assert boxes[1]["y"] + boxes[1]["height"] == pytest.approx(bottom, abs=1)
+    first, last = (
+        at(figure, first_of(figure, int(sample["round"].iloc[one])) + token)[0]
+        for one, token in ((0, 0), (-1, int(sample["token"].iloc[-1])))
+    )
+    assert min(box["x"] for box in boxes if box) == pytest.approx(first, abs=4)
+    assert max(box["x"] + box["width"] for box in boxes if box) == pytest.approx(
+        last, abs=4
+    )

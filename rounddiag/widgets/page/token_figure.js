@@ -3,8 +3,8 @@
 const MOST_DRAWN = 4000; // of more tokens, the extremes of each stretch are drawn
 const STRETCHES = 1300;
 const GAP_SHARE = [0.012, 0.5]; // of an observation, and of all, of the tokens
-const STEMS_WIDTH = 250; // pixels, of all stems together
-const WIDEST_STEM = 6;
+const STEM = 0.6; // tokens wide, within shares of the width of the plot
+const STEM_SHARES = [1 / 400, 6 / 400];
 const TICKS_OF_ROUND = { tickmode: "auto", tickvals: null, ticktext: null, nticks: 6 };
 const TICK_SHARE = 0.05; // of the width, between the labels of two rounds
 
@@ -19,11 +19,15 @@ function tokenFigure({ data, layout }, trajectory, only) {
   const [more, less, undefinedOnes, ...others] = data;
   const isFinite = index.map((at) => Number.isFinite(tokens.diff[at]));
   const pick = (keeps) => index.flatMap((at, place) => (keeps(tokens.diff[at], place) ? [place] : []));
+  const [low, high] = [places[0] ?? 0, places.at(-1) ?? 0];
+  const [narrow, wide] = STEM_SHARES.map((share) => share * (high - low + 2));
+  const half = Math.min(Math.max(STEM, narrow), wide) / 2;
+  // One area with no height between stems: plotly makes an element of each separate line.
   for (const [trace, sign] of [[more, 1], [less, -1]]) {
     const own = pick((diff, place) => isFinite[place] && diff * sign > 0);
-    trace.x = own.flatMap((at) => [x[at], x[at], null]);
-    trace.y = own.flatMap((at) => [0, tokens.diff[index[at]], null]);
-    trace.line.width = Math.min(WIDEST_STEM, Math.max(1, STEMS_WIDTH / x.length));
+    trace.x = own.flatMap((at) => [x[at] - half, x[at] - half, x[at] + half, x[at] + half]);
+    trace.y = own.flatMap((at) => [0, tokens.diff[index[at]], tokens.diff[index[at]], 0]);
+    Object.assign(trace, { fill: "tozeroy", fillcolor: trace.line.color, line: { width: 0, simplify: false } });
   }
   undefinedOnes.x = pick((_, place) => !isFinite[place]).map((at) => x[at]);
   undefinedOnes.y = undefinedOnes.x.map(() => 0);
@@ -37,7 +41,6 @@ function tokenFigure({ data, layout }, trajectory, only) {
     const round = tokens.round[at];
     return [tokens.diff[at], tokens.a[at], tokens.b[at], round, at - first.get(round), tokens.position[at]];
   });
-  const [low, high] = [places[0] ?? 0, places.at(-1) ?? 0];
   Object.assign(layout.xaxis, { range: [low - 1, high + 1] }, only === null ? roundTicks(rounds, starts, high - low + 2) : TICKS_OF_ROUND);
   layout.shapes = starts.map((start, at) => ({ ...layout.shapes[0], x0: start - 0.5, x1: start + rounds[at].num_tokens - 0.5 }));
   const title = `Sample ${trajectory.sample}, token by token`;
