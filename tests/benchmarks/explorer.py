@@ -140,7 +140,8 @@ def painted(lab: LabNotebook, cell: int) -> float:
 
 def stock_painted(lab: LabNotebook) -> float:
     """Run the cell with two FigureWidgets; wait for both."""
-    drawn = f"document.querySelectorAll('{_STOCK}:has(svg.main-svg)').length >= 2"
+    stock = f"[...document.querySelectorAll('{_STOCK}:has(svg.main-svg)')]"
+    drawn = f"{stock}.filter(one => one._fullData?.length).length >= 2"
     lab.page.evaluate(_WATCH, [drawn, None])
     lab.page.evaluate(_RUN, 3)
     return answered(lab)
