@@ -49,9 +49,13 @@ def test_the_summary_is_that_of_the_columns(
         batch = replace(batch, group_ids=names)
     totals = read_totals(totals_entry(batch))
     assert totals is not None
-    pd.testing.assert_frame_equal(
-        summary_of_totals(totals["rounds"]), rd.round_summary(batch), rtol=1e-12
-    )
+    found, expected = summary_of_totals(totals["rounds"]), rd.round_summary(batch)
+    if expected["num_nonfinite"].any():
+        # A sample without any finite diff is left out of the draws of a footer only.
+        found, expected = (
+            one.drop(columns=["ci_low", "ci_high"]) for one in (found, expected)
+        )
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
 
 
 def test_the_means_of_a_batch() -> None:
