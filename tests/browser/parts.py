@@ -63,7 +63,7 @@ class PartsPage:
 
     @property
     def said(self) -> list[list[Any]]:
-        """What the parts have told since this was last read."""
+        """What the parts have sent since this was last read."""
         found: list[list[Any]] = self.run("return said.splice(0);")
         return found
 

@@ -85,7 +85,7 @@ def rgb(color: str) -> str:
     return f"rgb{tuple(bytes.fromhex(color[1:]))}"
 
 
-def test_a_callback_that_fails_is_told_and_undoes_nothing(
+def test_a_callback_that_fails_is_shown_and_undoes_nothing(
     lab: LabNotebook, ex: Locator
 ) -> None:
     banner = ex.get_by_role("alert")
@@ -100,7 +100,7 @@ def test_a_callback_that_fails_is_told_and_undoes_nothing(
     waits_for(lab, "ex.current['token']", 2)
 
 
-def test_a_question_that_fails_is_told(lab: LabNotebook, ex: Locator) -> None:
+def test_a_question_that_fails_is_reported(lab: LabNotebook, ex: Locator) -> None:
     lab.value("break_list()")
     banner = ex.get_by_role("alert")
     press(lab, ex, "t")

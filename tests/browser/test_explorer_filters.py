@@ -74,7 +74,7 @@ def test_text_is_applied_while_it_is_written(explored: Explored) -> None:
     expect(text).to_have_value("type")
 
 
-def test_half_an_expression_is_told_at_its_field_and_the_last_one_counts(
+def test_an_incomplete_expression_is_reported_at_its_field_and_the_last_one_counts(
     explored: Explored,
 ) -> None:
     text, wrong = explored.field("text"), explored.find(".rdx-filter > .rdx-wrong")

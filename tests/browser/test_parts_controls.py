@@ -134,7 +134,7 @@ def test_the_threshold_is_a_number_and_a_logarithmic_slider(page: PartsPage) -> 
 
 
 @pytest.mark.parametrize("typed", ["0", "-1", ""])
-def test_a_threshold_that_is_none_is_not_told(page: PartsPage, typed: str) -> None:
+def test_an_invalid_threshold_is_not_sent(page: PartsPage, typed: str) -> None:
     number, line = field(page, "threshold"), page.find(".rdx-threshold > .rdx-wrong")
     number.fill(typed)
     number.press("Enter")
@@ -161,7 +161,7 @@ def test_a_threshold_that_is_none_is_not_told(page: PartsPage, typed: str) -> No
         ("by", "status", {"by": "status"}),
     ],
 )
-def test_what_is_chosen_from_a_list_is_told(
+def test_a_choice_from_a_list_is_sent(
     page: PartsPage, label: str, choice: str, changes: dict[str, Any]
 ) -> None:
     field(page, label).select_option(choice)
@@ -185,7 +185,7 @@ def test_what_is_not_chosen_is_none(page: PartsPage) -> None:
         ({"num_tokens to": "2"}, {"num_tokens": {"from": None, "to": 2}}),
     ],
 )
-def test_what_is_typed_into_the_filter_is_told(
+def test_a_typed_filter_is_sent(
     page: PartsPage, typed: dict[str, str], changes: dict[str, Any]
 ) -> None:
     (column,) = changes
@@ -211,7 +211,7 @@ def test_few_values_are_check_boxes(page: PartsPage) -> None:
     ]
 
 
-def test_a_range_that_is_none_is_not_told_and_says_why(page: PartsPage) -> None:
+def test_an_invalid_range_is_not_sent_and_says_why(page: PartsPage) -> None:
     field(page, "column").select_option("num_tokens")
     low, high = field(page, "num_tokens from"), field(page, "num_tokens to")
     high.fill("1")
@@ -267,7 +267,7 @@ def test_an_answer_takes_nothing_away_that_is_being_written(page: PartsPage) -> 
     assert page.said == [["set", {"filter": {"sample": [3]}}]]
 
 
-def test_text_is_told_when_the_hand_rests_and_never_two_at_a_time(
+def test_typed_text_is_sent_after_a_pause_and_never_twice_at_once(
     page: PartsPage,
 ) -> None:
     page.run("""globalThis.answers = [];

@@ -331,7 +331,7 @@ def test_an_error_whose_text_cannot_be_made_does_not_reach_the_trainer(
         ),
     ],
 )
-def test_a_mapping_without_log_probs_is_told_verl_s_switches(
+def test_a_mapping_without_log_probs_names_verl_s_switches(
     name: str, meaning: str, advice: str, tmp_path: Path, caplog: Any
 ) -> None:
     fields = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")

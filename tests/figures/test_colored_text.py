@@ -141,7 +141,7 @@ def test_of_a_long_sample_the_worst_rounds_are_shown_and_it_says_so() -> None:
     ]
 
 
-def test_neighbours_that_are_left_out_are_told_together() -> None:
+def test_neighbours_that_are_left_out_are_named_together() -> None:
     batch = of_row([1, 0, 1, 1, 0, 1], [0.0, 9.0, 0.1, 0.1, 9.0, 1.0])
     text = Shown(token_text(batch, sample=0, max_tokens=1).html).text
     assert "Left out: rounds 0 to 1, 3 tokens." in text
@@ -177,7 +177,7 @@ def test_a_sample_without_tokens_says_why() -> None:
         ([0, 0, 0], "no round, as sample 0 has no generated tokens"),
     ],
 )
-def test_an_unknown_round_is_told(mask: list[int], expected: str) -> None:
+def test_an_unknown_round_is_refused(mask: list[int], expected: str) -> None:
     message = (
         f"`round`: expected {expected}; found 2. Leave it out for all rounds of the"
         " sample."
@@ -186,7 +186,7 @@ def test_an_unknown_round_is_told(mask: list[int], expected: str) -> None:
         token_text(of_row(mask, [0.0] * 3), sample=0, round=2)
 
 
-def test_an_unknown_sample_is_told() -> None:
+def test_an_unknown_sample_is_refused() -> None:
     message = (
         "`sample`: expected a sample from 0 to 2; found 3."
         " Count samples from 0, as in `rounddiag.sample_frame(batch)`."

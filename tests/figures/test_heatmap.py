@@ -169,7 +169,7 @@ METRICS = (
         ("pooling", "median", "['max', 'mean']", "Did you mean 'mean'?"),
     ],
 )
-def test_an_unknown_option_is_told(
+def test_an_unknown_option_is_refused(
     option: str, value: str, known: str, advice: str
 ) -> None:
     message = f"`{option}`: expected one of {known}; found {value!r}. {advice}"

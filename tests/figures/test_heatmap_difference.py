@@ -115,7 +115,7 @@ def test_a_range_of_colours_is_kept_and_printed(metric: str, ends: Any) -> None:
     assert texts[-1] == "5"
 
 
-def test_what_lies_beyond_a_range_is_told_by_arrows() -> None:
+def test_arrows_mark_what_lies_beyond_a_range() -> None:
     figure = plot_heatmap(hand_batch(), color_range=(0.5, 1.0))
     texts = figure.data[-1].marker.colorbar.ticktext
     assert (texts[0], texts[-1]) == ("◂ 0.5", "1 ▸")
@@ -124,7 +124,7 @@ def test_what_lies_beyond_a_range_is_told_by_arrows() -> None:
 @pytest.mark.parametrize(
     "wrong", [(0.0, 1.0), (1.0, 1.0), (0.1, math.inf), (NAN, 1.0), "ab", 3, (1.0,)]
 )
-def test_a_range_that_is_none_is_told(wrong: Any) -> None:
+def test_an_invalid_range_is_refused(wrong: Any) -> None:
     message = (
         f"`color_range`: expected two sizes above 0, the smaller one first; found"
         f" {wrong!r}. Leave it out for one that fits."

@@ -82,7 +82,7 @@ def test_a_frame_of_any_index_is_drawn_from_the_left() -> None:
     assert list(plot_positions(frame).data[0].x) == [0, 1, 2]
 
 
-def test_a_batch_without_what_is_asked_for_is_told() -> None:
+def test_a_batch_without_what_is_asked_for_is_refused() -> None:
     message = (
         "`by`: expected a batch with screenshots for by='images';"
         " found a batch without them. Choose another one."
@@ -91,7 +91,7 @@ def test_a_batch_without_what_is_asked_for_is_told() -> None:
         plot_positions(hand_batch(), by="images")
 
 
-def test_an_unknown_place_is_told_for_a_frame_too() -> None:
+def test_an_unknown_place_is_refused_for_a_frame_too() -> None:
     with pytest.raises(FrameError, match=r"^`by`: expected one of .* found 'token'"):
         plot_positions(means(low=[0]), by="token")  # type: ignore[arg-type]
 

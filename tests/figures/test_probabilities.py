@@ -205,7 +205,7 @@ def test_however_many_tokens_the_figure_stays_small(axes: str) -> None:
     assert len(json.dumps(json.loads(figure.to_json()))) < 300_000
 
 
-def test_unknown_axes_are_told() -> None:
+def test_unknown_axes_are_refused() -> None:
     message = (
         "`axes`: expected one of ['probability', 'log_prob', 'diff']; found 'prob'."
         ' Leave it out for "probability".'

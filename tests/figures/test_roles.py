@@ -93,7 +93,7 @@ def test_roles_of_a_tagger_are_escaped_and_cut() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e of a page" in texts
 
 
-def test_a_batch_without_a_tokenizer_is_told() -> None:
+def test_a_batch_without_a_tokenizer_is_refused() -> None:
     message = (
         "`role`: expected a batch with a tokenizer; found a batch without one."
         " Pass `tokenizer=` to `rounddiag.load`."

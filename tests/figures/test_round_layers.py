@@ -103,7 +103,7 @@ def test_a_metric_goes_by_the_column_of_its_mean_too(metric: str, column: str) -
     assert figure == plot_rounds(hand_batch(), metric=metric)
 
 
-def test_survivors_of_another_metric_or_of_a_summary_are_told() -> None:
+def test_survivors_of_another_metric_or_of_a_summary_are_refused() -> None:
     expected = (
         "`survivors`: expected a Batch or a token frame, and the default of `metric`,"
         " `weight`, `by` and `last_aligned`; found {}. Leave the layer out, or the"
@@ -117,7 +117,7 @@ def test_survivors_of_another_metric_or_of_a_summary_are_told() -> None:
 
 
 @pytest.mark.parametrize("option", [("metric", "diff"), ("by", "reward")])
-def test_quantiles_that_cannot_be_drawn_are_told(option: tuple[str, str]) -> None:
+def test_quantiles_that_cannot_be_drawn_are_refused(option: tuple[str, str]) -> None:
     given = dict([option])
     found = OPTIONS.format(repr(given.get("metric", "abs_diff")), repr(given.get("by")))
     fails(
@@ -129,7 +129,7 @@ def test_quantiles_that_cannot_be_drawn_are_told(option: tuple[str, str]) -> Non
     )
 
 
-def test_a_summary_of_something_else_is_told() -> None:
+def test_a_summary_of_something_else_is_refused() -> None:
     fails(
         "expected a round summary that was made with "
         + OPTIONS.format("'abs_diff'", None)

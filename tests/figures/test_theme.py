@@ -59,7 +59,7 @@ def test_the_default_theme_can_be_set() -> None:
     assert theme_of("light") is LIGHT
 
 
-def test_an_unknown_theme_is_told() -> None:
+def test_an_unknown_theme_is_refused() -> None:
     message = (
         "`theme`: expected one of ['dark', 'light']; found 'solarized'."
         " Leave it out for the default of `rounddiag.figures.use_theme`."

@@ -124,7 +124,7 @@ def test_a_sample_may_be_a_number_of_a_frame() -> None:
 
 
 @pytest.mark.parametrize("sample", [3, -1, 1.0, True, "a", None])
-def test_an_unknown_sample_is_told_with_the_range(sample: Any) -> None:
+def test_an_unknown_sample_is_refused_with_the_range(sample: Any) -> None:
     message = (
         f"`sample`: expected a sample from 0 to 2; found {sample!r}."
         " Count samples from 0, as in `rounddiag.sample_frame(batch)`."
@@ -133,7 +133,7 @@ def test_an_unknown_sample_is_told_with_the_range(sample: Any) -> None:
         plot_trajectory(hand_batch(), sample=sample)
 
 
-def test_a_batch_without_samples_is_told() -> None:
+def test_a_batch_without_samples_is_refused() -> None:
     message = (
         "`sample`: expected a batch with samples; found none."
         " Count samples from 0, as in `rounddiag.sample_frame(batch)`."

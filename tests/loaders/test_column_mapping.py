@@ -1,4 +1,4 @@
-"""What `columns=` names is used, or told; never dropped."""
+"""What `columns=` names is used or refused, never dropped."""
 
 from __future__ import annotations
 

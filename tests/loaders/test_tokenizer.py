@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file whose Recorder was told of a tokenizer on another machine."""
+    """A file whose Recorder knew a tokenizer on another machine."""
     batch = replace(hand_batch(), meta={"tokenizer": "/models/agent-7b"})
     save(batch, tmp_path / "a.parquet")
     return tmp_path / "a.parquet"

@@ -190,7 +190,9 @@ def test_a_role_keeps_its_tokens() -> None:
         ),
     ],
 )
-def test_what_cannot_be_filtered_by_is_told(keep: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_filtered_by_is_refused(
+    keep: dict[str, Any], message: str
+) -> None:
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         kept_tokens(BatchColumns(batch_of_three()), keep)
 

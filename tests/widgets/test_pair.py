@@ -310,7 +310,7 @@ def test_what_can_be_chosen_is_what_both_have() -> None:
     ("key", "value", "known"),
     [("by", "reward", [None]), ("axis", "context", ["round"])],
 )
-def test_what_two_batches_cannot_be_divided_by_is_told(
+def test_what_two_batches_cannot_be_divided_by_is_refused(
     key: str, value: str, known: Any
 ) -> None:
     message = (

@@ -74,7 +74,7 @@ def test_what_is_no_question_is_not_answered(
     view.close()
 
 
-def test_pages_are_told(sent: list[Any]) -> None:
+def test_pages_are_sent(sent: list[Any]) -> None:
     view = View(print)
     view.notify("changed", by="python")
     assert sent == [({"kind": "notify", "name": "changed", "by": "python"}, [])]

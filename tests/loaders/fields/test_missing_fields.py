@@ -1,4 +1,4 @@
-"""verl's names as a Batch: what is missing or does not fit is told."""
+"""verl's names as a Batch: missing and wrong fields are named."""
 
 from __future__ import annotations
 
