@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from playwright.sync_api import Browser, BrowserContext
+    from playwright.sync_api import Browser
 
     import rounddiag as rd
 
@@ -67,14 +67,6 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def lab_context(chromium: Browser) -> Iterator[BrowserContext]:
-    """One cache for all pages of JupyterLab, which are megabytes of script."""
-    context = chromium.new_context()
-    yield context
-    context.close()
-
-
-@pytest.fixture(scope="session")
 def figure_page(chromium: Browser) -> Iterator[FigurePage]:
     """A page that shows one figure at a time."""
     opened = FigurePage(chromium)
@@ -102,11 +94,11 @@ def lab_address(
 
 @pytest.fixture(scope="session")
 def one_lab(
-    lab_context: BrowserContext, lab_address: str, lab_folder: Path
+    chromium: Browser, lab_address: str, lab_folder: Path
 ) -> Iterator[LabNotebook]:
     """A JupyterLab that stays open: a page and a kernel take long to start."""
     write_notebook(lab_folder / "first.ipynb")
-    lab = LabNotebook(lab_context, lab_address, ARTEFACTS)
+    lab = LabNotebook(chromium, lab_address, ARTEFACTS)
     lab.open("first.ipynb")
     yield lab
     lab.close()
@@ -145,13 +137,13 @@ def next_cells(
 
 @pytest.fixture(scope="session")
 def lab_notebook(
-    lab_context: BrowserContext, lab_address: str
+    chromium: Browser, lab_address: str
 ) -> Callable[[str], AbstractContextManager[LabNotebook]]:
     """Open a notebook of `lab_folder` in a page of its own."""
 
     @contextmanager
     def opened(notebook: str) -> Iterator[LabNotebook]:
-        lab = LabNotebook(lab_context, lab_address, ARTEFACTS)
+        lab = LabNotebook(chromium, lab_address, ARTEFACTS)
         try:
             lab.open(notebook)
             yield lab

@@ -12,7 +12,7 @@ from tests.browser.server import PATIENCE_SECONDS, TOKEN
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, BrowserContext, Locator
+    from playwright.sync_api import Browser, Locator
 
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -59,11 +59,9 @@ _EVALUATE = """async ([kernel, expression]) => {
 class LabNotebook:
     """One notebook in one page, with everything that the page asked the network for."""
 
-    def __init__(
-        self, browser: Browser | BrowserContext, address: str, artefacts: Path
-    ) -> None:
-        self.page = browser.new_page()
-        self.page.set_viewport_size({"width": 1280, "height": 900})
+    def __init__(self, browser: Browser, address: str, artefacts: Path) -> None:
+        # A page of its own window: Chromium draws a tab in the background late.
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
         self.page.set_default_timeout(1000 * PATIENCE_SECONDS)
         self.requests: list[str] = []
         self.console_errors: list[str] = []

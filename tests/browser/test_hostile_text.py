@@ -85,7 +85,8 @@ def output(lab: LabNotebook, name: str) -> Any:
         lab.page.locator(PANEL).locator(".jp-CodeCell").nth(1 + [*OUTPUTS].index(name))
     )
     cell.scroll_into_view_if_needed()
-    return cell.locator(".jp-OutputArea-output").last
+    # The style below a figure is not visible.
+    return cell.locator(".jp-OutputArea-output:visible").last
 
 
 def test_jupyterlab_typesets_what_is_not_protected(lab: LabNotebook) -> None:

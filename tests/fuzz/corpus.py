@@ -72,7 +72,7 @@ def _seed(name: str, folder: Path, opened: Path) -> Seed:
         files={
             str(path.relative_to(folder)): path.read_bytes()
             for path in paths
-            if path.is_file() and path.suffix != ".py"
+            if path.is_file() and path.suffix not in {".py", ".pyc"}
         },
         opened=str(opened.relative_to(folder)),
         columns=_COLUMNS if name.startswith("datasets-") else None,
