@@ -68,6 +68,7 @@ def add_pictures(nb: nbformat.NotebookNode, page: Page) -> None:
         data = output.get("data", {})
         if PLOTLY in data:
             png = figure_png(data[PLOTLY])
+            del data["text/html"]  # words in place of a picture, which is there now
         elif "rd-text" in data.get("text/html", ""):
             png = text_png(data.pop("text/html"), page)
         else:
