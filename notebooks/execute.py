@@ -39,9 +39,18 @@ def execute(notebook: Path) -> nbformat.NotebookNode:
     for cell in nb.cells:
         cell.metadata.pop("execution", None)
         outputs = cell.get("outputs", [])
-        # Without a kernel a widget is an error message; its static table is kept.
-        outputs[:] = [one for one in outputs if WIDGET not in one.get("data", {})]
+        outputs[:] = [one for one in outputs if not is_of_a_session(one)]
     return nb
+
+
+def is_of_a_session(output: nbformat.NotebookNode) -> bool:
+    """Return whether an output is of no use in a notebook that was only opened.
+
+    Without a kernel a widget is an error message (its static table stays), and a page
+    ignores the style of a figure in a notebook that its user did not run.
+    """
+    data = output.get("data", {})
+    return WIDGET in data or "rounddiag-theme" in data.get("text/html", "")
 
 
 def figure_png(figure: dict[str, Any]) -> bytes:
