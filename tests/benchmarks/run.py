@@ -37,7 +37,7 @@ def seconds(
     repeats: int = 3,
     clock: Callable[[], float] = time.process_time,
 ) -> float:
-    """The least seconds of several calls, of the processor unless told otherwise."""
+    """The least seconds of several calls, of the processor by default."""
     found = []
     for _ in range(repeats):
         begin = clock()

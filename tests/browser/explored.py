@@ -85,7 +85,7 @@ class Explored:
 
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
-        self.rest()  # what the page has yet to tell would be told after it
+        self.rest()  # a change still on its way would arrive after it
         self.node.evaluate(_CLOSE)
         if self.lab.value("ex.state != first"):
             self.set("first")

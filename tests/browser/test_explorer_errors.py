@@ -58,7 +58,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 COLORS = """root => [getComputedStyle(root).backgroundColor,
   ...[...root.querySelectorAll('.rdx-plot')].map(
     one => getComputedStyle(one.querySelector('.xtick text')).fill)]"""
-# Of a box that cuts what is too wide, that is told by nothing else.
+# A box that cuts what is too wide shows that nowhere else.
 TOO_WIDE = """root => [root, ...root.querySelectorAll('*')].filter(
   one => one.scrollWidth > one.clientWidth + 1 && one.checkVisibility()
     && getComputedStyle(one).overflowX === 'visible' && one.clientWidth

@@ -7,7 +7,7 @@ const KEY_STEP = 24; // pixels
 const OPEN_DRAWER_FROM = [1400, 800]; // width and height
 
 /** `nodes` has the explorer, its `main`, `overview`, `sample`, `side` and the drawer;
- * `onChange` gets what was changed by hand; `onResize` is told of the window. */
+ * `onChange` gets what was changed by hand; `onResize` follows the window. */
 function paneLayout(nodes, onChange, onResize) {
   let layout = {};
   const limited = (value, [low, high]) => Math.min(Math.max(value, low), high);
