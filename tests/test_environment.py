@@ -1,4 +1,4 @@
-"""`notebooks/open`: its messages, and what it leaves unchanged."""
+"""`notebooks/open` and `tests/run`: their messages, exit codes and side effects."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout that has the two scripts, and no environment."""
+    """Return a checkout that has the scripts, and no environment."""
     made = tmp_path / "checkout"
-    for name in ("notebooks/open", "tests/environment"):
-        (made / name).parent.mkdir(parents=True)
+    for name in ("notebooks/open", "tests/environment", "tests/run"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, made / name)
     return made
 
@@ -89,3 +89,29 @@ def test_a_link_to_no_environment_is_refused_in_one_line(
         " Remove the link and start again.\n",
     )
     assert not theirs.exists()
+
+
+@pytest.mark.parametrize(
+    ("failing", "code"), [("", 0), ("ruff", 1), ("mypy", 1), ("pytest", 1)]
+)
+def test_the_checks_fail_exactly_when_one_of_them_fails(
+    checkout: Path, tmp_path: Path, failing: str, code: int
+) -> None:
+    theirs = tmp_path / "theirs"
+    environment_at(theirs)
+    python = theirs / "bin" / "python"
+    python.unlink()
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] || echo "$2"\n[ "$2" != "{failing}" ]\n'
+    )
+    python.chmod(0o755)
+    (checkout / ".venv").symlink_to(theirs)
+    done = subprocess.run(
+        [checkout / "tests" / "run", "--quick"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    # mypy runs beside the others; its output comes last.
+    assert done.stdout.split() == ["ruff", "ruff", "pytest", "mypy"]
