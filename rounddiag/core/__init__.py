@@ -6,8 +6,8 @@
 `sums`            sums and maxima per round, in one pass over the batch
 `sums_cpu`        the same on the CPU, with numpy views of the tensors
 `sums_cuda`       the same on CUDA, with torch operations
+`aggregation`     sums of runs, means, exact quantiles
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each
-`quantiles`       exact quantiles by partial sorting
 `measures`        the metrics of `schema.METRICS` as functions of a token frame
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.core.aggregation import means_of_sums, run_sums
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.stats.inputs import token_values
 from rounddiag.stats.intervals import Estimator, Resampling
-from rounddiag.stats.summary import run_sums, runs_of_frame
+from rounddiag.stats.summary import runs_of_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,8 +83,7 @@ def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)
-    means: Array = totals / np.where(counts > 0, counts, np.nan)
-    return means
+    return means_of_sums(totals, counts)
 
 
 def run_quantiles(values: Array, num: Array, share: float) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.batch import Batch
+from rounddiag.core.aggregation import run_sums
 from rounddiag.core.measures import measure_of
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import (
@@ -19,7 +20,7 @@ from rounddiag.stats.difference_interval import (
 from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-from rounddiag.stats.summary import run_sums, runs_of_batch, runs_of_frame
+from rounddiag.stats.summary import runs_of_batch, runs_of_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_frame, rounds_of_tokens
+from rounddiag.core.aggregation import means_of_sums
 from rounddiag.stats.grouping import apply_by_part, split_cohorts_by
 from rounddiag.stats.inputs import without_worst_picks
 
@@ -168,7 +169,7 @@ class _Grid:
 
     def means(self) -> Array:
         """Return the mean at each round."""
-        return _ratio(self._totals.sum(axis=1), self._counts.sum(axis=1))
+        return means_of_sums(self._totals.sum(axis=1), self._counts.sum(axis=1))
 
     def first_means(self) -> Array:
         """Return, for each round, the mean at round 0 of the samples that reach it."""
@@ -178,15 +179,10 @@ class _Grid:
             np.cumsum(table[0])[self.num_samples - 1]
             for table in (self._totals, self._counts)
         )
-        return _ratio(totals, counts)
+        return means_of_sums(totals, counts)
 
     def mean(self, reached: int, at: int) -> float:
         """Return the mean at one round of the samples that reach another."""
         count = self._counts[at, : self.num_samples[reached]].sum()
         total = self._totals[at, : self.num_samples[reached]].sum()
         return float(total / count) if count else float("nan")
-
-
-def _ratio(totals: Array, counts: Array) -> Array:
-    means: Array = totals / np.where(counts > 0, counts, np.nan)
-    return means

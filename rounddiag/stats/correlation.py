@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 from scipy.stats import rankdata
 
 from rounddiag.core import sample_frame, token_frame
+from rounddiag.core.aggregation import means_of_sums
 from rounddiag.schema import SAMPLES
 from rounddiag.stats.grouping import apply_by_part, number_values, split_samples_by
 from rounddiag.stats.inputs import without_worst_picks
@@ -107,7 +108,7 @@ def _samples(batch: Batch) -> pd.DataFrame:
     finite = np.isfinite(entropy)
     counts = np.bincount(sample[finite], minlength=len(samples))
     totals = np.bincount(sample[finite], entropy[finite], len(samples))
-    return samples.assign(entropy=totals / np.where(counts > 0, counts, np.nan))
+    return samples.assign(entropy=means_of_sums(totals, counts))
 
 
 def _correlations(samples: pd.DataFrame) -> pd.DataFrame:

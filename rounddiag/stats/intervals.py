@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from rounddiag.core.aggregation import means_of_sums
 from rounddiag.errors import FrameError
 
 if TYPE_CHECKING:
@@ -389,7 +390,7 @@ class Estimator:
                 tables[0], tables[1], self.ci, is_signed=self.measure.is_signed
             )
         return {
-            "mean": total / np.where(count > 0, count, np.nan),
+            "mean": means_of_sums(total, count),
             "ci_low": ends[:, 0],
             "ci_high": np.minimum(ends[:, 1], self.measure.upper_bound),
             "is_few": num_used < MIN_DRAWN,

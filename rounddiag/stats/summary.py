@@ -12,9 +12,9 @@ import pandas as pd
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
+from rounddiag.core.aggregation import means_of_sums, quantiles, run_sums
 from rounddiag.core.frames import round_frame_and_diffs
 from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
-from rounddiag.core.quantiles import quantiles
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import number_values, split_rounds_by
@@ -128,13 +128,13 @@ def _summarise_block(
         "num_samples": _num_distinct(part, runs["sample"]),
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
-        **{name: _ratio(added[name], num_finite) for name in _MEANS},
+        **{name: means_of_sums(added[name], num_finite) for name in _MEANS},
         **_distribution(values, num_finite),
     }
     for other in _SUMMARY_MEASURES:
         if other.source_column in taken:
             sums = run_sums(other.values(taken[other.source_column]), num_finite)
-            found[other.mean_column.name] = _ratio(sums, num_finite)
+            found[other.mean_column.name] = means_of_sums(sums, num_finite)
     return found, totals
 
 
@@ -143,12 +143,6 @@ def _num_distinct(part: Array, sample: Array) -> Array:
     width = int(sample.max()) + 1
     pairs = np.unique(part.astype(np.int64) * width + sample)
     return np.bincount(pairs // width)
-
-
-def _ratio(sums: Array, counts: Array) -> Array:
-    """Divide sums by counts; NaN where a count is 0."""
-    quotients: Array = sums / np.where(counts > 0, counts, np.nan)
-    return quotients
 
 
 def _finite_tokens(
@@ -163,26 +157,12 @@ def _finite_tokens(
     return {name: values[finite] for name, values in taken.items()}
 
 
-def run_sums(values: Array, counts: Array) -> Array:
-    """Sum runs of these lengths, which can be 0.
-
-    Examples
-    --------
-    >>> run_sums(np.array([1.0, 2.0, 4.0]), np.array([2, 0, 1]))
-    array([3., 0., 4.])
-    """
-    sums, some = np.zeros(len(counts)), counts > 0
-    begins = (np.cumsum(counts) - counts)[some]
-    sums[some] = np.add.reduceat(values, begins, dtype=np.float64)
-    return sums
-
-
 def _distribution(values: Array, counts: Array) -> dict[str, Array]:
     """Summarise the values of each part; reorders them in place."""
     begins, some = np.cumsum(counts) - counts, counts > 0
     largest = np.full(len(counts), np.nan)
     largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
-    share_zero = 1 - _ratio(run_sums(values != 0, counts), counts)
+    share_zero = 1 - means_of_sums(run_sums(values != 0, counts), counts)
     found = np.full((len(_QUANTILES), len(counts)), np.nan)
     # Parts of the same size are sorted together: there can be very many short ones.
     for size in np.unique(counts[some]).tolist():
@@ -464,7 +444,7 @@ def _frame(
     names = [column.name for column in schema.SUMMARY.columns]
     known = {**dict.fromkeys([*first, *names], ()), **rows}  # without rounds: no rows
     counts = (np.asarray(known[name]) for name in ("num_nonfinite", "num_tokens"))
-    known["share_nonfinite"] = _ratio(*counts)
+    known["share_nonfinite"] = means_of_sums(*counts)
     columns: dict[str, Any] = {name: [*known[name]] for name in first}
     for column in schema.SUMMARY.columns:
         if column.name not in absent:

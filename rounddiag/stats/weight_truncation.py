@@ -9,10 +9,10 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core import round_and_token_frames, rounds_of_tokens
+from rounddiag.core.aggregation import run_sums
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import apply_by_part, split_rounds_by
 from rounddiag.stats.inputs import without_worst_picks
-from rounddiag.stats.summary import run_sums
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array

@@ -8,10 +8,10 @@ import numpy as np
 
 from rounddiag import schema
 from rounddiag.core import rounds_of_tokens
+from rounddiag.core.aggregation import run_sums
 from rounddiag.schema import TOKENS
 from rounddiag.stats.cells import aggregate_rounds
 from rounddiag.stats.intervals import few_rows
-from rounddiag.stats.summary import run_sums
 
 if TYPE_CHECKING:
     import pandas as pd

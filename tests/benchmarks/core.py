@@ -19,7 +19,7 @@ import torch
 
 from rounddiag import Batch, round_frame, round_summary, token_frame
 from rounddiag.core import round_and_token_frames, take_runs
-from rounddiag.core.quantiles import quantiles
+from rounddiag.core.aggregation import quantiles
 from rounddiag.core.sums import measure
 
 if TYPE_CHECKING:

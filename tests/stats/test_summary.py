@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, round_summary, schema, token_frame
-from rounddiag.core.quantiles import quantiles
+from rounddiag.core.aggregation import quantiles
 from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
 from rounddiag.stats.intervals import Resampling, ratio_interval

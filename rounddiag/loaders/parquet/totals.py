@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core import take_runs
+from rounddiag.core.aggregation import quantiles
 from rounddiag.core.columns import aggregates
 from rounddiag.core.measures import prob_diffs
-from rounddiag.core.quantiles import quantiles
 from rounddiag.core.sums import measure, pack_tokens
 
 if TYPE_CHECKING:

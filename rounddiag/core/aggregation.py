@@ -1,4 +1,4 @@
-"""Exact quantiles of many values, by partial sorting."""
+"""Sums of runs, means, and exact quantiles of arrays."""
 
 from __future__ import annotations
 
@@ -10,6 +10,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
+
+
+def run_sums(values: Array, counts: Array) -> Array:
+    """Sum runs of these lengths, which can be 0.
+
+    Examples
+    --------
+    >>> run_sums(np.array([1.0, 2.0, 4.0]), np.array([2, 0, 1]))
+    array([3., 0., 4.])
+    """
+    sums, some = np.zeros(len(counts)), counts > 0
+    begins = (np.cumsum(counts) - counts)[some]
+    sums[some] = np.add.reduceat(values, begins, dtype=np.float64)
+    return sums
+
+
+def means_of_sums(sums: Array, counts: Array) -> Array:
+    """Divide sums by counts; NaN where a count is 0.
+
+    Examples
+    --------
+    >>> means_of_sums(np.array([1.0, 0.0]), np.array([4, 0]))
+    array([0.25,  nan])
+    """
+    means: Array = sums / np.where(counts > 0, counts, np.nan)
+    return means
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
