@@ -112,7 +112,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
         raise UntestableError(field="prompt_ids")
     texts = _texts(befores, batch.tokenizer)
     if not any(HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
-        why = "no assistant header that is known stands before a round"
+        why = "no round begins after a known assistant header"
         raise UntestableError(field="tokenizer", why=why)
     # A round with nothing known before it is not wrong.
     wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
@@ -185,7 +185,7 @@ def _ends(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     ids = list(special_ids(batch.tokenizer, TURN_ENDS).values())
     wanted = torch.tensor(ids, device=batch.response_ids.device)
     if not torch.isin(batch.response_ids, wanted).any():
-        why = "no end-of-turn token that is known stands in a response"
+        why = "no response contains a known end-of-turn token"
         raise UntestableError(field="tokenizer", why=why)
     runs = mask_runs(batch)
     last = runs.start + runs.num_tokens - 1

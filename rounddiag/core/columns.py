@@ -216,7 +216,7 @@ def require_ids(batch: Batch, column: str) -> None:
             key=column,
             expected="a batch with its token ids",
             found="one that was saved with `redact=True`",
-            advice="Load the file that it was made of.",
+            advice="Load the original file.",
         )
 
 

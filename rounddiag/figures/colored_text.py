@@ -293,7 +293,7 @@ def _key(pair: Pair) -> str:
     low, high = number(SCALE.low), number(SCALE.high)
     return (
         f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
-        f" {pair.named('{training} likes the token more')};"
+        f" {pair.fill('{training} likes the token more')};"
         f" {ramp('n')} -{low} to -{high}, less;"
         f' beyond {number(UNDERLINED)} (factor 2) <span class="p0 u">overlined</span>,'
         f' <span class="n0 u">underlined</span>;'

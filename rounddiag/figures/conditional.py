@@ -136,7 +136,7 @@ def plot_conditional(
     )
     bins = conditional(inputs.data, metric=metric, by=by)
     known = bins[bins["prob_low"].notna()]
-    title = inputs.pair.named(_TITLE)
+    title = inputs.pair.fill(_TITLE)
     if not known["mean"].notna().any():
         return empty_figure(title, _why_empty(bins), inputs.theme)
     rounds, note = thin_rounds(standardised(inputs.data, metric=metric))

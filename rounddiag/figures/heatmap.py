@@ -381,7 +381,7 @@ def _add_marginals(
 def _add_rounds(
     figure: go.Figure, heat: Heat, per_round: pd.DataFrame, theme: Theme
 ) -> None:
-    meaning = heat.pair.named(heat.column.meaning)
+    meaning = heat.pair.fill(heat.column.meaning)
     head, values = f"{meaning}, all samples", per_round[heat.metric].to_numpy()
     colors = np.where(values > 0, theme.more, theme.less)
     figure.add_bar(

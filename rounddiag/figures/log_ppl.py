@@ -124,7 +124,7 @@ def plot_log_ppl(
         guide=(x.low, x.high),
         noun="sample",
         numbers=_NUMBERS,
-        hover=inputs.pair.named(_HOVER),
+        hover=inputs.pair.fill(_HOVER),
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
@@ -161,7 +161,7 @@ def _explanation(cells: pd.DataFrame, inputs: PlotInputs) -> list[str]:
     if not inputs.layers["points"]:
         return []
     less, more = colorize("▲", inputs.theme.less), colorize("▼", inputs.theme.more)
-    subject = inputs.pair.named("{training} finds")
+    subject = inputs.pair.fill("{training} finds")
     lines = [f"{less} {subject} the sample more surprising {more} less"]
     if len(cells):
         lines.append(f"points: up to {NUM_WORST} samples that differ most")

@@ -24,7 +24,7 @@ from rounddiag.figures._parts.means import (
 )
 from rounddiag.schema import PLACE_MEANS, PLACES
 from rounddiag.stats import positions
-from rounddiag.stats.token_places import check_by
+from rounddiag.stats.token_positions import check_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
-    from rounddiag.stats.token_places import By
+    from rounddiag.stats.token_positions import By
 
 
 _LAYERS = ("ci", "counts")

@@ -154,7 +154,7 @@ def plot_probabilities(
         guide=(0, 0) if axes == "diff" else (ends[1].low, ends[1].high),
         noun="token",
         numbers=_NUMBERS,
-        hover=inputs.pair.named(_HOVER),
+        hover=inputs.pair.fill(_HOVER),
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(pairs, ends, inputs)
@@ -224,7 +224,7 @@ def _explanation(
     more, less = colorize("▲", inputs.theme.more), colorize("▼", inputs.theme.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
-        f"{more} {inputs.pair.named('{training} likes')} the token more {less} less",
+        f"{more} {inputs.pair.fill('{training} likes')} the token more {less} less",
     ]
     lines = lines if inputs.layers["points"] else []
     count = num_beyond(pairs, *ends)

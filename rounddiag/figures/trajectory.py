@@ -212,7 +212,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     tokens, theme, pair = scene.tokens, scene.theme, scene.pair
     if scene.layers["diff"]:
         more, less = colorize("▲", theme.more), colorize("▼", theme.less)
-        yield f"{more} {pair.named('{training} likes the token more')} {less} less"
+        yield f"{more} {pair.fill('{training} likes the token more')} {less} less"
     if scene.layers["log_probs"]:
         for sign, color, name in (
             ("▬", theme.quiet, "rollout_log_prob"),
@@ -220,7 +220,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
         ):
             is_none = not np.isfinite(tokens[name]).any()
             note = ": none is finite" if is_none else ""
-            yield f"{colorize(sign, color)} {pair.named(TOKENS[name].meaning)}{note}"
+            yield f"{colorize(sign, color)} {pair.fill(TOKENS[name].meaning)}{note}"
     undefined = int((~np.isfinite(tokens["diff"])).sum())
     if undefined:
         yield f"{CROSS} {count_nonfinite(undefined)}"

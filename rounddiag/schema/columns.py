@@ -65,7 +65,7 @@ class Pair:
         """Whether these are the two scores that every batch has."""
         return self == Pair()
 
-    def named(self, template: str) -> str:
+    def fill(self, template: str) -> str:
         """Fill the names of the scores into a template.
 
         Parameters
@@ -77,11 +77,11 @@ class Pair:
 
         Examples
         --------
-        >>> Pair("current", "rollout").named("|{a} - {b}| log-prob [nat]")
+        >>> Pair("current", "rollout").fill("|{a} - {b}| log-prob [nat]")
         '|current - rollout| log-prob [nat]'
-        >>> Pair().named("log-prob by {sampling_engine}")
+        >>> Pair().fill("log-prob by {sampling_engine}")
         'log-prob by the sampling engine'
-        >>> Pair("ref", "old").named("log-prob by {sampling_engine}")
+        >>> Pair("ref", "old").fill("log-prob by {sampling_engine}")
         'log-prob by old'
         """
         engines = _ENGINES
@@ -101,7 +101,7 @@ class Pair:
         >>> Pair("current", "rollout").label(DIFF)
         'current - rollout log-prob [nat]'
         """
-        meaning = self.named(column.meaning)
+        meaning = self.fill(column.meaning)
         return f"{meaning} [{column.unit}]" if column.unit else meaning
 
 

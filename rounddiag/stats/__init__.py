@@ -7,7 +7,7 @@
 - Per sample and cell: `perplexity`, `correlation`, `cells`, `heatmap_rows`, `pairing`
   (of two batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
-  and `difference_interval` (clustered bootstrap), `token_places`.
+  and `difference_interval` (clustered bootstrap), `token_positions`.
 """
 
 from rounddiag.stats.cells import cell_frame

@@ -17,7 +17,7 @@ from rounddiag.core.columns import (
 )
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
-from rounddiag.stats.token_places import num_seen
+from rounddiag.stats.token_positions import num_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -163,9 +163,9 @@ class Split:
             raise _unfit(name, f"at most {_MAX_VALUES} values", f"{len(values)}")
         return cls(name=name, values=values, codes=codes)
 
-    def named(self, code: int) -> dict[str, Any]:
-        """Return the name of a part, under the name of the column."""
-        return {self.name: self.values[code]}
+    def column(self, codes: Array) -> dict[str, list[Any]]:
+        """Return the values of these parts, by the name of the column."""
+        return {self.name: [*self.values[codes]]}
 
     def insert_into(self, frame: pd.DataFrame, parts: Array, place: int = 0) -> None:
         """Insert a column with the part of each row into a result.

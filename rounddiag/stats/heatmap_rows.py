@@ -201,7 +201,7 @@ def order_rows(
     if order == "sample":
         return samples.sort_values("sample", kind="stable")
     if order == "group":
-        rank = samples["group_id"].map(_first_places(samples))
+        rank = samples["group_id"].map(_first_positions(samples))
     else:
         rank = -samples[column].abs() if order == "worst" else -samples[column]
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
@@ -224,7 +224,7 @@ def _repeated(order: Sequence[int]) -> list[int]:
     return [one for one, num in Counter(order).items() if num > 1]
 
 
-def _first_places(samples: pd.DataFrame) -> dict[object, int]:
+def _first_positions(samples: pd.DataFrame) -> dict[object, int]:
     return {name: place for place, name in enumerate(samples["group_id"].unique())}
 
 

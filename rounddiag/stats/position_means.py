@@ -13,13 +13,13 @@ from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import group_ends, round_group
 from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
-from rounddiag.stats.token_places import NOWHERE, first_places
+from rounddiag.stats.token_positions import NO_POSITION, first_positions
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag.batch import Batch
-    from rounddiag.stats.token_places import By
+    from rounddiag.stats.token_positions import By
 
 
 # Change of place from one token of a round to the next, where it is not 1.
@@ -72,11 +72,11 @@ def positions(
     require_batch(batch)
     batch, measure = drop_worst_picks(batch), measure_of(metric)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
-    first = first_places(batch, rounds, by)
+    first = first_positions(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
     place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
     cell = place if by == "images" else round_group(place)
-    is_nowhere = np.repeat(first == NOWHERE, rounds["num_tokens"])
+    is_nowhere = np.repeat(first == NO_POSITION, rounds["num_tokens"])
     beyond = int(cell.max(initial=0)) + 1
     cell[is_nowhere] = beyond
     means = cell_means(

@@ -205,10 +205,6 @@ class Runs:
             return np.zeros(len(self.rounds), dtype=np.int64)
         return self.split.codes
 
-    def named(self, code: int) -> dict[str, Any]:
-        """Return the name of a part, by the name of its column; empty without parts."""
-        return {} if self.split is None else self.split.named(code)
-
     def aligned(self, *, last: bool) -> Array:
         """Return the index of each round; with `last`, counted from the end (-1)."""
         index = self.rounds["round"].to_numpy()
@@ -423,9 +419,8 @@ def _rows(
     keys, part = np.unique(key[order], return_inverse=True)
     summary, totals = _summarise(columns, part, runs.tokens, how.measure)
     means = how.means(part, columns, totals, draws)
-    named = [runs.named(code) for code in (keys // num).tolist()]
     return {
-        **{name: [one[name] for one in named] for name in (named or [{}])[0]},
+        **({} if runs.split is None else runs.split.column(keys // num)),
         "round": first + keys % num,
         **summary,
         **means,

@@ -59,7 +59,7 @@ def test_rounding_may_end_a_little_above_0() -> None:
     assert came_to(AT_MOST_ZERO, scored([[4.8e-7]], [[2e-4]]))[0] == "failed"
 
 
-def test_only_the_first_places_are_named() -> None:
+def test_only_the_first_positions_are_named() -> None:
     batch = scored([[1.0] * 1200], [[-1.0] * 1200])
     assert came_to(AT_MOST_ZERO, batch) == (
         "failed",

@@ -81,7 +81,7 @@ def test_a_prompt_of_another_sample_is_not_looked_at() -> None:
 def test_without_a_template_that_is_known_it_is_not_testable() -> None:
     assert checked(MASK, tokenizer=None) == untestable("needs `tokenizer`")
     assert checked([1], [CLICK], **prompts([START, DONE])) == untestable(
-        "no assistant header that is known stands before a round"
+        "no round begins after a known assistant header"
     )
     assert checked(MASK, tokenizer=Broken()) == untestable(
         r"the `tokenizer` fails: RuntimeError: no\nvocabulary"

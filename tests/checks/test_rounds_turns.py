@@ -78,7 +78,7 @@ def test_rounds_that_ids_divide_are_one_run_of_the_mask() -> None:
 def test_without_a_template_that_is_known_it_is_not_testable(contract: Any) -> None:
     assert came_to(contract, chat([[CLICK]], [[1]])) == untestable("needs `tokenizer`")
     assert came_to(contract, chat([[CLICK]], [[1]], tokenizer=Chat())) == untestable(
-        "no end-of-turn token that is known stands in a response"
+        "no response contains a known end-of-turn token"
     )
     assert came_to(contract, chat([[CLICK]], [[1]], tokenizer=Broken())) == untestable(
         r"the `tokenizer` fails: RuntimeError: no\nvocabulary"

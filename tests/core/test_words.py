@@ -77,7 +77,7 @@ def test_a_redacted_batch_has_no_words(column: str) -> None:
     batch = hand_batch(meta={"redacted": True}, tokenizer=spelled)
     message = (
         f"`{column}`: expected a batch with its token ids; found one that was saved"
-        " with `redact=True`. Load the file that it was made of."
+        " with `redact=True`. Load the original file."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_frame(batch, ["position", column])
@@ -86,7 +86,7 @@ def test_a_redacted_batch_has_no_words(column: str) -> None:
 def test_the_tokens_of_a_redacted_batch_have_no_roles() -> None:
     message = (
         "`role`: expected a batch with its token ids; found one that was saved with"
-        " `redact=True`. Load the file that it was made of."
+        " `redact=True`. Load the original file."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         token_roles(hand_batch(meta={"redacted": True}, tokenizer=spelled))

@@ -17,7 +17,7 @@ from tests.batches import hand_batch
 from tests.figures.means import means_of
 
 if TYPE_CHECKING:
-    from rounddiag.stats.token_places import By
+    from rounddiag.stats.token_positions import By
 
 NAN = math.nan
 

@@ -39,19 +39,19 @@ def test_no_label_of_another_pair_names_the_standard_one(column: schema.Column) 
     ],
 )
 def test_names_fill_the_fields_of_a_template(text: str, wanted: str) -> None:
-    assert Pair("current", "ref").named(text) == wanted
+    assert Pair("current", "ref").fill(text) == wanted
 
 
 def test_names_that_look_like_fields_are_kept() -> None:
-    assert Pair("rollout", "old").named("|{a} - {b}|") == "|rollout - old|"
-    assert Pair(r"\1", "{a}").named("{a} - {b}") == r"\1 - {a}"
+    assert Pair("rollout", "old").fill("|{a} - {b}|") == "|rollout - old|"
+    assert Pair(r"\1", "{a}").fill("{a} - {b}") == r"\1 - {a}"
 
 
 def test_the_standard_pair_has_words_for_its_engines() -> None:
     assert Pair().label(schema.DIFF) == "old - rollout log-prob [nat]"
     assert schema.OLD_PROB.label == "probability by the training engine"
     assert schema.ROLLOUT_PROB.label == "probability by the sampling engine"
-    assert Pair().named("{training} likes") == "training likes"
+    assert Pair().fill("{training} likes") == "training likes"
 
 
 def test_the_standard_pair_is_the_default() -> None:

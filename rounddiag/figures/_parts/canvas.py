@@ -138,8 +138,9 @@ def theme_of(name: ThemeName | None) -> Theme:
 
 def colors_of(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme by what they are for."""
-    names = (one.name for one in fields(theme) if one.type == "str")
-    return {name: getattr(theme, name) for name in names}
+    values = {one.name: getattr(theme, one.name) for one in fields(theme)}
+    del values["name"]
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def scale_colors(theme: Theme, num: int) -> list[str]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
 # Place of a round that has nothing before it to count from.
-NOWHERE = -1
+NO_POSITION = -1
 
 
-def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
+def first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
     """Return the place of each round's first token.
 
     Parameters
@@ -38,7 +38,7 @@ def first_places(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
     Returns
     -------
     ndarray of int64, one per row
-        `NOWHERE` for a round before the first screenshot of its sample, with
+        `NO_POSITION` for a round before the first screenshot of its sample, with
         `by="image"`.
 
     Raises
@@ -104,7 +104,7 @@ def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
     keys, wanted = shown * span + began - lowest, sample * span + start - lowest
     last = np.searchsorted(keys, wanted, side="right") - 1
     found = (last >= 0) & (np.append(shown, -1)[last] == sample)
-    return np.where(found, start - np.append(began, 0)[last], NOWHERE)
+    return np.where(found, start - np.append(began, 0)[last], NO_POSITION)
 
 
 def num_seen(
