@@ -6,7 +6,8 @@ One file per figure: `rounds`, `heatmap`, `trajectory`, `probabilities`, `log_pp
 the text of samples; `_parts` has what figures share.
 """
 
-from rounddiag.figures._parts.canvas import png, use_theme
+from rounddiag.figures._parts.canvas import use_theme
+from rounddiag.figures._parts.display import png
 from rounddiag.figures.colored_text import TokenText, token_text
 from rounddiag.figures.compare import plot_compare
 from rounddiag.figures.conditional import plot_conditional

@@ -9,7 +9,7 @@ import pytest
 
 from rounddiag import plot_rounds
 from rounddiag.errors import RounddiagError
-from rounddiag.figures._parts.canvas import png
+from rounddiag.figures._parts.display import png
 from tests.batches import hand_batch
 from tests.browser.conftest import NO_BROWSER, find_browser
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from rounddiag.errors import FrameError, RounddiagError
+from rounddiag.errors import FrameError
 from rounddiag.figures._parts.display import is_in_jupyter, page_style, publish
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def color_changes(old: Theme, new: Theme) -> dict[str, str]:
 
 
 class Figure(go.Figure):  # type: ignore[misc]
-    """A figure with words for pages that lack plotly."""
+    """A figure that pages without plotly replace by a picture or words."""
 
     def _ipython_display_(self) -> None:
         if is_in_jupyter():
@@ -299,42 +299,3 @@ def _template(theme: Theme) -> go.layout.Template:
             "dragmode": "zoom",
         }
     )
-
-
-def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:
-    """Draw a figure as a PNG.
-
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-    width : int
-        In pixels.
-    height : int, optional
-        In pixels; the figure's own when left out.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    RounddiagError
-        If kaleido, or a browser that it can start, is missing.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> preview = png(rd.plot_rounds(batch))  # doctest: +SKIP
-    """
-    try:
-        picture: bytes = fig.to_image(format="png", width=width, height=height)
-    except RuntimeError as error:  # what plotly and kaleido raise for either
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RounddiagError.build(
-            expected="kaleido, and Chrome or Chromium, to draw a picture",
-            found=lines[0].rstrip("."),
-            advice="Run `pip install kaleido` where this Python is, and install"
-            " Chromium, or name it in the environment variable BROWSER_PATH.",
-        ) from error
-    return picture

@@ -1,4 +1,4 @@
-"""How a notebook shows a figure: in the page's theme, and in words without plotly.
+"""How a figure is shown: in a notebook's theme, without plotly there, and as a PNG.
 
 JupyterLab draws a figure only if plotly is installed in its own environment, which may
 be another than the kernel's; and it draws it in the colours of the figure.
@@ -6,11 +6,18 @@ be another than the kernel's; and it draws it in the colours of the figure.
 
 from __future__ import annotations
 
+import base64
+import os
 import re
+import subprocess
+from functools import cache
 from html import escape, unescape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import plotly.io as pio
+
+from rounddiag.errors import RounddiagError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +29,11 @@ if TYPE_CHECKING:
 # What plotly sends in Jupyter; with another renderer the user wants something else.
 _IN_JUPYTER = "plotly_mimetype"
 _WITHOUT_PLOTLY = (
-    "This page cannot draw the figure: plotly is missing. Run"
+    "This page cannot draw the figure{but}: plotly is missing. Run"
     " <code>pip install plotly</code> in the environment of JupyterLab, and reload the"
     " page."
 )
+_PROCESSES = Path("/proc")
 _TAG = re.compile("<[^>]*>")
 # Where plotly puts a colour: in the style of shapes, in that of text within a title, in
 # attributes of hatches, and behind all of it.
@@ -42,7 +50,7 @@ def is_in_jupyter() -> bool:
 
 
 def publish(figure: go.Figure, style: str | None) -> None:
-    """Display a figure with words for a page without plotly, and a style below it.
+    """Display a figure with its replacement for a page without plotly, and a style.
 
     Parameters
     ----------
@@ -53,18 +61,115 @@ def publish(figure: go.Figure, style: str | None) -> None:
     from IPython.display import display
 
     bundle: dict[str, Any] = figure._repr_mimebundle_()
-    display({**bundle, "text/html": words(figure)}, raw=True)  # type: ignore[no-untyped-call]
+    html = replacement(figure, with_picture=is_plotly_missing())
+    display({**bundle, "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
     if style is not None:
         html = f'<style class="rounddiag-theme">{style}</style>'
         display({"text/html": html, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
 
 
-def words(figure: go.Figure) -> str:
-    """Return title and explanations of a figure as HTML, and how to have it drawn."""
-    title, *lines = (figure.layout.title.text or "").split("<br>")
-    notes = "".join(f"<li>{escape(plain_text(line))}</li>" for line in lines)
-    body = f"<p><b>{escape(plain_text(title))}</b></p><ul>{notes}</ul>"
-    return f'<div class="mathjax_ignore">{body}<p>{_WITHOUT_PLOTLY}</p></div>'
+@cache
+def is_plotly_missing() -> bool:
+    """Return whether the JupyterLab that started this kernel surely lacks plotly."""
+    from jupyter_core.paths import SYSTEM_JUPYTER_PATH, jupyter_data_dir
+
+    try:
+        python = _command(os.environ["JPY_PARENT_PID"])
+    except (KeyError, OSError):  # no local server started this kernel
+        return False
+    shared = Path(python).parent.parent / "share" / "jupyter"
+    if not (shared / "lab").is_dir():
+        return False
+    places = [shared, *map(Path, [jupyter_data_dir(), *SYSTEM_JUPYTER_PATH])]
+    extension = Path("labextensions", "jupyterlab-plotly")
+    return not any((place / extension).is_dir() for place in places)
+
+
+def _command(process: str) -> str:
+    """Return the program of a process, as it was called."""
+    line = _PROCESSES / process / "cmdline"
+    if line.is_file():
+        return line.read_text(errors="replace").partition("\0")[0]
+    command = ["ps", "-o", "args=", "-p", process]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 a number
+    return done.stdout.partition(" ")[0]
+
+
+def replacement(figure: go.Figure, *, with_picture: bool) -> str:
+    """Return what a page without plotly shows, as HTML.
+
+    Parameters
+    ----------
+    figure : Figure
+    with_picture : bool
+        Show a static picture, if kaleido can draw one. Without it, the title and the
+        explanations take its place.
+    """
+    picture = _picture(figure) if with_picture else ""
+    body = picture or _words(figure)
+    line = _WITHOUT_PLOTLY.format(but=", only this picture of it" if picture else "")
+    return f'<div class="mathjax_ignore">{body}<p>{line}</p></div>'
+
+
+def _picture(figure: go.Figure) -> str:
+    try:
+        data = base64.b64encode(png(figure)).decode()
+    except RounddiagError:
+        return ""
+    words = escape(". ".join(map(plain_text, _title_lines(figure))))
+    return (
+        f'<img alt="{words}" style="max-width:100%" src="data:image/png;base64,{data}">'
+    )
+
+
+def _words(figure: go.Figure) -> str:
+    title, *lines = map(plain_text, _title_lines(figure))
+    notes = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<p><b>{escape(title)}</b></p><ul>{notes}</ul>"
+
+
+def _title_lines(figure: go.Figure) -> list[str]:
+    text: str = figure.layout.title.text or ""
+    return text.split("<br>")
+
+
+def png(fig: go.Figure, width: int = 900, height: int | None = None) -> bytes:
+    """Draw a figure as a PNG.
+
+    Parameters
+    ----------
+    fig : plotly.graph_objects.Figure
+    width : int
+        In pixels.
+    height : int, optional
+        In pixels; the figure's own when left out.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    RounddiagError
+        If kaleido, or a browser that it can start, is missing.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> preview = png(rd.plot_rounds(batch))  # doctest: +SKIP
+    """
+    try:
+        picture: bytes = fig.to_image(format="png", width=width, height=height)
+    except RuntimeError as error:  # what plotly and kaleido raise for either
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise RounddiagError.build(
+            expected="kaleido, and Chrome or Chromium, to draw a picture",
+            found=lines[0].rstrip("."),
+            advice="Run `pip install kaleido` where this Python is, and install"
+            " Chromium, or name it in the environment variable BROWSER_PATH.",
+        ) from error
+    return picture
 
 
 def plain_text(text: str) -> str:
