@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
 
 from rounddiag.cli.lab import prepare_notebook
@@ -23,18 +23,37 @@ def batch(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_notebook_is_valid_and_loads_the_file(batch: Path, tmp_path: Path) -> None:
+def read(notebook: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(notebook.read_bytes())
+    return content
+
+
+def code_of(notebook: Path) -> list[str]:
+    cells = read(notebook)["cells"]
+    return [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_loads_the_file(batch: Path, tmp_path: Path) -> None:
     notebook = prepare_notebook(batch, tmp_path)
     assert notebook == tmp_path / "rounddiag_notebooks" / f"{batch.stem}.ipynb"
-    content = nbformat.read(notebook, as_version=4)
-    nbformat.validate(content)
-    assert content.metadata.kernelspec.name == "python3"
-    assert f"rd.load({str(batch)!r})" in content.cells[0].source
+    assert read(notebook)["metadata"]["kernelspec"]["name"] == "python3"
+    assert f"rd.load({str(batch)!r})" in code_of(notebook)[0]
+
+
+@pytest.mark.slow
+def test_the_notebooks_of_a_file_and_of_a_run_are_valid(
+    batch: Path, tmp_path: Path
+) -> None:
+    import nbformat  # takes two seconds
+
+    run = write_steps(tmp_path / "run", {1: 1, 2: 1})
+    for source in (batch, run):
+        notebook = nbformat.read(prepare_notebook(source, tmp_path), as_version=4)
+        nbformat.validate(notebook)
 
 
 def test_its_one_cell_compiles(batch: Path, tmp_path: Path) -> None:
-    cells = nbformat.read(prepare_notebook(batch, tmp_path), as_version=4).cells
-    (source,) = [cell.source for cell in cells]
+    (source,) = code_of(prepare_notebook(batch, tmp_path))
     assert compile(source, "cell", "exec") is not None
 
 
@@ -42,8 +61,7 @@ def test_the_notebook_of_a_run_opens_its_figure_verdicts_and_explorer(
     tmp_path: Path,
 ) -> None:
     folder = write_steps(tmp_path / "run", {1: 1, 2: 1})
-    cells = nbformat.read(prepare_notebook(folder, tmp_path), as_version=4).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    sources = code_of(prepare_notebook(folder, tmp_path))
     assert sources[1:] == ["rd.plot_run(run)", "run.diagnose()", "rd.explore(run)"]
     names: dict[str, object] = {}
     for source in sources:
@@ -55,11 +73,11 @@ def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(
     batch: Path, tmp_path: Path
 ) -> None:
     notebook = prepare_notebook(batch, tmp_path)
-    content = json.loads(notebook.read_text(encoding="utf-8"))
+    content = read(notebook)
     content["cells"] = []
     notebook.write_text(json.dumps(content), encoding="utf-8")
     assert prepare_notebook(batch, tmp_path) == notebook
-    assert json.loads(notebook.read_text(encoding="utf-8"))["cells"] == []
+    assert read(notebook)["cells"] == []
 
 
 def test_another_file_of_that_name_gets_another_notebook(
@@ -83,7 +101,7 @@ def test_a_tokenizer_is_passed_on_and_has_a_notebook_of_its_own(
 
     notebook = prepare_notebook(batch, tmp_path, tokenizer=str(tokenizer))
 
-    code = nbformat.read(notebook, as_version=4).cells[0].source
+    (code,) = code_of(notebook)
     assert f"rd.load({str(batch)!r}, tokenizer={str(tokenizer)!r})" in code
     assert notebook.name == f"{batch.stem}_2.ipynb"
     assert prepare_notebook(batch, tmp_path, tokenizer=str(tokenizer)) == notebook
@@ -97,8 +115,8 @@ def test_a_stranger_s_file_never_gets_a_notebook_that_trusts_it(
 
     notebook = prepare_notebook(batch, tmp_path, untrusted=True)
 
-    (cell,) = nbformat.read(notebook, as_version=4).cells
-    assert f"rd.load({str(batch)!r}, untrusted=True)" in cell.source
+    (code,) = code_of(notebook)
+    assert f"rd.load({str(batch)!r}, untrusted=True)" in code
     assert notebook.name == f"{batch.stem}_2.ipynb"
     assert prepare_notebook(batch, tmp_path, untrusted=True) == notebook
     assert prepare_notebook(batch, tmp_path) == trusting
@@ -107,10 +125,10 @@ def test_a_stranger_s_file_never_gets_a_notebook_that_trusts_it(
 def test_a_stranger_s_folder_is_loaded_as_one_step(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     notebook = prepare_notebook(tmp_path / "theirs", tmp_path, untrusted=True)
-    (cell,) = nbformat.read(notebook, as_version=4).cells
-    assert f"rd.load({str(tmp_path / 'theirs')!r}, untrusted=True)" in cell.source
+    (code,) = code_of(notebook)
+    assert f"rd.load({str(tmp_path / 'theirs')!r}, untrusted=True)" in code
     run = prepare_notebook(tmp_path / "theirs", tmp_path)
-    assert "rd.open_run(" in nbformat.read(run, as_version=4).cells[1].source
+    assert "rd.open_run(" in code_of(run)[0]
 
 
 def test_a_stranger_s_notebook_is_refused(tmp_path: Path) -> None:
