@@ -25,7 +25,8 @@ collect_ignore = ["interop", "benchmarks"]
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage in what is kept until the end: modules and tests.
 
-    That is half of the time of a collection, and some of each test.
+    That is half of the time of a collection, and some of each test. What is frozen is
+    not taken down at the exit, of which DuckDB complains: import it inside the tests.
     """
     gc.disable()
     try:
@@ -33,11 +34,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let libraries take down what they have: they complain of what is left."""
-    gc.unfreeze()
 
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]

@@ -127,18 +127,13 @@ def test_records_that_are_no_lists_of_dictionaries(
         saved(proto, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [
-        rows([7, 7, 8], [7]),
-        [torch.tensor([7, 7, 8]), torch.tensor([7])],
-        torch.nested.as_nested_tensor(
-            [torch.tensor([7, 7, 8]), torch.tensor([7])], layout=torch.jagged
-        ),
-    ],
-    ids=["lists", "tensors", "nested"],
-)
-def test_the_ids_of_the_sampler(proto: DataProto, tmp_path: Path, ids: Any) -> None:
+@pytest.mark.parametrize("form", ["lists", "tensors", "nested"])
+def test_the_ids_of_the_sampler(proto: DataProto, tmp_path: Path, form: str) -> None:
+    ids: Any = [torch.tensor([7, 7, 8]), torch.tensor([7])]
+    if form == "lists":
+        ids = rows([7, 7, 8], [7])
+    elif form == "nested":
+        ids = torch.nested.as_nested_tensor(ids, layout=torch.jagged)
     proto.non_tensor_batch["rollout_ids"] = ids
     batch = saved(proto, tmp_path)
     assert batch.rollout_ids is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     from rounddiag.runs import Run
 
-pytest.importorskip("duckdb")
+pytestmark = pytest.mark.skipif(
+    find_spec("duckdb") is None, reason="DuckDB is not installed"
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +37,8 @@ def test_pandas(path: Path) -> None:
 
 
 def test_duckdb(path: Path) -> None:
+    import duckdb
+
     query = """
         SELECT group_id, "sample:rank", response_ids, old_log_probs[2],
                octet_length(screenshots[1].bytes) > 50,
@@ -54,6 +55,8 @@ def test_duckdb(path: Path) -> None:
 
 
 def test_the_query_of_the_docstring_gives_the_means_of_rounds(tmp_path: Path) -> None:
+    import duckdb
+
     batch = rd.load("sample_data/image_window.parquet")
     save(batch, tmp_path / "batch.parquet")
     _, _, after = (save.__doc__ or "").partition(".. code-block:: sql\n")
