@@ -99,6 +99,7 @@ def exported_functions(package: Path) -> set[str]:
     return {n for n, it in exported.items() if isinstance(it, types.FunctionType)}
 
 
+@pytest.mark.slow
 def test_a_trainer_imports_with_torch_numpy_and_pyarrow_alone() -> None:
     absent = ["pandas", "plotly", "ipywidgets", "anywidget", "PIL", "tokenizers"]
     block = f"import sys; sys.modules.update(dict.fromkeys({absent}))"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from rounddiag import Batch
 
+pytestmark = pytest.mark.slow
 View: TypeAlias = Callable[[], object]
 NUM = 3  # samples
 LONE = "\ud800$\\href{x}{y}$\x1b[31m"  # text that UTF-8 cannot hold, and that acts

@@ -81,6 +81,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_only_complete_files(trainings: Path) -> None:
     for moment in MOMENTS:
         files = sorted((trainings / moment).glob("step_*.parquet"))
@@ -93,6 +94,7 @@ def test_kill_9_at_any_moment_leaves_only_complete_files(trainings: Path) -> Non
         assert steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", EXIT_CODES)
 def test_a_process_finishes_its_files_however_it_ends(
     trainings: Path, end: str
@@ -100,6 +102,7 @@ def test_a_process_finishes_its_files_however_it_ends(
     assert load_parquet(trainings / end / "step_0.parquet").step == 0
 
 
+@pytest.mark.slow
 def test_a_partial_file_is_no_step(trainings: Path, tmp_path: Path) -> None:
     complete = Path(shutil.copy(trainings / "pass" / "step_0.parquet", tmp_path))
     partial = tmp_path / f".step_10.parquet.{'0' * 32}.partial"

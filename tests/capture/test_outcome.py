@@ -141,6 +141,7 @@ def test_a_recorder_that_was_sent_to_an_actor_says_nothing(
     assert caplog.messages == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_the_line_appears_when_the_process_ends_and_not_in_a_forked_child(
     tmp_path: Path,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rounddiag.loaders.parquet import load_parquet
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ with Recorder(sys.argv[3], max_samples=1) as recorder:
 """
 
 
+@pytest.mark.slow
 def test_a_batch_is_saved_without_screenshots(tmp_path: Path) -> None:
     files = [tmp_path / "none.parquet", tmp_path / "default.parquet"]
     paths = map(str, [*files, tmp_path])

@@ -83,6 +83,7 @@ def test_root_is_allowed(
     assert "--allow-root" in launched[0]
 
 
+@pytest.mark.slow
 def test_remote_prints_a_tunnel_and_an_address_that_answers(
     tmp_path: Path,
 ) -> None:

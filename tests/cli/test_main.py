@@ -78,6 +78,7 @@ def test_a_file_of_another_kind_is_one_line(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_it_silently(saved: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "rounddiag", "summary", str(saved)],

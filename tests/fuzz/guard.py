@@ -99,10 +99,7 @@ class Guard:
         vars(untrusted)["run_child"] = self._run_child
 
     def _hear(self, event: str, args: tuple[object, ...]) -> None:
-        is_bad = event.startswith(_FORBIDDEN) and not self._is_own(args)
-        if self._log >= 0 and (
-            is_bad or (event == "open" and not self._may_open(args))
-        ):
+        if self._log >= 0 and self._is_bad(event, args):
             log, self._log = self._log, -1
             os.write(log, f"{event} {args!r:.200}\n".encode(errors="replace"))
             self._log = log

@@ -5,6 +5,7 @@ Started by `tests.fuzz`; a case that ends the process ends only this one.
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sys
@@ -24,6 +25,7 @@ def main(first: int, run: int) -> None:
     folder = Path(mkdtemp(prefix="fuzz-"))
     guard, seeds = Guard(folder), corpus()
     warm_up(guard, folder, seeds[0].files[seeds[0].opened])
+    gc.freeze()  # a collection in a fork would copy all that it looks at
     number = first
     while sys.stdin.readline():
         place = folder / str(number)

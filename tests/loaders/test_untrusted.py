@@ -49,6 +49,7 @@ def same(read: Batch, expected: Batch) -> None:
     assert read.group_ids == expected.group_ids
 
 
+@pytest.mark.slow
 def test_a_child_process_returns_the_same_batch() -> None:
     read, expected = load(OURS, untrusted=True, time_limit=600), load(OURS)
     same(read, expected)
@@ -173,6 +174,7 @@ def test_the_memory_of_a_process_is_found() -> None:
     assert untrusted._resident_bytes(process.pid) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked")
 def test_without_a_limit_of_address_space_the_other_limits_hold(
     monkeypatch: pytest.MonkeyPatch,

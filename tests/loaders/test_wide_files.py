@@ -130,6 +130,7 @@ def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
     assert (num_groups[0], min(num_groups)) == (16, 5)
 
 
+@pytest.mark.slow
 def test_many_rounds_are_explored(long: Batch) -> None:
     handle = RequestHandler(Session({"batch": long}, {}), lambda: None)
     overview: Any = handle("overview", {"theme": "light"})

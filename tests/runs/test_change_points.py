@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [cases.independent, cases.heavy, cases.following])
 def test_one_in_a_hundred_runs_without_a_change_shows_one(
     noise: Callable[[np.random.Generator, int], Array],

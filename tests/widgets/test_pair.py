@@ -342,6 +342,7 @@ def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
     assert np.nanmax(cells_of(explorer).z) == 1
 
 
+@pytest.mark.slow
 def test_every_choice_can_be_drawn() -> None:
     session = Session({"a": load(HEALTHY), "b": load(STALE)}, {})
     answers = RequestHandler(session, lambda: None)

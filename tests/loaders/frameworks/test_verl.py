@@ -186,6 +186,7 @@ def test_a_dense_v1_payload_opens(path: Path) -> None:
     assert batch.prompt_offsets.tolist() == [0, 6, 12]
 
 
+@pytest.mark.slow
 def test_no_framework_and_no_pandas_is_imported() -> None:
     code = (
         "import sys, rounddiag\n"

@@ -32,6 +32,7 @@ def test_every_text_has_an_action(text: str) -> None:
     assert action.source_text in text
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("part", HOSTILE)
 def test_a_megabyte_of_hostile_text_is_read(part: str) -> None:
     text = part * (MEGABYTE // len(part))
