@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pytest
 
 from rounddiag.cli import _parser
 from rounddiag.findings import CAUSES
 from rounddiag.findings.verdict import Verdict
 from rounddiag.loaders.detection import FORMATS
-
-if TYPE_CHECKING:
-    import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,6 +21,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_python_runs_in_the_order_of_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -54,6 +54,7 @@ def test_the_page_is_named_after_the_file_and_the_step(page: Page) -> None:
     assert '<html lang="en">' in page.html
 
 
+@pytest.mark.slow
 def test_without_scripts_it_has_the_verdict_and_the_findings(tmp_path: Path) -> None:
     batch = rd.load("sample_data/image_window.parquet")
     text = " ".join(page_of(batch, tmp_path, worst=0, samples=0).text.split())
@@ -86,6 +87,7 @@ def test_hostile_text_is_in_no_tag(tmp_path: Path) -> None:
     assert trajectory["sample_id"] == HOSTILE[0]
 
 
+@pytest.mark.slow
 def test_hostile_values_in_findings_are_escaped(tmp_path: Path) -> None:
     parts = arrays()
     hostile = "</script><script>alert(1)</script>\x1b<img src=x>"
@@ -126,6 +128,7 @@ def test_a_batch_without_numbers_makes_a_page(
     assert len(page.figure("heatmap abs_diff")["data"]) == num_traces
 
 
+@pytest.mark.slow
 def test_an_existing_file_is_replaced_atomically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

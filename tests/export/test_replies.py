@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = pytest.mark.slow  # a report draws every figure
+
+
 @pytest.fixture(scope="module")
 def batch() -> rd.Batch:
     return rd.load("sample_data/image_window.parquet")

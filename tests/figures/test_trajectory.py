@@ -192,6 +192,7 @@ def test_without_both_panels_there_is_nothing_to_draw() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_million_tokens_keep_the_worst_and_stay_under_500_kilobytes() -> None:
     num = 1_000_000
     diff = np.random.default_rng(0).normal(0, 0.01, num).astype(np.float32)

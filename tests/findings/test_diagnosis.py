@@ -259,6 +259,7 @@ def test_a_redacted_batch_is_diagnosed_without_its_ids() -> None:
     assert rd.diagnose(batch)[0].cause == "context_masked"
 
 
+@pytest.mark.slow
 def test_a_million_positions() -> None:
     rng = np.random.default_rng(0)
     rollout = -rng.exponential(1, (16, 65_536)).astype(np.float32)

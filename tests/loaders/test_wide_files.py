@@ -89,6 +89,7 @@ def long() -> Batch:
     return of_rounds(100_000)
 
 
+@pytest.mark.slow
 def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
     batch = long
     assert len(round_summary(batch)) == 100_000
@@ -97,6 +98,7 @@ def test_many_rounds_are_summarised_and_drawn(long: Batch) -> None:
     assert "drawn: one round in 50" in figure.layout.title.text
 
 
+@pytest.mark.slow
 def test_many_rounds_are_compared(long: Batch) -> None:
     same = replace(long, old_log_probs=long.rollout_log_probs)
     found = differences([same, long])

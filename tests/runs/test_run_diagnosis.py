@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_in_which_a_fault_begins(folder: Path) -> None:
     diagnosis = rd.open_run(folder).diagnose(kind="dense")
     assert diagnosis.frame["step"].tolist() == [*range(NUM_STEPS)]

@@ -19,6 +19,9 @@ FOLDER = Path("sample_data/run")
 TOTALS = b"rounddiag.totals"
 
 
+pytestmark = pytest.mark.slow  # it writes the run
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")

@@ -251,7 +251,7 @@ PATTERNS = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     st.sampled_from(PATTERNS),
     st.lists(st.text("ab🙂\n\U000f0000", max_size=6), max_size=4),

@@ -206,7 +206,7 @@ def test_a_required_column_of_another_length_is_an_error(tmp_path: Path) -> None
 
 
 @settings(
-    max_examples=60,
+    max_examples=min(60, settings().max_examples),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

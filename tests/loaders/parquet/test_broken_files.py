@@ -102,7 +102,10 @@ def test_a_file_that_is_cut_off(full: Batch, tmp_path: Path) -> None:
             load_parquet(path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(60, settings().max_examples),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_a_flipped_bit_gives_a_batch_or_a_load_error(
     data: st.DataObject, full: Batch, tmp_path: Path

@@ -187,7 +187,7 @@ def test_tensors_of_any_device_that_require_grad(
     assert again.rollout_log_probs.tolist() == [-0.5, -1.0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=min(40, settings().max_examples))
 @given(data=st.data(), sizes=st.lists(st.integers(0, 6), min_size=1, max_size=5))
 def test_any_rows_come_back_bit_for_bit(
     data: st.DataObject, sizes: list[int], tmp_path_factory: pytest.TempPathFactory
@@ -234,7 +234,10 @@ def test_days_beyond_those_of_arrow(tmp_path: Path) -> None:
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(60, settings().max_examples),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     data=st.data(),
     num_samples=st.integers(0, 3),

@@ -40,7 +40,7 @@ def lists_of_numbers(draw: DrawFn) -> list[object]:
     return values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=min(60, settings().max_examples), deadline=None)
 @given(value=st.lists(lists_of_numbers(), max_size=3), protocol=st.integers(0, 5))
 def test_lists_of_numbers_are_what_the_standard_library_reads(
     value: list[list[object]], protocol: int

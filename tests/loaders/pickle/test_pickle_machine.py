@@ -48,7 +48,7 @@ def read(stream: bytes) -> object:
         return PickleMachine(span, opened).run()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=min(60, settings().max_examples), deadline=None)
 @given(value=VALUES, protocol=st.integers(0, 5))
 def test_plain_data_are_what_the_standard_library_reads(
     value: object, protocol: int

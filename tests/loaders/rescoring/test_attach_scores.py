@@ -349,7 +349,7 @@ def test_no_file(batch: Batch, tmp_path: Path) -> None:
         attach(batch, "x", tmp_path)
 
 
-@settings(max_examples=50)
+@settings(max_examples=min(50, settings().max_examples))
 @given(mask=masks(), data=st.data())
 def test_rows_in_any_order_give_the_same_score(
     mask: list[list[int]], data: st.DataObject

@@ -130,7 +130,7 @@ def test_no_sample(batch: Batch, tmp_path: Path) -> None:
     assert records(tmp_path) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=min(30, settings().max_examples))
 @given(ids=st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=5))
 def test_ids_of_any_size_survive(
     ids: list[int], tmp_path_factory: pytest.TempPathFactory
