@@ -6,11 +6,12 @@ import gc
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    import torch
 
 # A busy machine is slow now and then; a test must not fail for it.
 settings.register_profile("patient", deadline=None)
@@ -36,12 +37,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+# The process that deals the tests out imports this file, too: it needs no torch.
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes a device on every one that is there."""
+    if "device" in metafunc.fixturenames:
+        import torch
+
+        names = ["cpu", *["cuda"] * torch.cuda.is_available()]
+        metafunc.parametrize("device", names, indirect=True)
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Run the test on every device that is there."""
+    import torch
+
     return torch.device(request.param)
 
 

@@ -83,6 +83,7 @@ def test_a_mapping_on_any_device_with_gradients_and_gaps(
     assert batch.rollout_log_probs.tolist() == [-0.5] * 23
 
 
+@pytest.mark.slow  # a second of imports
 def test_nested_tensors(tmp_path: Path) -> None:
     def nested(*rows: list[float], dtype: torch.dtype) -> torch.Tensor:
         parts = [torch.tensor(row, dtype=dtype) for row in rows]

@@ -127,7 +127,9 @@ def test_records_that_are_no_lists_of_dictionaries(
         saved(proto, tmp_path)
 
 
-@pytest.mark.parametrize("form", ["lists", "tensors", "nested"])
+@pytest.mark.parametrize(
+    "form", ["lists", "tensors", pytest.param("nested", marks=pytest.mark.slow)]
+)
 def test_the_ids_of_the_sampler(proto: DataProto, tmp_path: Path, form: str) -> None:
     ids: Any = [torch.tensor([7, 7, 8]), torch.tensor([7])]
     if form == "lists":
