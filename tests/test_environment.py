@@ -23,7 +23,7 @@ def checkout(tmp_path: Path) -> Path:
     return made
 
 
-def opened(checkout: Path, *arguments: str) -> tuple[int, str, str]:
+def run_open(checkout: Path, *arguments: str) -> tuple[int, str, str]:
     """Run `notebooks/open`, and return its exit code and what it printed."""
     done = subprocess.run(
         [checkout / "notebooks" / "open", *arguments],
@@ -48,7 +48,7 @@ def environment_at(folder: Path) -> None:
 def test_help_is_printed_and_nothing_is_made(
     checkout: Path, arguments: list[str]
 ) -> None:
-    assert opened(checkout, *arguments) == (
+    assert run_open(checkout, *arguments) == (
         0,
         "Opens JupyterLab at the first notebook, or at a notebook that loads FILE:\n"
         "\n"
@@ -69,7 +69,7 @@ def test_an_environment_elsewhere_is_used_as_it_is(
     environment_at(theirs)
     venv.symlink_to(theirs)
     before = sorted(theirs.rglob("*"))
-    assert opened(checkout, "a.parquet", "--", "--help") == (
+    assert run_open(checkout, "a.parquet", "--", "--help") == (
         0,
         f"{checkout}:/theirs\nlab a.parquet -- --help\n",
         f"rounddiag: uses {theirs} as it is: {venv} is a link. Nothing is installed.\n",
@@ -82,7 +82,7 @@ def test_a_link_to_no_environment_is_refused_in_one_line(
 ) -> None:
     theirs, venv = tmp_path / "theirs", checkout / ".venv"
     venv.symlink_to(theirs)
-    assert opened(checkout) == (
+    assert run_open(checkout) == (
         1,
         "",
         f"rounddiag: {venv} is a link to {theirs}, where no rounddiag is installed."

@@ -231,8 +231,8 @@ def _redact(batch: Batch, path: Path) -> None:
     assert rd.load(path).num_tokens == batch.num_tokens
 
 
-SHOWN: Counter[str] = Counter()
-LEFT_OUT: Counter[str] = Counter()
+NUM_SHOWN: Counter[str] = Counter()
+NUM_LEFT_OUT: Counter[str] = Counter()
 # What the required fields alone are enough for.
 ALWAYS = {
     *("token_frame", "round_frame", "sample_frame", "metrics", "describe", "batch"),
@@ -272,7 +272,7 @@ def test_every_view_of_what_load_accepts(
     for name, view in [*views.items(), *split(batch)]:
         refused = refusal(view)
         assert not (refused and name in ALWAYS), f"{name}: {refused}"
-        (LEFT_OUT if refused else SHOWN)[name] += 1
+        (NUM_LEFT_OUT if refused else NUM_SHOWN)[name] += 1
     shutil.rmtree(tmp_path / "run")
 
 
@@ -288,14 +288,14 @@ def refusal(view: View) -> str:
 
 def test_all_views_were_tried(record_property: Callable[[str, object], None]) -> None:
     """Run after the test above; `-rP` prints the counts."""
-    num = SHOWN["token_frame"]
-    for name in sorted({*SHOWN, *LEFT_OUT}):
-        print(f"{name:28}{SHOWN[name]:5} shown{LEFT_OUT[name]:5} left out")
-        record_property(name, f"{SHOWN[name]} shown, {LEFT_OUT[name]} left out")
-        assert ", by" in name or SHOWN[name] + LEFT_OUT[name] == num
+    num = NUM_SHOWN["token_frame"]
+    for name in sorted({*NUM_SHOWN, *NUM_LEFT_OUT}):
+        print(f"{name:28}{NUM_SHOWN[name]:5} shown{NUM_LEFT_OUT[name]:5} left out")
+        record_property(name, f"{NUM_SHOWN[name]} shown, {NUM_LEFT_OUT[name]} left out")
+        assert ", by" in name or NUM_SHOWN[name] + NUM_LEFT_OUT[name] == num
     assert {*stats.__all__, *PLOTS, "plot_run", "plot_finding"} - {"FEW_SAMPLES"} <= {
-        *SHOWN,
-        *LEFT_OUT,
+        *NUM_SHOWN,
+        *NUM_LEFT_OUT,
     }
-    never = {name for name in LEFT_OUT if not SHOWN[name]}
+    never = {name for name in NUM_LEFT_OUT if not NUM_SHOWN[name]}
     assert never == set()

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALLS: dict[str, Callable[[Any], object]] = {
-    "attach": lambda given: rd.attach(given, "ref", {}),
+    "attach": lambda data: rd.attach(data, "ref", {}),
     "check": rd.check,
-    "export_rescore": lambda given: rd.export_rescore(given, "folder"),
+    "export_rescore": lambda data: rd.export_rescore(data, "folder"),
     "positions": stats.positions,
-    "reconcile": lambda given: rd.reconcile(given, {}),
-    "report": lambda given: rd.report(given, "page.html"),
+    "reconcile": lambda data: rd.reconcile(data, {}),
+    "report": lambda data: rd.report(data, "page.html"),
     "role_means": stats.role_means,
     "round_frame": rd.round_frame,
     "sample_frame": rd.sample_frame,
-    "save": lambda given: rd.save(given, "saved.parquet"),
+    "save": lambda data: rd.save(data, "saved.parquet"),
     "token_frame": rd.token_frame,
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize(("given", "kind"), [("step_40.parquet", "str"), (3, "int")])
-def test_what_is_no_batch_is_an_error(name: str, given: object, kind: str) -> None:
+@pytest.mark.parametrize(("data", "kind"), [("step_40.parquet", "str"), (3, "int")])
+def test_what_is_no_batch_is_an_error(name: str, data: object, kind: str) -> None:
     message = (
         f"expected a Batch; found a {kind}. Open a file with `rounddiag.load(path)`"
         " first."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        CALLS[name](given)
+        CALLS[name](data)

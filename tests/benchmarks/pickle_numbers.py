@@ -22,7 +22,7 @@ import torch
 
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.source import Source
-from tests.loaders.slime_writer import columns, rollout, samples_of, saved
+from tests.loaders.slime_writer import columns, rollout, samples_of, write_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,11 +102,13 @@ def write_pair(folder: Path, num_samples: int, num_tokens: int) -> Path:
         rollout(index // 8, index, row.tolist(), mask[1:], log_prob[1:].tolist())
         for index, (row, log_prob) in enumerate(zip(ids, log_probs, strict=True))
     ]
-    saved(folder / "rollout_data" / "3.pt", {"rollout_id": 3, "samples": rollouts})
+    write_payload(
+        folder / "rollout_data" / "3.pt", {"rollout_id": 3, "samples": rollouts}
+    )
     old_log_probs = [row[1:] * 1.01 for row in log_probs]
     trained = columns(rollouts, range(num_samples), old_log_probs)
     payload = {"format_version": 2, "rollout_id": 3, "samples": samples_of(trained, 0)}
-    return saved(folder / "train_data" / "3.pt", payload)
+    return write_payload(folder / "train_data" / "3.pt", payload)
 
 
 def main() -> None:

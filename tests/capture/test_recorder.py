@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def recorded(folder: Path, data: object, **more: Any) -> Batch:
+def record(folder: Path, data: object, **more: Any) -> Batch:
     with Recorder(folder) as recorder:
         recorder.step(0, data, **more)
     assert recorder.errors == 0
@@ -49,7 +49,7 @@ def test_every_tenth_step_is_recorded_from_zero_on(
 def test_a_file_has_the_columns_of_all_samples(
     proto: DataProto, tmp_path: Path
 ) -> None:
-    batch = recorded(tmp_path, proto)
+    batch = record(tmp_path, proto)
     assert batch.lengths.tolist() == [11, 12]
     assert batch.rounds.num_tokens.tolist() == [2, 1, 2, 2]
     assert batch.old_log_probs.tolist() == [-0.75] * 23
@@ -66,7 +66,7 @@ def test_a_file_has_the_columns_of_all_samples(
 
 def test_entropy_that_the_batch_does_not_have(proto: DataProto, tmp_path: Path) -> None:
     del proto.batch["entropys"]
-    batch = recorded(tmp_path, proto, entropy=torch.full((2, 12), 0.5))
+    batch = record(tmp_path, proto, entropy=torch.full((2, 12), 0.5))
     assert batch.entropy is not None
     assert batch.entropy.tolist() == [0.5] * 23
 
@@ -78,7 +78,7 @@ def test_a_mapping_on_any_device_with_gradients_and_gaps(
     fields["old_log_probs"] = fields["old_log_probs"].bfloat16().requires_grad_()
     wide = fields["rollout_log_probs"].repeat_interleave(2, dim=1)
     fields["rollout_log_probs"] = wide[:, ::2]
-    batch = recorded(tmp_path, fields)
+    batch = record(tmp_path, fields)
     assert batch.old_log_probs.tolist() == [-0.75] * 23
     assert batch.rollout_log_probs.tolist() == [-0.5] * 23
 
@@ -95,7 +95,7 @@ def test_nested_tensors(tmp_path: Path) -> None:
         "rollout_log_probs": nested([-1, 0, -2], [-3, -4], dtype=torch.float32),
         "old_log_probs": nested([-2, 0, -2], [-3, -5], dtype=torch.float32),
     }
-    batch = recorded(tmp_path, fields)
+    batch = record(tmp_path, fields)
     assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
     assert batch.lengths.tolist() == [3, 2]
     assert batch.old_log_probs.tolist() == [-2, 0, -2, -3, -5]
@@ -106,7 +106,7 @@ def test_log_probs_of_other_tokens_are_left_out_and_named(
 ) -> None:
     proto.batch["teacher_log_probs"] = torch.zeros(2, 12, 4)
     proto.batch["whole_log_probs"] = torch.zeros(2, 15)
-    batch = recorded(tmp_path, proto)
+    batch = record(tmp_path, proto)
     assert [*batch.scores] == ["ref"]
     found = batch.meta["capture"]["left_out"]
     assert found == ["teacher_log_probs", "whole_log_probs", "raw_prompt"]

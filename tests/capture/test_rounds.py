@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tests.capture.conftest import DataProto
 
 
-def saved(proto: DataProto, folder: Path) -> Batch:
+def save_and_load(proto: DataProto, folder: Path) -> Batch:
     save_batch(proto, folder / "step.parquet")
     return load_parquet(folder / "step.parquet")
 
 
-def listed(batch: Batch) -> dict[str, list[Any]]:
+def columns_of(batch: Batch) -> dict[str, list[Any]]:
     return {name: values.tolist() for name, values in batch.round_columns.items()}
 
 
@@ -63,8 +63,8 @@ def test_records_become_columns_of_rounds(proto: DataProto, tmp_path: Path) -> N
         ],
         [round_record([2], [7, 7], weight_version=3, finish_reason="stop")],
     )
-    batch = saved(proto, tmp_path)
-    found = listed(batch)
+    batch = save_and_load(proto, tmp_path)
+    found = columns_of(batch)
     assert [len(value) for value in found.pop("prompt_hash")] == [16, 16, 16]
     assert [len(value) for value in found.pop("image_hashes")] == [0, 1, 0]
     assert found == {
@@ -88,7 +88,7 @@ def test_records_in_the_extra_fields_of_the_v1_trainer(
     proto.non_tensor_batch["extra_fields"] = rows(
         {"round_records": [{"request_id": "r"}], "turn_scores": []}, {}
     )
-    assert listed(saved(proto, tmp_path)) == {
+    assert columns_of(save_and_load(proto, tmp_path)) == {
         "sample": [0],
         "round": [0],
         "request_id": ["r"],
@@ -100,7 +100,7 @@ def test_a_call_without_an_answer_is_no_round_and_is_counted(
 ) -> None:
     aborted, done = round_record([1], []), round_record([1], [7, 7])
     proto.non_tensor_batch["round_records"] = rows([aborted, done], None)
-    batch = saved(proto, tmp_path)
+    batch = save_and_load(proto, tmp_path)
     assert batch.round_columns["round"].tolist() == [0]
     assert batch.round_columns["num_tokens"].tolist() == [2]
     assert batch.meta["num_records_without_tokens"] == 1
@@ -124,7 +124,7 @@ def test_records_that_are_no_lists_of_dictionaries(
         " `rounddiag.capture.round_record`."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        saved(proto, tmp_path)
+        save_and_load(proto, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_the_ids_of_the_sampler(proto: DataProto, tmp_path: Path, form: str) -> 
     elif form == "nested":
         ids = torch.nested.as_nested_tensor(ids, layout=torch.jagged)
     proto.non_tensor_batch["rollout_ids"] = ids
-    batch = saved(proto, tmp_path)
+    batch = save_and_load(proto, tmp_path)
     assert batch.rollout_ids is not None
     assert [row.tolist() for row in batch.rollout_ids] == [[7, 7, 8], [7]]

@@ -34,7 +34,7 @@ def fields(sizes: list[float], *, pictures: bool = False) -> dict[str, Any]:
     return {**found, **(rows if pictures else {})}
 
 
-def saved(folder: Path, data: dict[str, Any], **options: Any) -> Batch:
+def record(folder: Path, data: dict[str, Any], **options: Any) -> Batch:
     with Recorder(folder, **options) as recorder:
         recorder.step(0, data)
     assert recorder.errors == 0
@@ -90,7 +90,7 @@ def test_the_draw_depends_on_seed_and_step_and_not_on_the_numbers() -> None:
 
 def test_samples_that_are_shown_say_why(tmp_path: Path) -> None:
     data = fields([0.25, 0.0, 0.5, 0.0, 0.0, 0.125], pictures=True)
-    batch = saved(tmp_path, data, images=4, seed=1)
+    batch = record(tmp_path, data, images=4, seed=1)
     why = batch.sample_columns["picked"].tolist()
     assert sorted(why) == ["", "", "random", "random", "worst", "worst"]
     worst = [
@@ -111,13 +111,13 @@ def test_samples_that_are_shown_say_why(tmp_path: Path) -> None:
 def test_the_worst_is_shown_whatever_was_drawn(tmp_path: Path) -> None:
     for seed in range(5):
         data = fields([0.0] * 7 + [1.0], pictures=True)
-        batch = saved(tmp_path, data, images=2, seed=seed)
+        batch = record(tmp_path, data, images=2, seed=seed)
         assert batch.images is not None
         assert len(batch.images[7]) == 1
 
 
 def test_no_screenshots_when_none_are_asked_for(tmp_path: Path) -> None:
-    batch = saved(tmp_path, fields([1.0, 2.0], pictures=True), images=0)
+    batch = record(tmp_path, fields([1.0, 2.0], pictures=True), images=0)
     assert batch.images is None
     assert batch.sample_columns["picked"].tolist() == ["", ""]
 
@@ -126,7 +126,7 @@ def test_long_texts_are_kept_of_the_samples_that_are_shown(tmp_path: Path) -> No
     data = fields([0.0, 0.0, 1.0, 2.0])
     data["task"] = ["x" * 101, "x" * 101, "short", "y" * 101]
     data["agent"] = ["a", "b", "c", "d"]
-    batch = saved(tmp_path, data, images=2)
+    batch = record(tmp_path, data, images=2)
     why = batch.sample_columns["picked"].tolist()
     assert why.count("") == 2
     kept = zip(data["task"], why, strict=True)
@@ -138,9 +138,11 @@ def test_long_texts_are_kept_of_the_samples_that_are_shown(tmp_path: Path) -> No
 def test_pictures_that_are_too_many_to_copy_are_counted(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    held = 32 * 3 * 14 * 14 * 2  # bytes of one picture: one frame, in bfloat16
-    monkeypatch.setattr("rounddiag.capture.snapshot._MAX_PIXEL_BYTES", 2 * held)
-    batch = saved(tmp_path, fields([0.0, 1.0, 2.0], pictures=True))
+    picture_bytes = 32 * 3 * 14 * 14 * 2  # bytes of one picture: one frame, in bfloat16
+    monkeypatch.setattr(
+        "rounddiag.capture.snapshot._MAX_PIXEL_BYTES", 2 * picture_bytes
+    )
+    batch = record(tmp_path, fields([0.0, 1.0, 2.0], pictures=True))
     assert batch.images is not None
     assert sum(len(row) for row in batch.images) == 2
     assert len(batch.images[2]) == 1

@@ -23,13 +23,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "step_40.parquet"
 
 
-def saved(data: object, path: Path, **options: int) -> Batch:
+def save_and_load(data: object, path: Path, **options: int) -> Batch:
     save_batch(data, path, **options)
     return load_parquet(path)
 
 
 def test_a_data_proto(proto: DataProto, path: Path) -> None:
-    batch = saved(proto, path)
+    batch = save_and_load(proto, path)
     assert batch.lengths.tolist() == [11, 12]
     assert batch.prompt_ids is not None
     assert batch.prompt_ids.tolist() == [3, 4, 3, 4, 5]
@@ -51,7 +51,7 @@ def test_a_mapping_of_tensors_on_any_device(
 ) -> None:
     fields = {name: value.to(device) for name, value in proto.batch.items()}
     fields["old_log_probs"] = fields["old_log_probs"].bfloat16().requires_grad_()
-    batch = saved({**fields, "uid": ["a", "b"]}, path, step=7)
+    batch = save_and_load({**fields, "uid": ["a", "b"]}, path, step=7)
     assert batch.lengths.tolist() == [11, 12]
     assert batch.old_log_probs.tolist() == [-0.75] * 23
     assert batch.group_ids == ("a", "b")
@@ -80,7 +80,7 @@ def test_nested_tensors_as_in_a_tensordict_of_verl(path: Path) -> None:
         session_id=[0, 1],
         extra_fields=[{}, {}],
     )
-    batch = saved(fields, path)
+    batch = save_and_load(fields, path)
     assert batch.response_ids.tolist() == [0, 1, 2, 0, 1]
     assert batch.lengths.tolist() == [3, 2]
     assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {
@@ -99,7 +99,7 @@ def test_arrays_and_rewards_of_a_mapping(path: Path) -> None:
         "rewards": torch.tensor([0.5, 1.0]),
         "row": torch.tensor([4, 2]),
     }
-    batch = saved(fields, path)
+    batch = save_and_load(fields, path)
     assert batch.rewards is not None
     assert batch.rewards.tolist() == [0.5, 1.0]
     assert {k: v.tolist() for k, v in batch.sample_columns.items()} == {"row": [4, 2]}
@@ -117,7 +117,7 @@ def test_pixels_of_the_whole_batch_are_not_touched(
     proto.batch["pixel_values"] = torch.zeros(2, 2).as_subclass(Untouchable)
     for row in proto.non_tensor_batch["multi_modal_inputs"]:
         row["pixel_values"] = row["pixel_values"].as_subclass(Untouchable)
-    assert saved(proto, path, images=0).images is None
+    assert save_and_load(proto, path, images=0).images is None
 
 
 @pytest.mark.parametrize(

@@ -25,24 +25,24 @@ from tests.checks.chats import (
 )
 
 
-def shown(num: int) -> list[int]:
+def image_tokens(num: int) -> list[int]:
     return [VISION_START, *[PAD] * num, VISION_END]
 
 
 def batch(response: list[int], *images: Any, **others: Any) -> Any:
     """Return a sample with a prompt of 2 image tokens and one generated token."""
-    fields = {"images": (images,), "tokenizer": Chat(), **prompts(shown(2))}
+    fields = {"images": (images,), "tokenizer": Chat(), **prompts(image_tokens(2))}
     mask = [0] * len(response) + [1]
     return chat([[*response, CLICK]], [mask], **{**fields, **others})
 
 
 def test_as_many_tokens_as_the_grids_ask_for_pass() -> None:
-    fine = batch(shown(3), picture(1, 2, 4), picture(1, 6, 2))
+    fine = batch(image_tokens(3), picture(1, 2, 4), picture(1, 6, 2))
     assert [came_to(one, fine) for one in (SIZES, NUMBERS, NOT_WRITTEN)] == [PASSED] * 3
 
 
 def test_another_number_of_tokens_is_reported() -> None:
-    odd = batch(shown(3), picture(1, 2, 4), picture(1, 4, 4))
+    odd = batch(image_tokens(3), picture(1, 2, 4), picture(1, 4, 4))
     assert came_to(SIZES, odd) == (
         "failed",
         "1 screenshot with more or fewer: sample 0 screenshot 1 has 3 image tokens, its"
@@ -53,7 +53,7 @@ def test_another_number_of_tokens_is_reported() -> None:
 
 
 def test_another_number_of_blocks_is_reported() -> None:
-    odd = batch(shown(3), picture(1, 2, 4))
+    odd = batch(image_tokens(3), picture(1, 2, 4))
     assert came_to(NUMBERS, odd) == (
         "failed",
         "1 sample with more or fewer: sample 0 has 2 image blocks and 1 screenshot",
@@ -63,7 +63,7 @@ def test_another_number_of_blocks_is_reported() -> None:
 
 
 def test_stored_screenshots_have_no_grid() -> None:
-    stored = batch(shown(3), *[EncodedScreenshot(data=b"")] * 2)
+    stored = batch(image_tokens(3), *[EncodedScreenshot(data=b"")] * 2)
     needed = untestable("needs `images` with their `image_grid_thw`")
     assert came_to(SIZES, stored) == needed
     assert came_to(NUMBERS, stored) == PASSED
@@ -71,10 +71,10 @@ def test_stored_screenshots_have_no_grid() -> None:
 
 def test_without_a_tokenizer_the_screenshots_tell_the_token() -> None:
     places = [picture(1, 2, 4, position=-3), picture(1, 4, 4)]
-    odd = batch(shown(3), *places, tokenizer=None)
+    odd = batch(image_tokens(3), *places, tokenizer=None)
     assert came_to(SIZES, odd)[0] == "failed"
     assert came_to(NOT_WRITTEN, odd) == PASSED
-    nowhere = batch(shown(3), picture(1, 2, 4, position=6), tokenizer=None)
+    nowhere = batch(image_tokens(3), picture(1, 2, 4, position=6), tokenizer=None)
     assert came_to(SIZES, nowhere) == untestable("needs `tokenizer`")
 
 

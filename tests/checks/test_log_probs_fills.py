@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 VARIED = [-1 - number / 8 for number in range(32)]
 
 
-def found(row: Sequence[float]) -> tuple[str, str, tuple[int, ...]]:
+def check_fills(row: Sequence[float]) -> tuple[str, str, tuple[int, ...]]:
     """Check one sample by the sampler, beside a varied one by the trainer."""
     return came_to(FILLS, scored([row], [VARIED[: len(row)]]))
 
 
 def test_varied_log_probs_pass() -> None:
-    assert found(VARIED[1:]) == PASSED
+    assert check_fills(VARIED[1:]) == PASSED
 
 
 def test_one_value_everywhere_is_a_fill() -> None:
-    assert found([-10.0] * 8) == (
+    assert check_fills([-10.0] * 8) == (
         "failed",
         "1 sample with one rollout log-prob at many tokens: sample 0 has -10 at 100% of"
         " them",
@@ -32,23 +32,23 @@ def test_one_value_everywhere_is_a_fill() -> None:
 
 
 def test_a_quarter_of_the_tokens_is_enough() -> None:
-    assert found([*VARIED[:24], *[-1.0625] * 8])[1].endswith(
+    assert check_fills([*VARIED[:24], *[-1.0625] * 8])[1].endswith(
         "has -1.0625 at 25% of them"
     )
-    assert found([*VARIED[:25], *[-1.0625] * 7]) == PASSED
+    assert check_fills([*VARIED[:25], *[-1.0625] * 7]) == PASSED
 
 
 def test_few_tokens_may_be_equal() -> None:
-    assert found([-10.0] * 7) == PASSED
+    assert check_fills([-10.0] * 7) == PASSED
 
 
 def test_a_sure_model_repeats_0() -> None:
-    assert found([0.0] * 24 + VARIED[:8]) == PASSED
-    assert found([-1.1920929e-07] * 30 + [-1.0, -2.0]) == PASSED
+    assert check_fills([0.0] * 24 + VARIED[:8]) == PASSED
+    assert check_fills([-1.1920929e-07] * 30 + [-1.0, -2.0]) == PASSED
 
 
 def test_nothing_but_0_is_a_fill() -> None:
-    assert found([0.0] * 8)[1].endswith("sample 0 has 0 at 100% of them")
+    assert check_fills([0.0] * 8)[1].endswith("sample 0 has 0 at 100% of them")
 
 
 def test_the_samples_of_both_engines_are_named() -> None:
@@ -69,9 +69,9 @@ def test_a_fill_of_observations_is_no_fill() -> None:
 
 
 def test_minus_infinity_can_fill_and_nan_is_another_check() -> None:
-    filled = found([float("-inf")] * 9 + VARIED[:8])
+    filled = check_fills([float("-inf")] * 9 + VARIED[:8])
     assert filled[1].endswith("sample 0 has -inf at 53% of them")
-    assert found([float("nan")] * 9 + VARIED[:8]) == PASSED
+    assert check_fills([float("nan")] * 9 + VARIED[:8]) == PASSED
 
 
 def test_without_a_generated_token_there_is_nothing_to_test() -> None:

@@ -24,7 +24,7 @@ HEALTHY, STALE, BROKEN = (
 LEVELS = ["noisy", "stale", "suspicious", "broken"]
 
 
-def saved(batch: Batch, folder: Path) -> str:
+def save_batch(batch: Batch, folder: Path) -> str:
     file = folder / "batch.parquet"
     rd.save(batch, file)
     return str(file)
@@ -93,7 +93,7 @@ def test_failed_checks_are_printed(
 ) -> None:
     parts = arrays()
     parts["old"][3, 5] = 0.5
-    main(["check", saved(made(parts), tmp_path)])
+    main(["check", save_batch(made(parts), tmp_path)])
     assert (
         "\nfailed check: log-probs are not above 0: 1 token whose old log-prob is above"
         " 0, in 1 sample: sample 3 round 0 position 5\n"
@@ -103,7 +103,7 @@ def test_failed_checks_are_printed(
 def test_what_cannot_be_measured_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = saved(without_tokens(), tmp_path)
+    file = save_batch(without_tokens(), tmp_path)
     assert main(["check", file, "--fail-on", "broken"]) == 1
     assert capsys.readouterr().out.startswith("not_measurable: ")
 
@@ -165,7 +165,7 @@ def test_json_has_the_documented_keys(capsys: pytest.CaptureFixture[str]) -> Non
 def test_json_has_null_where_a_number_is_not_finite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = json_of(saved(without_tokens(), tmp_path), capsys)
+    plain = json_of(save_batch(without_tokens(), tmp_path), capsys)
     assert plain["verdict"] == "not_measurable"
     assert plain["failed"] is True
     assert plain["level"]["mean_abs_diff"] is None
@@ -180,7 +180,7 @@ def test_json_keeps_hostile_text_as_text(
     rank = np.array([hostile, "b", "c", "d"])[np.arange(32) % 4]
     shaken(parts, (rank == hostile)[:, None] & (parts["mask"] > 0), 0.3)
     batch = made(parts, sample_columns={"rank": rank})
-    plain = json_of(saved(batch, tmp_path), capsys)
+    plain = json_of(save_batch(batch, tmp_path), capsys)
     first = plain["findings"][0]
     assert first["samples"] == list(range(0, 32, 4))
     assert hostile in first["place"]

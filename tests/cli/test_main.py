@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def file_of_zeros(tmp_path: Path) -> Path:
     file = tmp_path / "saved.parquet"
     zeros = torch.zeros(1, 2)
     batch = Batch.from_padded(
@@ -33,9 +33,9 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_summary_prints_the_rounds(
-    saved: Path, capsys: pytest.CaptureFixture[str]
+    file_of_zeros: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["summary", str(saved)]) == 0
+    assert main(["summary", str(file_of_zeros)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("identical: All 2 tokens have bitwise equal log-probs: ")
     assert "\nfailed check: the mismatch can be measured: " in out
@@ -45,10 +45,10 @@ def test_summary_prints_the_rounds(
 
 @pytest.mark.parametrize("command", ["summary", "check", "report", "lab"])
 def test_a_tokenizer_that_is_not_there_is_one_line(
-    command: str, saved: Path, capsys: pytest.CaptureFixture[str]
+    command: str, file_of_zeros: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = saved.parent / "tokenizer.json"
-    assert main([command, str(saved), "--tokenizer", str(missing)]) > 0
+    missing = file_of_zeros.parent / "tokenizer.json"
+    assert main([command, str(file_of_zeros), "--tokenizer", str(missing)]) > 0
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"rounddiag: {missing}: expected a `tokenizer.json`")
@@ -79,9 +79,9 @@ def test_a_file_of_another_kind_is_one_line(
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_ends_it_silently(saved: Path) -> None:
+def test_a_closed_pipe_ends_it_silently(file_of_zeros: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "rounddiag", "summary", str(saved)],
+        [sys.executable, "-m", "rounddiag", "summary", str(file_of_zeros)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -123,9 +123,11 @@ def test_a_wrong_call_shows_the_usage(
 
 
 def test_python_can_run_the_package(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file_of_zeros: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["rounddiag", "summary", str(saved)])
+    monkeypatch.setattr(sys, "argv", ["rounddiag", "summary", str(file_of_zeros)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("rounddiag", run_name="__main__")
     assert ended.value.code == 0
@@ -133,7 +135,7 @@ def test_python_can_run_the_package(
 
 
 def test_lab_prints_which_notebook_it_creates(
-    saved: Path,
+    file_of_zeros: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -142,7 +144,7 @@ def test_lab_prints_which_notebook_it_creates(
     monkeypatch.setattr("rounddiag.cli.lab.start_lab", lambda *_, **__: None)
     notebook = tmp_path / "rounddiag_notebooks" / "saved.ipynb"
     line = f"notebook: {notebook} (created once, never overwritten)\n"
-    assert main(["lab", str(saved)]) == 0
+    assert main(["lab", str(file_of_zeros)]) == 0
     assert capsys.readouterr().out == line
     assert main(["lab", str(notebook)]) == 0
     assert capsys.readouterr().out == ""

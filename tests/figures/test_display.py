@@ -31,7 +31,7 @@ PLOTLY = "application/vnd.plotly.v1+json"
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def displays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     monkeypatch.setattr("IPython.display.display", lambda one, **_: found.append(one))
     monkeypatch.setattr(pio.renderers, "default", "plotly_mimetype")
@@ -39,27 +39,27 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_figure_is_followed_by_the_style_of_the_other_theme(
-    shown: list[dict[str, Any]],
+    displays: list[dict[str, Any]],
 ) -> None:
     figures.plot_rounds(hand_batch())._ipython_display_()
-    (figure, style) = shown
+    (figure, style) = displays
     assert {PLOTLY, "text/html"} == set(figure)
     assert '[data-jp-theme-light="false"]' in style["text/html"]
     assert "#111111" in style["text/html"]
 
 
-def test_a_copy_follows_the_page_too(shown: list[dict[str, Any]]) -> None:
+def test_a_copy_follows_the_page_too(displays: list[dict[str, Any]]) -> None:
     deepcopy(figures.plot_rounds(hand_batch())).show()
-    assert len(shown) == 2
+    assert len(displays) == 2
 
 
-def test_a_theme_that_was_chosen_has_no_style(shown: list[dict[str, Any]]) -> None:
+def test_a_theme_that_was_chosen_has_no_style(displays: list[dict[str, Any]]) -> None:
     figures.plot_rounds(hand_batch(), theme="light").show()
-    assert [set(one) for one in shown] == [{PLOTLY, "text/html"}]
+    assert [set(one) for one in displays] == [{PLOTLY, "text/html"}]
 
 
 def test_another_renderer_draws_as_it_does(
-    shown: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    displays: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[go.Figure] = []
     monkeypatch.setattr(pio, "show", drawn.append)
@@ -67,7 +67,7 @@ def test_another_renderer_draws_as_it_does(
     figure = figures.plot_rounds(hand_batch())
     figure._ipython_display_()
     assert drawn == [figure]
-    assert shown == []
+    assert displays == []
 
 
 def test_the_style_replaces_each_color_where_plotly_has_it() -> None:

@@ -12,14 +12,14 @@ from rounddiag import figures
 
 GALLERY = Path(__file__).parents[2] / "notebooks" / "03_gallery.ipynb"
 CELLS = json.loads(GALLERY.read_bytes())["cells"]
-SHOWN = ["token_text"] + [
+FIGURES = ["token_text"] + [
     name
     for name in figures.__all__
     if name.startswith("plot_") and name != "plot_run"  # notebook 05 has it
 ]
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_has_a_word_and_a_picture_in_the_gallery(name: str) -> None:
     call = f"rd.{name}("
     entries = [

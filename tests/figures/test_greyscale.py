@@ -76,7 +76,7 @@ def renderer() -> Iterator[None]:
 
 
 @cache
-def drawn(name: str, theme: str) -> tuple[go.Figure, Array]:
+def draw(name: str, theme: str) -> tuple[go.Figure, Array]:
     data, options = FIGURES[name]
     plot = getattr(figures, f"plot_{name.partition(',')[0]}")
     figure = plot(data, **options, theme=theme)
@@ -97,14 +97,14 @@ def place(figure: go.Figure, trace: Trace) -> int:
 @cache
 def inked(name: str, trace: Trace, theme: str) -> tuple[Array, Array]:
     """The picture, and where the trace is in it."""
-    figure, shown = drawn(name, theme)
-    return shown, ink(shown, picture(without(figure, place(figure, trace))))
+    figure, image = draw(name, theme)
+    return image, ink(image, picture(without(figure, place(figure, trace))))
 
 
 def median_lightness(name: str, trace: Trace, theme: Theme) -> float:
-    shown, where = inked(name, trace, theme.name)
+    image, where = inked(name, trace, theme.name)
     assert where.sum() >= 10  # pixels
-    return float(np.median(lightness(shown[where])))
+    return float(np.median(lightness(image[where])))
 
 
 @THEMES
@@ -119,7 +119,7 @@ def test_two_things_differ_in_grey_and_from_the_paper(pair: str, theme: Theme) -
 
 @THEMES
 def test_the_bar_of_the_worst_round_differs_in_grey(theme: Theme) -> None:
-    figure, _ = drawn("rounds", theme.name)
+    figure, _ = draw("rounds", theme.name)
     counts = figure.data[place(figure, ("bar", "y2", 0))]
     bars = lightness(colors_of(counts.marker.color))
     assert np.ptp(bars) >= APART
@@ -139,10 +139,10 @@ def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(theme: Theme) -
     zeros = padded(mask, torch.zeros(2, 7), torch.zeros(2, 7))
     layers = {"marginals": False}
     figure = figures.plot_heatmap(zeros, layers=layers, theme=theme.name)
-    shown = picture(figure)
+    image = picture(figure)
     cells, hatched = (
         lightness(
-            box(shown, ink(shown, picture(without(figure, place(figure, trace)))))
+            box(image, ink(image, picture(without(figure, place(figure, trace)))))
         )
         for trace in (("heatmap", "y", 0), ("lines", "y", 0))
     )
@@ -152,8 +152,8 @@ def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(theme: Theme) -
     assert np.ptp(even) < 1
 
 
-def box(shown: Array, where: Array) -> Array:
+def box(image: Array, where: Array) -> Array:
     """Return the smallest rectangle of a picture with all marked pixels."""
     rows, columns = np.nonzero(where)
-    part: Array = shown[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+    part: Array = image[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     return part

@@ -120,8 +120,8 @@ def test_another_pair_is_named_on_the_axis() -> None:
     assert figure.layout.yaxis.title.text == title
     assert plot_rounds(token_frame(batch, a="current")) == figure
     assert plot_rounds(select_scores(batch, "current", "rollout")) == figure
-    given = plot_rounds(round_summary(batch, a="current"), layers={"counts": True})
-    assert given.layout.yaxis.title.text == title
+    of_summary = plot_rounds(round_summary(batch, a="current"), layers={"counts": True})
+    assert of_summary.layout.yaxis.title.text == title
     assert plot_rounds(batch, a="old", b="rollout") == plot_rounds(batch)
 
 

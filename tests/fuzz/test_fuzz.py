@@ -104,7 +104,7 @@ for deed in json.load(sys.stdin):
 
 
 @pytest.fixture(scope="module")
-def done() -> dict[str, list[str]]:
+def outcome_of_deed() -> dict[str, list[str]]:
     """Do all deeds in one process under guard; return what it says of each."""
     run = subprocess.run(
         [sys.executable, "-c", WATCHED],
@@ -117,7 +117,7 @@ def done() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_the_guard_notices(deed: str, done: dict[str, list[str]]) -> None:
+def test_the_guard_notices(deed: str, outcome_of_deed: dict[str, list[str]]) -> None:
     kind, said = DEEDS[deed]
-    assert done[deed][0] == kind
-    assert said in done[deed][1]
+    assert outcome_of_deed[deed][0] == kind
+    assert said in outcome_of_deed[deed][1]

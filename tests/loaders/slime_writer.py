@@ -123,7 +123,7 @@ def shards() -> list[Columns]:
 
 def write_rollouts(folder: Path, samples: Sequence[Mapping[str, Any]]) -> Path:
     """Write the rollout file of step 3 and return its path."""
-    return saved(
+    return write_payload(
         folder / "rollout_data" / "3.pt", {"rollout_id": 3, "samples": [*samples]}
     )
 
@@ -149,7 +149,7 @@ def write_train_file(
         "dp_shards": layout,
         **rewards,
     }
-    return saved(folder / "train_data" / "3.pt", payload)
+    return write_payload(folder / "train_data" / "3.pt", payload)
 
 
 _OF_SHARD = {
@@ -187,7 +187,7 @@ def samples_of(part: Columns, rank: int) -> list[dict[str, Any]]:
 def write_rank(folder: Path, part: Columns, rank: int = 0, **others: object) -> Path:
     """Write the older file of one rank, or miles', and return its path."""
     payload = {"rollout_id": 3, "rank": rank, "rollout_data": part, **others}
-    return saved(folder / "train_data" / f"3_{rank}.pt", payload)
+    return write_payload(folder / "train_data" / f"3_{rank}.pt", payload)
 
 
 def pixels(grid: tuple[int, int, int]) -> dict[str, Tensor]:
@@ -199,7 +199,7 @@ def pixels(grid: tuple[int, int, int]) -> dict[str, Tensor]:
     }
 
 
-def saved(path: Path, payload: object) -> Path:
+def write_payload(path: Path, payload: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(payload, path)
     return path

@@ -60,19 +60,19 @@ IDS = (
 def test_a_column_that_cannot_be_what_was_asked_is_refused(
     field: str, values: Any, found: str, expected: str, advice: str
 ) -> None:
-    held = {name: rows for name, rows in COLUMNS.items() if name != field}
+    content = {name: rows for name, rows in COLUMNS.items() if name != field}
     message = (
         f"dict: `{field}`: expected {expected}; found `mine`, which holds {found}."
         f" {advice}"
     )
     with says(message):
-        load({**held, "mine": values}, columns={field: "mine"})
+        load({**content, "mine": values}, columns={field: "mine"})
 
 
 def test_a_column_of_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    held = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
-    pq.write_table(pa.table({**held, "verdict": ["good", "bad"]}), path)
+    content = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
+    pq.write_table(pa.table({**content, "verdict": ["good", "bad"]}), path)
     message = (
         f"{path}: `rewards`: expected one number per sample; found `verdict`, which"
         f" holds text. {SUM}"
@@ -86,9 +86,9 @@ def test_text_in_place_of_ids_is_refused_without_columns_too() -> None:
         f"dict: `responses`: expected {TOKENWISE}; found `responses`, which holds text."
         f" {IDS}"
     )
-    held = {name: rows for name, rows in COLUMNS.items() if name != "response_ids"}
+    content = {name: rows for name, rows in COLUMNS.items() if name != "response_ids"}
     with says(message):
-        load({**held, "responses": ["a b", "c"]})
+        load({**content, "responses": ["a b", "c"]})
 
 
 @pytest.mark.parametrize(
@@ -114,16 +114,16 @@ def test_verl_s_names_serve_in_columns() -> None:
         "group_ids": "uid",
         "ref_log_probs": "ref_log_prob",
     }
-    held = {f"my_{name}": rows for name, rows in COLUMNS.items() if name != "turns"}
+    content = {f"my_{name}": rows for name, rows in COLUMNS.items() if name != "turns"}
     names = {verl.get(name, name): f"my_{name}" for name in COLUMNS if name != "turns"}
 
-    check(load({**held, "turns": [2, 1]}, columns=names))
+    check(load({**content, "turns": [2, 1]}, columns=names))
 
 
 def test_rewards_per_token_are_summed() -> None:
-    held = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
+    content = {name: rows for name, rows in COLUMNS.items() if name != "rewards"}
     batch = load(
-        {**held, "mine": [[0.0, 0.5, 1.0], [0.25]]},
+        {**content, "mine": [[0.0, 0.5, 1.0], [0.25]]},
         columns={"token_level_scores": "mine"},
     )
 
@@ -133,8 +133,8 @@ def test_rewards_per_token_are_summed() -> None:
 
 def test_a_mapped_entropy_goes_before_verl_s() -> None:
     entropy = [[3.0, 2.0, 1.0], [4.0]]
-    held = {**COLUMNS, "entropys": [[0.0] * 3, [0.0]], "mine": entropy}
-    batch = load(held, columns={"entropy": "mine"})
+    content = {**COLUMNS, "entropys": [[0.0] * 3, [0.0]], "mine": entropy}
+    batch = load(content, columns={"entropy": "mine"})
 
     assert batch.entropy is not None
     assert batch.entropy.tolist() == [3.0, 2.0, 1.0, 4.0]
@@ -143,7 +143,7 @@ def test_a_mapped_entropy_goes_before_verl_s() -> None:
 def test_a_column_of_rewards_beside_others_is_not_dropped() -> None:
     scores = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     ids = np.array([[5, 6, 7], [8, 9, 9]])
-    held = {
+    content = {
         "responses": ids,
         "response_mask": np.ones((2, 3)),
         "rollout_log_probs": np.full((2, 3), -1.0),
@@ -156,7 +156,7 @@ def test_a_column_of_rewards_beside_others_is_not_dropped() -> None:
         f" value per sample. {SUM}"
     )
     with says(message):
-        load(held, columns={"rewards": "mine"})
+        load(content, columns={"rewards": "mine"})
 
 
 def test_one_field_has_one_name() -> None:

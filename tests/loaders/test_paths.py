@@ -46,35 +46,35 @@ def touch(folder: Path, *names: str) -> None:
         (folder / name).write_bytes(b"")
 
 
-def named(folder: Path, path: object = None) -> list[str]:
+def names_of(folder: Path, path: object = None) -> list[str]:
     files = resolve_paths(folder if path is None else folder / str(path))
     return [file.relative_to(folder).as_posix() for file in files]
 
 
 def test_a_file_means_itself(tmp_path: Path) -> None:
     touch(tmp_path, "a[1].dat", "a1.dat")
-    assert named(tmp_path, "a[1].dat") == ["a[1].dat"]
+    assert names_of(tmp_path, "a[1].dat") == ["a[1].dat"]
 
 
 def test_a_glob_means_its_files_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     touch(tmp_path, "b/rank_10.x", "b/rank_9.x", "a/rank_11.x", "a/other.y")
     (tmp_path / "a" / "folder.x").mkdir()
-    assert named(tmp_path, "**/*.x") == ["a/rank_11.x", "b/rank_9.x", "b/rank_10.x"]
+    assert names_of(tmp_path, "**/*.x") == ["a/rank_11.x", "b/rank_9.x", "b/rank_10.x"]
 
 
 def test_a_folder_means_all_parts_of_a_step(tmp_path: Path) -> None:
     touch(tmp_path, "step_3/rank_10.jsonl", "step_3/rank_2.jsonl", "notes.txt")
-    assert named(tmp_path) == ["step_3/rank_2.jsonl", "step_3/rank_10.jsonl"]
+    assert names_of(tmp_path) == ["step_3/rank_2.jsonl", "step_3/rank_10.jsonl"]
 
 
 def test_names_with_a_folder_come_first_and_endings_last(tmp_path: Path) -> None:
     touch(tmp_path, "a.pt")
-    assert named(tmp_path) == ["a.pt"]
+    assert names_of(tmp_path) == ["a.pt"]
     touch(tmp_path, "rank_0.jsonl")
-    assert named(tmp_path) == ["rank_0.jsonl"]
+    assert names_of(tmp_path) == ["rank_0.jsonl"]
     (tmp_path / "rank_0.jsonl").unlink()
     touch(tmp_path, "rollout_data/3.pt", "train_data/3.pt")
-    assert named(tmp_path) == ["train_data/3.pt"]
+    assert names_of(tmp_path) == ["train_data/3.pt"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_checkpoint_is_known_by_its_names(tmp_path: Path) -> None:
 
 def test_a_batch_beside_a_checkpoint_is_taken(tmp_path: Path) -> None:
     touch(tmp_path, *CHECKPOINT, "step_3.pt")
-    assert named(tmp_path) == ["step_3.pt"]
+    assert names_of(tmp_path) == ["step_3.pt"]
 
 
 def test_a_folder_of_several_steps_in_one_file_each_is_an_error(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ OURS = "sample_data/healthy.parquet"
 VERL = "sample_data/image_window_verl.pkl"
 
 
-def same(read: Batch, expected: Batch) -> None:
+def assert_same(read: Batch, expected: Batch) -> None:
     """Compare all but what `untrusted` changes."""
     pd.testing.assert_frame_equal(token_frame(read), token_frame(expected))
     pd.testing.assert_frame_equal(sample_frame(read), sample_frame(expected))
@@ -52,7 +52,7 @@ def same(read: Batch, expected: Batch) -> None:
 @pytest.mark.slow
 def test_a_child_process_returns_the_same_batch() -> None:
     read, expected = load(OURS, untrusted=True, time_limit=600), load(OURS)
-    same(read, expected)
+    assert_same(read, expected)
     assert isinstance(read.tokenizer, TokenTable)
     ids = expected.response_ids.tolist()
     assert pieces(ids, read.tokenizer) == pieces(ids, expected.tokenizer)
@@ -68,7 +68,7 @@ def test_a_child_process_returns_the_same_batch() -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_file_of_a_framework_is_the_same_batch() -> None:
-    same(load(VERL, untrusted=True, time_limit=600), load(VERL))
+    assert_same(load(VERL, untrusted=True, time_limit=600), load(VERL))
 
 
 @pytest.mark.usefixtures("forked")
@@ -142,13 +142,13 @@ def test_on_macos_a_child_that_holds_too_much_memory_is_ended(
     """macOS has no limit of address space: the parent watches the child's memory."""
     watched = []
 
-    def held(pid: int) -> int:
+    def resident_bytes(pid: int) -> int:
         watched.append(pid)
         return 10**9 if len(watched) == 3 else 10**6
 
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(untrusted, "_PAUSE", 0.01)
-    monkeypatch.setattr(untrusted, "_resident_bytes", held)
+    monkeypatch.setattr(untrusted, "_resident_bytes", resident_bytes)
     run_instead("import time; time.sleep(600)", monkeypatch)
     code, output = untrusted.run_child(tmp_path, Limits(memory=0.5, time=60))
     assert (code, output) == (-signal.SIGKILL, "")
@@ -189,8 +189,8 @@ def test_without_a_limit_of_address_space_the_other_limits_hold(
         set_limit(kind, limits)
 
     def read(*_: object, **__: object) -> Any:
-        held = bytearray(10**9)  # more than the limit, which is not set
-        assert len(held) == 10**9
+        resident_bytes = bytearray(10**9)  # more than the limit, which is not set
+        assert len(resident_bytes) == 10**9
         assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 5 * 10**8
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
         assert resource.getrlimit(resource.RLIMIT_CPU)[0] <= 3

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # 0.5 0.25 1 | 0 0.25 0.5 2 | 1
 
 
-def shown(*places: tuple[int | None, int | None]) -> tuple[Screenshot, ...]:
+def screenshots_at(*places: tuple[int | None, int | None]) -> tuple[Screenshot, ...]:
     """Screenshots that begin at a position and come before a round."""
     return tuple(
         EncodedScreenshot(data=b"", position=position, round=round_)
@@ -65,7 +65,7 @@ def test_tokens_are_counted_from_many_places(
 
 
 def test_tokens_are_counted_from_the_last_screenshot_before_their_round() -> None:
-    images = (shown((-4, 0), (2, 1)), shown((4, 1)), ())
+    images = (screenshots_at((-4, 0), (2, 1)), screenshots_at((4, 1)), ())
     batch = replace(hand_batch(), images=images)
     # 4 5 . 1 | before any, 1 | before any
     found = rows(batch, "image")
@@ -75,13 +75,14 @@ def test_tokens_are_counted_from_the_last_screenshot_before_their_round() -> Non
 
 
 def test_the_order_of_screenshots_does_not_matter() -> None:
-    images = (shown((2, 1), (-4, 0)), shown((4, 1)), ())
+    images = (screenshots_at((2, 1), (-4, 0)), screenshots_at((4, 1)), ())
     batch = replace(hand_batch(), images=images)
     assert rows(batch, "image")[:2] == [(1, 1, 2, 1.5), (4, 7, 2, 0.375)]
 
 
 def test_screenshots_seen_are_counted_one_by_one() -> None:
-    images = (shown((-4, 0), (-3, 0), (2, 1)), shown((4, 1), (9, None)), ())
+    first = screenshots_at((-4, 0), (-3, 0), (2, 1))
+    images = (first, screenshots_at((4, 1), (9, None)), ())
     batch = replace(hand_batch(), images=images)
     # 2 2 . 3 | 0 0 0 1 | 0
     assert rows(batch, "images") == [
@@ -155,7 +156,7 @@ def test_a_batch_that_does_not_know_is_an_error(
 def test_screenshots_of_unknown_places_are_an_error(
     by: str, expected: str, num: int
 ) -> None:
-    images = (shown((0, 1), (None, 1), (None, None)), (), ())
+    images = (screenshots_at((0, 1), (None, 1), (None, None)), (), ())
     message = (
         f"`by`: expected screenshots whose `{expected}` is known for by='{by}';"
         f" found {num} of 3 without it. Choose another one."

@@ -228,7 +228,7 @@ def test_pixels_of_another_processor_are_no_screenshots(
     assert batch.num_samples == 2
 
 
-def shown(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch:
+def load_grids(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch:
     """Load a batch of these responses, whose samples were shown these grids."""
     tensors = small_batch()
     tensors["responses"] = torch.tensor(responses)
@@ -240,7 +240,7 @@ def shown(tmp_path: Path, responses: list[list[int]], grids: list[Any]) -> Batch
 def test_grids_that_do_not_match_the_image_tokens_are_reported(tmp_path: Path) -> None:
     responses = [[7, 7, 5, 7], [7, 0, 0, 0]]
     two = inputs([[1, 2, 4], [1, 2, 2]])
-    batch = shown(tmp_path, responses, [two, inputs([[1, 2, 4]])])
+    batch = load_grids(tmp_path, responses, [two, inputs([[1, 2, 4]])])
 
     assert batch.images is not None
     assert [(shot.position, shot.round) for shot in batch.images[0]] == [
@@ -266,7 +266,9 @@ def test_what_is_odd_in_all_samples_is_reported_for_a_few(
 
 def test_screenshots_of_other_samples_are_kept(tmp_path: Path) -> None:
     odd = {"pixel_values": torch.zeros(3, 1176), "image_grid_thw": ONE}
-    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd])
+    batch = load_grids(
+        tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), odd]
+    )
 
     assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]
@@ -313,14 +315,16 @@ def test_a_small_file_of_endless_screenshots_is_refused(tmp_path: Path) -> None:
 def test_an_ambiguous_image_token_is_reported(
     grids: list[list[int]], counts: str, tmp_path: Path
 ) -> None:
-    batch = shown(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
+    batch = load_grids(tmp_path, [[7, 5, 6, 8], [9, 0, 0, 0]], [inputs(grids), {}])
 
     fact = f"sample 0: {counts}; no token, or more than one, has such runs"
     assert batch.meta["screenshots"] == [fact]
 
 
 def test_image_tokens_without_a_screenshot_are_reported(tmp_path: Path) -> None:
-    batch = shown(tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}])
+    batch = load_grids(
+        tmp_path, [[7, 7, 5, 8], [7, 0, 0, 0]], [inputs([[1, 2, 4]]), {}]
+    )
 
     fact = "sample 1: image tokens by its grids: none; runs of token 7: 1"
     assert batch.meta["screenshots"] == [fact]
@@ -328,7 +332,9 @@ def test_image_tokens_without_a_screenshot_are_reported(tmp_path: Path) -> None:
 
 def test_videos_that_are_left_out_are_reported(tmp_path: Path) -> None:
     video = {"pixel_values_videos": torch.zeros(8, 1176), "pixel_values": None}
-    batch = shown(tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video])
+    batch = load_grids(
+        tmp_path, [[7, 7, 5, 8], [9, 0, 0, 0]], [inputs([[1, 2, 4]]), video]
+    )
 
     assert batch.images is not None
     assert [len(images) for images in batch.images] == [1, 0]

@@ -16,9 +16,9 @@ from tests.loaders.table_cases import says
 NAMES = {"lp": "old_log_probs", "absent": "ref_log_probs"}
 
 
-def divide(**held: Any) -> dict[str, list[list[Any]]]:
+def divide(**content: Any) -> dict[str, list[list[Any]]]:
     found = divide_sequences(
-        held, Path("f.pt"), tokens="ids", written="mask", names=NAMES
+        content, Path("f.pt"), tokens="ids", written="mask", names=NAMES
     )
     return {name: [row.tolist() for row in rows] for name, rows in found.items()}
 
@@ -113,13 +113,13 @@ def test_a_field_of_more_dimensions_is_an_error() -> None:
 
 @pytest.mark.parametrize("absent", ["ids", "mask"])
 def test_a_field_that_is_not_there_is_an_error(absent: str) -> None:
-    held = {name: torch.ones(2, 4) for name in ("ids", "mask") if name != absent}
+    content = {name: torch.ones(2, 4) for name in ("ids", "mask") if name != absent}
     message = (
-        f"f.pt: `{absent}`: expected this field; found only {', '.join(held)}. Save"
+        f"f.pt: `{absent}`: expected this field; found only {', '.join(content)}. Save"
         " every field for the same samples and tokens."
     )
     with says(message):
-        divide(**held)
+        divide(**content)
 
 
 def test_a_field_that_is_no_rows_is_an_error() -> None:

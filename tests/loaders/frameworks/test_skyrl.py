@@ -177,11 +177,11 @@ def test_rewards_that_are_still_there_are_summed(path: Path) -> None:
 
 
 def test_tensors_of_the_layout_without_a_format_are_read(path: Path) -> None:
-    held = {name: stored(value) for name, value in small_batch().items()}
-    for value in held.values():
+    content = {name: stored(value) for name, value in small_batch().items()}
+    for value in content.values():
         if value is not None:
             del value["format"]
-    batch = load(write_state(path, {"batch_dict": held, "metadata": None}))
+    batch = load(write_state(path, {"batch_dict": content, "metadata": None}))
 
     assert batch.response_ids.tolist() == [10, 3, 11, 12, 13]
 

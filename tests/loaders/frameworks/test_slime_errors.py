@@ -14,9 +14,9 @@ from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
     pixels,
     rollouts,
-    saved,
     shards,
     trained_samples,
+    write_payload,
     write_rank,
     write_rollouts,
     write_train_file,
@@ -174,7 +174,7 @@ def test_no_samples_are_an_error(tmp_path: Path) -> None:
 def test_another_version_is_an_error(tmp_path: Path) -> None:
     payload = {"format_version": 3, "rollout_id": 3, "samples": trained_samples()}
 
-    assert refused(saved(tmp_path / "3.pt", payload)) == (
+    assert refused(write_payload(tmp_path / "3.pt", payload)) == (
         "expected slime's train data in `format_version` 2; found 3. Update rounddiag,"
         " or dump the step with the slime that it knows."
     )
@@ -183,7 +183,7 @@ def test_another_version_is_an_error(tmp_path: Path) -> None:
 def test_columns_that_are_no_dictionary_are_an_error(tmp_path: Path) -> None:
     payload = {"rollout_id": 3, "rank": 0, "rollout_data": [1]}
 
-    assert refused(saved(tmp_path / "3_0.pt", payload)) == (
+    assert refused(write_payload(tmp_path / "3_0.pt", payload)) == (
         "expected a whole file of its kind; found `rollout_data` that is no dictionary"
         f" of columns. {DAMAGED}"
     )

@@ -10,9 +10,9 @@ from rounddiag.loaders import load
 from tests.loaders.frameworks.test_slime_errors import refused
 from tests.loaders.refusal import an_end
 from tests.loaders.slime_writer import (
-    saved,
     shards,
     trained_samples,
+    write_payload,
     write_train_file,
 )
 
@@ -57,4 +57,4 @@ def test_facts_that_share_parts_are_an_error(
     payload: dict[str, object], tmp_path: Path
 ) -> None:
     with an_end():
-        assert len(refused(saved(tmp_path / "3.pt", payload))) < 400
+        assert len(refused(write_payload(tmp_path / "3.pt", payload))) < 400

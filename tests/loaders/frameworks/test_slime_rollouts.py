@@ -12,9 +12,9 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders import load
 from tests.loaders.slime_writer import (
     rollouts,
-    saved,
     shards,
     trained_samples,
+    write_payload,
     write_rank,
     write_rollouts,
     write_train_file,
@@ -168,7 +168,7 @@ FOREIGN = " Keep `train_data` and `rollout_data` of one run together."
 def test_a_file_of_other_rollouts_is_not_used(
     payload: object, found: str, tmp_path: Path
 ) -> None:
-    place = saved(tmp_path / "rollout_data" / "3.pt", payload)
+    place = write_payload(tmp_path / "rollout_data" / "3.pt", payload)
     batch = load(write_train_file(tmp_path, trained_samples(), shards()))
 
     assert batch.meta["rollout_file"] == (
@@ -208,6 +208,6 @@ def test_only_a_number_is_taken_for_the_name_of_a_file(
 ) -> None:
     write_rollouts(tmp_path, rollouts())
     part = {"rollout_id": rollout_id, "rank": 0, "rollout_data": shards()[1]}
-    batch = load(saved(tmp_path / "train_data" / "3_0.pt", part))
+    batch = load(write_payload(tmp_path / "train_data" / "3_0.pt", part))
 
     assert "rollout_file" not in batch.meta

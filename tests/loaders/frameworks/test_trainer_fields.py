@@ -91,15 +91,15 @@ def test_trl_s_output_is_a_batch(tmp_path: Path) -> None:
     assert batch.meta["old_log_probs_source"] == "a pass of its own"
 
 
-@pytest.mark.parametrize("held", [openrlhf, areal])
-def test_whole_sequences_are_a_batch(held: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("write_fields", [openrlhf, areal])
+def test_whole_sequences_are_a_batch(write_fields: Any, tmp_path: Path) -> None:
     path = tmp_path / "step_40.pt"
     rows = {
         name: list(value) if value.dim() > 1 else value.tolist()
-        for name, value in held().items()
+        for name, value in write_fields().items()
     }
     torch.save(rows, path)
-    for batch in (load(path), load(held())):
+    for batch in (load(path), load(write_fields())):
         assert batch.response_ids.tolist() == [5, 6, 7, 8, 9]
         assert batch.response_mask.tolist() == [1, 0, 1, 1, 1]
         assert batch.rollout_log_probs.tolist() == [-1.5, 0.0, -2.0, -3.0, -4.0]
@@ -160,7 +160,7 @@ def test_trl_s_fields_have_the_width_of_the_completions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "key", "engine", "advice"),
+    ("write_fields", "key", "engine", "advice"),
     [
         (
             trl,
@@ -201,14 +201,14 @@ def test_trl_s_fields_have_the_width_of_the_completions() -> None:
     ],
 )
 def test_log_probs_that_are_not_there_come_with_a_way_to_have_them(
-    held: Any, key: str, engine: str, advice: str
+    write_fields: Any, key: str, engine: str, advice: str
 ) -> None:
     message = (
         f"dict: `{key}`: expected the log-probabilities of the {engine} engine; found"
         f" none. {advice}"
     )
     with says(message):
-        load({name: value for name, value in held().items() if name != key})
+        load({name: value for name, value in write_fields().items() if name != key})
 
 
 def test_roll_s_dump_of_a_rollout_is_refused_with_what_it_lacks() -> None:

@@ -182,9 +182,9 @@ def test_false_offsets_are_refused(tmp_path: Path) -> None:
 
 
 def test_list_views_are_no_rows() -> None:
-    held = {**COLUMNS, "values": pa.array([[1], [2]], pa.list_view(pa.int64()))}
+    columns = {**COLUMNS, "values": pa.array([[1], [2]], pa.list_view(pa.int64()))}
 
-    assert load(pa.table(held)).meta["left_out"] == ["values"]
+    assert load(pa.table(columns)).meta["left_out"] == ["values"]
 
 
 @given(

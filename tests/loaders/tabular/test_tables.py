@@ -94,7 +94,7 @@ def test_columns_may_have_names_of_their_own(
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_padded_tensors_may_have_names_of_their_own(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{kind}"
-    held = {
+    content = {
         "ids": np.array([[5, 6, 7], [8, 0, 0]]),
         "attention_mask": np.array([[1, 1, 1], [1, 0, 0]]),
         "wrote": np.array([[1, 0, 1], [1, 0, 0]]),
@@ -102,9 +102,9 @@ def test_padded_tensors_may_have_names_of_their_own(kind: str, tmp_path: Path) -
         "trainer": np.array([[-1.5, -9.0, -2.0], [-0.25, 0.0, 0.0]]),
     }
     if kind == "npz":
-        np.savez(path, **held)  # type: ignore[arg-type]
+        np.savez(path, **content)  # type: ignore[arg-type]
     else:
-        tensors = {name: torch.from_numpy(value) for name, value in held.items()}
+        tensors = {name: torch.from_numpy(value) for name, value in content.items()}
         safetensors.torch.save_file(tensors, path)
     batch = load(
         path,
@@ -123,16 +123,18 @@ def test_padded_tensors_may_have_names_of_their_own(kind: str, tmp_path: Path) -
 
 def test_a_mapped_column_hides_one_of_that_name() -> None:
     columns = {**COLUMNS, "old_log_probs": [[0.0] * 3, [0.0]]}
-    held = {**columns, "right": COLUMNS["old_log_probs"]}
+    content = {**columns, "right": COLUMNS["old_log_probs"]}
 
-    check(load(held, columns={"old_log_probs": "right"}))
+    check(load(content, columns={"old_log_probs": "right"}))
 
 
 def test_a_mapped_column_goes_before_verl_s_name_for_it() -> None:
-    held = {**COLUMNS, "responses": [[0, 0, 0], [0]], "uid": ["x", "y"]}
+    content = {**COLUMNS, "responses": [[0, 0, 0], [0]], "uid": ["x", "y"]}
 
     check(
-        load(held, columns={"response_ids": "response_ids", "group_ids": "group_ids"})
+        load(
+            content, columns={"response_ids": "response_ids", "group_ids": "group_ids"}
+        )
     )
 
 

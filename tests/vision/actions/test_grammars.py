@@ -10,7 +10,7 @@ import pytest
 from rounddiag.vision import Action, parse_action, parse_actions
 
 
-def said(action: Action) -> dict[str, Any]:
+def fields_of(action: Action) -> dict[str, Any]:
     """Return what an action has, without its words and what it has not."""
     empty = (None, (), "")
     fields = {name: value for name, value in vars(action).items() if value not in empty}
@@ -67,7 +67,7 @@ UI_TARS = [
 @pytest.mark.parametrize(("text", "expected"), UI_TARS)
 def test_ui_tars_is_read(text: str, expected: dict[str, Any]) -> None:
     action = parse_action(f"Thought: I see it.\nAction: {text}<|im_end|>")
-    assert said(action) == expected
+    assert fields_of(action) == expected
     assert action.source_text == text
 
 
@@ -91,7 +91,7 @@ PLAIN = [
 
 @pytest.mark.parametrize(("text", "expected"), PLAIN)
 def test_plain_calls_are_read(text: str, expected: dict[str, Any]) -> None:
-    assert said(parse_action(f"<think>So.</think> {text}<|im_end|>")) == expected
+    assert fields_of(parse_action(f"<think>So.</think> {text}<|im_end|>")) == expected
 
 
 PYAUTOGUI = [
@@ -127,7 +127,7 @@ PYAUTOGUI = [
 @pytest.mark.parametrize(("text", "expected"), PYAUTOGUI)
 def test_pyautogui_is_read(text: str, expected: dict[str, Any]) -> None:
     code = f"```python\nimport pyautogui\npyautogui.{text}\n```"
-    assert said(parse_action(code)) == expected
+    assert fields_of(parse_action(code)) == expected
 
 
 def test_a_drag_of_pyautogui_begins_where_the_mouse_was() -> None:
@@ -232,7 +232,7 @@ def test_tool_calls_of_qwen_are_read(
     texts = [f"So.\n<tool_call>\n{call}\n</tool_call><|im_end|>", f"{call}<|im_end|>"]
     for text in texts:
         action = parse_action(text)
-        assert said(action) == expected
+        assert fields_of(action) == expected
         assert action.source_text == call
 
 

@@ -24,12 +24,12 @@ OF_TOKENS = (
 
 
 @pytest.mark.parametrize("name", [*OF_TOKENS, *OF_SAMPLES])
-@pytest.mark.parametrize(("given", "kind"), [("step_40.parquet", "str"), (3, "int")])
-def test_a_path_or_a_number_is_an_error(name: str, given: object, kind: str) -> None:
+@pytest.mark.parametrize(("data", "kind"), [("step_40.parquet", "str"), (3, "int")])
+def test_a_path_or_a_number_is_an_error(name: str, data: object, kind: str) -> None:
     frame = "sample" if name in OF_SAMPLES else "token"
     message = (
         f"expected a Batch or a {frame} frame; found a {kind}. Open a file with"
         " `rounddiag.load(path)` first."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        getattr(stats, name)(given)
+        getattr(stats, name)(data)
