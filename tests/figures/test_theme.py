@@ -91,3 +91,9 @@ def contrast(one: Color, other: Color) -> float:
 def luminance(color: Color) -> float:
     linear = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_a_change_of_a_figure_s_template_stays_in_that_figure() -> None:
+    before = plot("plot_rounds", hand_batch()).to_json()
+    plot("plot_rounds", hand_batch()).layout.template.layout.font.color = "red"
+    assert plot("plot_rounds", hand_batch()).to_json() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import plotly.graph_objects as go
@@ -266,6 +267,7 @@ def _axis(theme: Theme) -> dict[str, Any]:
     }
 
 
+@cache  # plotly copies it into each figure
 def _template(theme: Theme) -> go.layout.Template:
     axis = _axis(theme)
     return go.layout.Template(
