@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from rounddiag.errors import RounddiagError
@@ -35,6 +37,7 @@ def map_items(
     engine: Engine,
     num_bytes: Callable[[Item], int],
     label: str,
+    num_threads: int = 1,
 ) -> Iterator[tuple[Item, Result | Exception]]:
     """Yield each item with the function's result, or with the error that it raised.
 
@@ -50,10 +53,13 @@ def map_items(
         The size of an item, for the progress bar.
     label : str
         Of the progress bar.
+    num_threads : int
+        Threads of this process, where it is not Ray that runs the function.
     """
     from tqdm.auto import tqdm
 
-    run = _run_on_ray if engine == "ray" else _run_here
+    here = partial(_run_here, num_threads=num_threads)
+    run = _run_on_ray if engine == "ray" else here
     done = 0
     with tqdm(total=len(items), desc=label, unit="file", delay=1) as bar:
         for index, result in run(function, items):
@@ -64,10 +70,15 @@ def map_items(
 
 
 def _run_here(
-    function: Callable[[Item], Result], items: Sequence[Item]
+    function: Callable[[Item], Result], items: Sequence[Item], *, num_threads: int
 ) -> Iterator[tuple[int, Result | Exception]]:
-    for index, item in enumerate(items):
-        yield index, _try(function, item)
+    call = partial(_try, function)
+    if num_threads == 1:
+        yield from enumerate(map(call, items))
+        return
+    # Left early, the generator drops the items that no thread has begun.
+    with ThreadPoolExecutor(num_threads) as threads:
+        yield from enumerate(threads.map(call, items))
 
 
 def _run_on_ray(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from dataclasses import replace
@@ -35,7 +36,6 @@ from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from rounddiag.batch import Batch
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # An index that is being built is saved this often, in seconds.
 _SAVE_EVERY = 20.0
+# So much of the files is read at a time; in memory their columns are far larger.
+_BYTES_AT_ONCE = 1 << 26
 
 
 def open_run(
@@ -244,8 +246,9 @@ class Run:
         name += "" if pair.is_standard else f"_{quote(a, safe='')}_{quote(b, safe='')}"
         compute = partial(measure_step, self._folder, metric=metric, by=by, pair=pair)
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
+        threads = 1 if usual or self._folder.is_raw else self._num_threads()
         with self._lock:
-            self._fill(names, compute, "summaries")
+            self._fill(names, compute, "summaries", num_threads=threads)
             rows = self._index.rows(name, self._files.values())
         if self.failed.keys() >= self._files.keys():
             raise LoadError(next(iter(self.failed.values())))
@@ -413,6 +416,7 @@ class Run:
         label: str,
         *,
         steps: tuple[int, ...] | None = None,
+        num_threads: int = 1,
     ) -> None:
         """Compute the rows that tables of the index lack.
 
@@ -434,6 +438,7 @@ class Run:
                 engine=self._engine,
                 num_bytes=lambda files: files.num_bytes,
                 label=label,
+                num_threads=num_threads,
             ):
                 if isinstance(result, Exception):
                     failed[one.step] = str(result)
@@ -447,6 +452,11 @@ class Run:
         finally:
             self._save(rows)
         self._report(failed, wanted)
+
+    def _num_threads(self) -> int:
+        """Return how many files can be read at a time without filling the memory."""
+        largest = max(files.num_bytes for files in self._files.values())
+        return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
 
     def _save(self, rows: dict[str, dict[StepFiles, pd.DataFrame]]) -> None:
         for name, computed in rows.items():

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from rounddiag.schema import Pair
 
 
-# The columns of a step file from which summaries are computed.
-_COLUMNS = frozenset(
+# The columns of a step file from which summaries are computed; those of a step too;
+# and those that `by` can name beside the open ones.
+_ROUND_COLUMNS = frozenset(
     {
         *("response_mask", "rollout_log_probs", "old_log_probs", "round_ids"),
-        *("sample_id", "group_id", "reward", "entropy", "sample:picked"),
+        *("group_id", "sample:picked"),
     }
 )
+_STEP_COLUMNS = frozenset({"reward", "entropy"})
+_BY_COLUMNS = frozenset({"sample_id", "reward"})
 _MEANS = ("num_samples", "reward", "entropy", "length")
 
 
@@ -65,15 +68,15 @@ def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # n
 
 
 def load_log_probs(
-    folder: RunFolder, step: StepFiles, *, by: str | None, pair: Pair
+    folder: RunFolder, step: StepFiles, *, more: frozenset[str], open_columns: bool
 ) -> Batch:
-    """Read what summaries are computed from; other columns only for `by`."""
+    """Read what summaries of rounds are computed from, and more columns by name."""
     if folder.is_raw or len(step.files) > 1:
         return load_step(folder, step)
     file = step.files[0]
     try:
-        names = _COLUMNS | {f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"}
-        return load_columns(folder.fetch(file), names, open_columns=by is not None)
+        path = folder.fetch(file)
+        return load_columns(path, _ROUND_COLUMNS | more, open_columns=open_columns)
     finally:
         folder.forget(file)
 
@@ -81,7 +84,9 @@ def load_log_probs(
 def measure_step(
     folder: RunFolder, step: StepFiles, *, metric: str, by: str | None, pair: Pair
 ) -> dict[str, pd.DataFrame]:
-    """Return the rows of `RUN` of a step, and its row of `STEPS` without means.
+    """Return the rows of `RUN` of a step; of the usual ones, its row of `STEPS` too.
+
+    That row lacks the means over tokens, which the rows of rounds have.
 
     Parameters
     ----------
@@ -95,14 +100,24 @@ def measure_step(
     Returns
     -------
     dict of str to DataFrame
-        `rounds` and `steps`.
+        `rounds`, and `steps` for `abs_diff` of the standard pair without `by`.
     """
-    is_usual = (metric, by, pair.is_standard) == ("abs_diff", None, True)
-    known = _stored_tables(folder, step) if is_usual else None
-    if known is not None:
-        return known
-    batch = load_log_probs(folder, step, by=by, pair=pair)
+    if (metric, by, pair.is_standard) == ("abs_diff", None, True):
+        return _stored_tables(folder, step) or _computed_tables(folder, step)
+    more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
+    has_by = by is not None
+    if has_by:
+        more |= _BY_COLUMNS
+    batch = load_log_probs(folder, step, more=more, open_columns=has_by)
     rounds = round_summary(batch, metric=metric, by=by, a=pair.a, b=pair.b)
+    rounds.insert(0, "step", np.int64(step.step))
+    return {"rounds": rounds}
+
+
+def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFrame]:
+    """Compute both tables from the columns."""
+    batch = load_log_probs(folder, step, more=_STEP_COLUMNS, open_columns=False)
+    rounds = round_summary(batch)
     capture = batch.meta.get("capture")
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:

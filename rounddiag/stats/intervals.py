@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -206,10 +207,7 @@ class Resampling:
 
     def __init__(self, num_clusters: int, seed: int = 0) -> None:
         self.num_clusters = num_clusters
-        generator = np.random.default_rng(seed)
-        shares = np.full(max(num_clusters, 1), 1 / max(num_clusters, 1))
-        drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS)
-        self.weights = drawn.astype(np.float64)
+        self.weights = _draw_clusters(num_clusters, seed)
 
     def ratio_interval(
         self,
@@ -268,6 +266,17 @@ class Resampling:
         means = total / count
         residuals = np.maximum(tt - 2 * means * tc + means**2 * cc, 0)
         return means, np.sqrt(residuals * num / (num - 1)) / count
+
+
+# The steps of a run mostly have as many clusters each: the last draws are kept.
+@lru_cache(maxsize=1)
+def _draw_clusters(num_clusters: int, seed: int) -> Array:
+    """Return how often each cluster occurs in each draw; not to be written to."""
+    generator = np.random.default_rng(seed)
+    shares = np.full(max(num_clusters, 1), 1 / max(num_clusters, 1))
+    drawn = generator.multinomial(num_clusters, shares, NUM_DRAWS).astype(np.float64)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def _interval(

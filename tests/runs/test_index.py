@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -197,6 +198,32 @@ def test_totals_in_the_footer_are_read_instead_of_columns(
     assert row["reward"] == pytest.approx(24 / 64)
     assert row["length"] == pytest.approx(4230 / 64)
     assert row["facts"] == '{"facts": {"rollout_engine": "vllm"}}'
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 30, 1])
+def test_columns_of_several_files_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    save_samples(tmp_path, 1, 2, 3, 4)
+    (tmp_path / "step_3.parquet").write_bytes(b"PAR1")
+    threads, measure = set(), step_tables.measure_step
+
+    def measured(*args: Any, **options: Any) -> dict[str, pd.DataFrame]:
+        threads.add(current_thread())
+        return measure(*args, **options)
+
+    monkeypatch.setattr(run_module, "measure_step", measured)
+    monkeypatch.setattr(run_module, "_BYTES_AT_ONCE", most_bytes)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    run = rd.open_run(tmp_path)
+    with pytest.warns(UserWarning, match="1 step left out.*step 3"):
+        summary = run.summary(metric="k3")
+    assert ({main_thread()} == threads) == (most_bytes == 1)
+    assert summary["step"].unique().tolist() == [1, 2, 4]
+    expected = rd.round_summary(rd.load(tmp_path / "step_1.parquet"), metric="k3")
+    for _, rows in summary.groupby("step"):
+        found = rows.drop(columns="step").reset_index(drop=True)
+        pd.testing.assert_frame_equal(found, expected, check_exact=True)
 
 
 def test_totals_belong_to_the_file_that_they_are_in(tmp_path: Path) -> None:

@@ -187,18 +187,20 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
     LoadError
         If a column is missing or holds another type.
     """
-    first, *required = REQUIRED
-    response_ids, lengths = _response_ids(table)
-    names = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
-    others = {
-        name: _tokens(table, name, lengths)
-        for name in {**dict.fromkeys(required), **dict.fromkeys(names)}
-        if name != first
+    first, mask, *_ = REQUIRED
+    # Where token ids are not read, the mask has the lengths of the rows.
+    leading = mask if table.skips(first) else first
+    values, lengths = table.numbers(leading)
+    stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
+    names = dict.fromkeys([*REQUIRED, *stored])
+    tokens = {
+        first: torch.zeros(len(values), dtype=torch.int32),
+        leading: values,
+        **{n: _tokens(table, n, lengths) for n in names if n not in (first, leading)},
     }
     return {
-        first: response_ids,
-        **{name: others[name] for name in PER_TOKEN if name in others},
-        "scores": _prefixed(others, SCORE),
+        **{name: tokens[name] for name in PER_TOKEN if name in tokens},
+        "scores": _prefixed(tokens, SCORE),
         "lengths": lengths,
         "offsets": offsets_of(lengths),
         **_samples(table),
@@ -208,15 +210,6 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
         "sample_columns": _sample_columns(table),
         "round_columns": _rounds(table),
     }
-
-
-def _response_ids(table: TableReader) -> tuple[Tensor, Tensor]:
-    """Return token ids, zeros where they are not read, and the lengths of all rows."""
-    first, mask, *_ = REQUIRED
-    if not table.skips(first):
-        return table.numbers(first)
-    flags, lengths = table.numbers(mask)
-    return torch.zeros(len(flags), dtype=torch.int32), lengths
 
 
 def _prefixed(columns: dict[str, Any], prefix: str) -> dict[str, Any]:
