@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rounddiag.errors import RounddiagError
+from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import printable
 
@@ -67,8 +68,8 @@ def prepare_notebook(
     Raises
     ------
     RounddiagError
-        If the file does not exist, the tokenizer cannot be opened, or an untrusted file
-        is a notebook.
+        If the file does not exist, the folder has no step files, the tokenizer cannot
+        be opened, or an untrusted file is a notebook.
     """
     if not file.exists():
         raise RounddiagError.build(
@@ -87,6 +88,8 @@ def prepare_notebook(
                 " option.",
             )
         return file.resolve()
+    if file.is_dir() and not untrusted:
+        RunFolder(file).steps()  # a folder without any is an error now
     # `untrusted` belongs to it: a notebook that loads without it is another one.
     loads: dict[str, Any] = {"loads": printable(file.resolve())}
     if untrusted:

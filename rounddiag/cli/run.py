@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +45,9 @@ def describe_run(run: Run) -> str:
         Paragraphs: the verdicts and changes, counts, a table with one row per round,
         and the files that could not be read.
     """
-    diagnosis = run.diagnose()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the text says what failed
+        diagnosis = run.diagnose()
     steps = run.step_summary()
     counts = (
         f"{pluralize(len(run), 'step')}, from {run.steps[0]:,} to {run.steps[-1]:,}; "
@@ -53,17 +56,27 @@ def describe_run(run: Run) -> str:
         "diff = old_log_prob - rollout_log_prob, in nat; medians of the steps' means of"
         " |diff|"
     )
-    failed = [
-        f"step {step} cannot be read: {printable(error)}"
-        for step, error in [*run.failed.items()][:_MOST_FAILED]
-    ]
-    paragraphs = [str(diagnosis), counts, _levels(run), "\n".join(failed)]
+    paragraphs = [str(diagnosis), counts, _levels(run), describe_failed_steps(run)]
     return "\n\n".join(filter(None, paragraphs))
+
+
+def describe_failed_steps(run: Run) -> str:
+    """Return a line for each of the first steps that cannot be read."""
+    failed = [*run.failed.items()]
+    lines = [
+        f"step {step} cannot be read: {printable(error)}"
+        for step, error in failed[:_MOST_FAILED]
+    ]
+    if more := len(failed) - len(lines):
+        lines.append(f"nor can {pluralize(more, 'other step')}")
+    return "\n".join(lines)
 
 
 def _levels(run: Run) -> str:
     """Return one row per round: its level in the first and the last quarter."""
     summary = run.summary()
+    if not len(summary):
+        return "no step has a generated token"
     size = max(1, len(run) // 4)
     first, last = (
         summary[summary["step"].isin(steps)].groupby("round")["mean"].median()

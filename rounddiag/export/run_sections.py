@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from rounddiag.export.html import Section, embed_figure, table_html
 from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import diagnose
@@ -27,6 +29,10 @@ def run_sections(run: Run) -> list[Section]:
     sections.append(
         Section(key="steps", title="Diagnosed steps", body=_steps(diagnosis))
     )
+    if run.failed:
+        sections.append(
+            Section(key="failed", title="Steps that cannot be read", body=_failed(run))
+        )
     return sections
 
 
@@ -45,6 +51,13 @@ def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
         body += f"<p>{escape(printable(after.text))}</p>"
         body += embed_figure(plot_finding, after[0])
     return Section(key="break", title=f"Before and at step {first.step:,}", body=body)
+
+
+def _failed(run: Run) -> str:
+    frame = pd.DataFrame(
+        {"step": [*run.failed], "error": [*map(printable, run.failed.values())]}
+    )
+    return table_html(frame, "Steps that cannot be read", "{:.4g}")
 
 
 def _steps(diagnosis: RunDiagnosis) -> str:

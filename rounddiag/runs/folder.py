@@ -158,6 +158,15 @@ class RunFolder:
             fs.copy_files(file.path, str(copy), source_filesystem=self.files)
         return copy
 
+    def is_changed(self, step: StepFiles) -> bool:
+        """Return whether a local file of a step was replaced since it was listed."""
+        if not self.is_local:
+            return False  # each look at an object storage takes as long as a read
+        infos = self.files.get_file_info([file.path for file in step.files])
+        return [(one.size, one.mtime_ns) for one in infos] != [
+            (file.size, file.time_ns) for file in step.files
+        ]
+
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""
         if not self.is_local:

@@ -17,7 +17,7 @@ from rounddiag.batch.html import table
 from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
-from rounddiag.loaders.parquet import load_sample
+from rounddiag.loaders.parquet.reader import load_sample, require_sample
 from rounddiag.runs.breaks import find_breaks
 from rounddiag.runs.change_points import find_changes
 from rounddiag.runs.diagnosis import (
@@ -117,7 +117,7 @@ class Run:
         self._index = Index(folder)
         self._files = {one.step: one for one in folder.steps()}
         self.failed: dict[int, str] = {}
-        self._warned: set[tuple[str, str]] = set()  # of which files, and what of them
+        self._warned: set[str] = set()  # of which files, by their stamps
         self._lock = RLock()  # an explorer looks for new steps in a thread
 
     @property
@@ -190,13 +190,7 @@ class Run:
         files = self._step(step)
         if self._folder.is_raw or len(files.files) > 1:
             batch = self.batch(step)
-            if not 0 <= sample < len(batch):
-                raise LoadError.build(
-                    key="sample",
-                    expected=f"a sample from 0 to {len(batch) - 1}",
-                    found=str(sample),
-                    advice="Count samples from 0.",
-                )
+            require_sample(sample, len(batch))
             return batch[sample]
         one = load_sample(self._folder.fetch(files.files[0]), sample)
         tokenizer = self._tokenizer
@@ -443,6 +437,9 @@ class Run:
                 if isinstance(result, Exception):
                     failed[one.step] = str(result)
                     continue
+                if self._folder.is_changed(one):
+                    failed[one.step] = str(_replaced(self.path, one))
+                    continue
                 for name, key in names.items():
                     rows[name][one] = result[key]
                 if time.monotonic() - saved > _SAVE_EVERY:
@@ -466,7 +463,7 @@ class Run:
         for one in wanted:
             self.failed.pop(one.step, None)
         self.failed.update(failed)
-        known = {(self._files[step].stamp, failed[step]) for step in failed}
+        known = {self._files[step].stamp for step in failed}
         if not known <= self._warned:
             self._warned |= known
             step, error = next(iter(failed.items()))
@@ -499,3 +496,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         return table(self._facts().items())
+
+
+def _replaced(path: str, step: StepFiles) -> LoadError:
+    return LoadError.build(
+        file=path,
+        expected=f"step {step.step} as it was when the run was opened",
+        found="another file",
+        advice="`run.refresh()` looks for the files again.",
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -84,12 +84,20 @@ def run_query(
         known = "".join(f"{name}, " for name in _NAMES if name in columns)
         part = "unnest(round_ids)" if "round_ids" in columns else "0"
         patterns = [_without_glob(path) for path in paths]
-        connection.execute(_ROWS.format(files=patterns))
+        try:
+            connection.execute(_ROWS.format(files=_literal(patterns)))
+        except duckdb.Error as error:
+            raise LoadError.build(
+                file=folder.address,
+                expected="files that DuckDB can read",
+                found=str(error).strip().splitlines()[0],
+                advice="`run.refresh()` looks for the files again.",
+            ) from error
         connection.execute(_SAMPLES.format(ids=known))
         connection.execute(_TOKENS.format(ids=part))
         connection.execute(_ROUNDS)
         # From here on a statement can read these files and nothing else.
-        connection.execute(f"SET allowed_paths = {[*paths, *patterns]}")
+        connection.execute(f"SET allowed_paths = {_literal([*paths, *patterns])}")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         try:
@@ -113,6 +121,18 @@ def _without_glob(path: str) -> str:
     'run[[]1]/step_1.parquet'
     """
     return re.sub(r"([\[*?])", r"[\1]", path)
+
+
+def _literal(texts: Sequence[str]) -> str:
+    """Return a list of strings as DuckDB writes it.
+
+    Examples
+    --------
+    >>> _literal(["it's", "run"])
+    "['it''s', 'run']"
+    """
+    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
+    return f"[{', '.join(quoted)}]"
 
 
 def _files(folder: RunFolder, steps: Sequence[StepFiles]) -> pd.DataFrame:

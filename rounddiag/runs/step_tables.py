@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.open import read_batch
 from rounddiag.loaders.parquet import load_columns
 from rounddiag.loaders.parquet.columns import BROKEN
@@ -64,7 +64,15 @@ def load_step(folder: RunFolder, step: StepFiles, **options: Any) -> Batch:  # n
     """
     paths = [folder.fetch(file) for file in step.files]
     path = paths[0] if len(paths) == 1 else f"{folder.address}, step {step.step}"
-    return read_batch(path, files=paths, **options)
+    try:
+        return read_batch(path, files=paths, **options)
+    except OSError as error:
+        raise LoadError.build(
+            file=path,
+            expected="a file that can be read",
+            found=error.strerror or type(error).__name__,
+            advice="`run.refresh()` looks for the files again.",
+        ) from error
 
 
 def load_log_probs(

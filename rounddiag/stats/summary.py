@@ -408,8 +408,9 @@ def _rows(
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
     require_column(runs.tokens, how.measure.source_column)
-    clusters, index = runs.clusters(cluster), runs.aligned(last=last_aligned)
-    draws = Resampling(int(clusters.max(initial=-1)) + 1)
+    index = runs.aligned(last=last_aligned)
+    clusters, num_clusters = _used_clusters(runs.rounds, runs.clusters(cluster))
+    draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
     key = runs.codes * num + index - first
@@ -425,6 +426,17 @@ def _rows(
         **summary,
         **means,
     }
+
+
+def _used_clusters(rounds: pd.DataFrame, clusters: Array) -> tuple[Array, int]:
+    """Count the clusters with a finite token from 0; return how many there are too.
+
+    The others, which add nothing to any mean, are numbered 0.
+    """
+    num_finite = rounds["num_tokens"] - rounds["num_nonfinite"]
+    used = np.bincount(clusters, num_finite) > 0
+    numbers = np.maximum(used.cumsum() - 1, 0)
+    return numbers[clusters], int(used.sum())
 
 
 def _frame(

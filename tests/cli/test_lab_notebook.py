@@ -123,12 +123,18 @@ def test_a_stranger_s_file_never_gets_a_notebook_that_trusts_it(
 
 
 def test_a_stranger_s_folder_is_loaded_as_one_step(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
+    write_steps(tmp_path / "theirs", {1: 1, 2: 1})
     notebook = prepare_notebook(tmp_path / "theirs", tmp_path, untrusted=True)
     (code,) = code_of(notebook)
     assert f"rd.load({str(tmp_path / 'theirs')!r}, untrusted=True)" in code
     run = prepare_notebook(tmp_path / "theirs", tmp_path)
     assert "rd.open_run(" in code_of(run)[0]
+
+
+def test_a_folder_without_step_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"expected a folder of step files.*no file"):
+        prepare_notebook(tmp_path, tmp_path)
+    assert not (tmp_path / "rounddiag_notebooks").exists()
 
 
 def test_a_stranger_s_notebook_is_refused(tmp_path: Path) -> None:

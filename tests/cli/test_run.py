@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+import rounddiag as rd
 from rounddiag.cli import main
 from rounddiag.cli.lab import prepare_notebook
 from rounddiag.loaders import untrusted
 from rounddiag.runs import Run
 from tests.fuzz.forked import run_forked
-from tests.runs.step_folders import small_dump, write_steps
+from tests.runs.step_folders import scaled_batch, small_dump, write_steps
 
 Capture = pytest.CaptureFixture[str]
 
@@ -50,6 +51,51 @@ def test_a_folder_of_one_step_is_still_a_batch(tmp_path: Path, capsys: Capture) 
 def test_an_empty_folder_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     assert main(["summary", str(tmp_path)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def write_broken(folder: Path, *steps: int) -> None:
+    for step in steps:
+        (folder / f"step_{step}.parquet").write_bytes(b"PAR1")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("command", ["summary", "report"])
+def test_broken_files_of_a_run_are_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: str
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    write_broken(folder, *range(3, 10))
+    assert main([command, "run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = [line for line in lines if re.match(r"step \d cannot be read: ", line)]
+    assert [line.split()[1] for line in listed] == ["3", "4", "5", "6", "7"]
+    assert "found ArrowInvalid: Parquet" in listed[0]
+    assert lines[-1] == "nor can 2 other steps"
+    if command == "report":
+        page = Path("run.html").read_text(encoding="utf-8")
+        assert page.count("step_9.parquet: expected a whole Parquet file") == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("command", ["summary", "report"])
+def test_a_run_of_broken_files_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_broken(tmp_path, 1, 2)
+    assert main([command, str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"rounddiag: {tmp_path}/step_1.parquet: expected a whole")
+    assert error.count("\n") == 1
+
+
+def test_a_run_without_tokens_says_so(tmp_path: Path, capsys: Capture) -> None:
+    for step in (1, 2):
+        rd.save(
+            scaled_batch(step).where([False] * 3), tmp_path / f"step_{step}.parquet"
+        )
+    assert main(["summary", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("\n\nno step has a generated token\n")
 
 
 def test_the_report_of_a_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from threading import current_thread, main_thread
@@ -11,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
@@ -76,6 +78,20 @@ def test_new_and_rewritten_files_are_read_again(tmp_path: Path) -> None:
     assert means(rd.open_run(tmp_path)) == expected(1, 8, 4)
     (tmp_path / "step_0.parquet").unlink()
     assert means(rd.open_run(tmp_path)) == expected(8, 4)
+
+
+def test_a_file_that_is_replaced_while_the_run_is_open(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {0: 1, 10: 2}))
+    old = (tmp_path / "step_10.parquet").stat()
+    write_steps(tmp_path, {10: 8})
+    with pytest.warns(UserWarning, match=r"step 10 as it was.*another file.*refresh"):
+        assert means(run) == expected(1)
+    assert run.refresh() == (10,)
+    assert means(run) == expected(1, 8)
+    # What was read in between is not taken for the rows of the old file.
+    write_steps(tmp_path, {10: 2})
+    os.utime(tmp_path / "step_10.parquet", ns=(old.st_atime_ns, old.st_mtime_ns))
+    assert means(rd.open_run(tmp_path)) == expected(1, 2)
 
 
 @pytest.mark.parametrize("damage", ["delete", "garbage", "folder", "version"])
@@ -224,6 +240,28 @@ def test_columns_of_several_files_are_read_at_a_time(
     for _, rows in summary.groupby("step"):
         found = rows.drop(columns="step").reset_index(drop=True)
         pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+@pytest.mark.parametrize("has_groups", [True, False])
+def test_samples_without_a_finite_diff_count_alike_in_footer_and_columns(
+    tmp_path: Path, *, has_groups: bool
+) -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    groups = batch.group_ids or ()
+    unknown = {groups[0], groups[20]}
+    old = batch.old_log_probs.clone()
+    for sample, group in enumerate(groups):
+        if group in unknown if has_groups else sample in (0, 20):
+            old[batch.offsets[sample] : batch.offsets[sample + 1]] = torch.nan
+    batch = replace(
+        batch, old_log_probs=old, group_ids=groups if has_groups else None, step=1
+    )
+    rd.save(batch, tmp_path / "step_1.parquet")
+    stored = rd.open_run(tmp_path).summary().drop(columns="step")
+    computed = rd.round_summary(rd.load(tmp_path / "step_1.parquet"))
+    assert computed["num_nonfinite"].sum() > 0
+    assert computed["ci_low"].notna().any()
+    pd.testing.assert_frame_equal(stored, computed, rtol=1e-12)
 
 
 def test_totals_belong_to_the_file_that_they_are_in(tmp_path: Path) -> None:

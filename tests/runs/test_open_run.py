@@ -13,7 +13,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError
-from tests.runs.step_folders import scaled_batch, write_steps
+from tests.runs.step_folders import scaled_batch, small_dump, write_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,6 +141,26 @@ def test_an_unknown_sample_is_an_error(tmp_path: Path) -> None:
     for sample in (3, -1):
         with pytest.raises(LoadError, match=f"a sample from 0 to 2; found {sample}"):
             run.sample(1, sample)
+
+
+@pytest.mark.parametrize("name", ["step_1.parquet", "step_1.pt"])
+def test_a_step_without_samples_says_so(tmp_path: Path, name: str) -> None:
+    if name.endswith(".pt"):
+        dump = {key: rows[:0] for key, rows in small_dump(1).items()}
+        torch.save(dump, tmp_path / name)
+    else:
+        rd.save(scaled_batch(1).where([False] * 3), tmp_path / name)
+    with pytest.raises(LoadError, match="expected a step with samples; found one with"):
+        rd.open_run(tmp_path).sample(1, 0)
+
+
+def test_a_file_that_is_gone_is_a_load_error(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 1}))
+    (tmp_path / "step_2.parquet").unlink()
+    with pytest.raises(LoadError, match=r"step_2.parquet.*`run.refresh\(\)` looks"):
+        run.batch(2)
+    with pytest.raises(LoadError, match=r"step_2.parquet"):
+        run.sample(2, 0)
 
 
 def test_a_framework_s_files_are_a_run_that_says_so(tmp_path: Path) -> None:

@@ -34,6 +34,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return rd.open_run(folder)
 
 
+@pytest.mark.parametrize("name", ["it's", "both \" and '", "a\\b", "a\nb", "[1]{x}*"])
+def test_the_folder_can_have_any_name(tmp_path: Path, name: str) -> None:
+    run = rd.open_run(write_steps(tmp_path / name, {1: 1, 2: 1}))
+    found = run.query("SELECT step, count(*) AS num FROM tokens GROUP BY 1 ORDER BY 1")
+    assert found.to_numpy().tolist() == [[1, 8], [2, 8]]
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 1}))
+    run.summary()
+    (tmp_path / "step_2.parquet").unlink()
+    with pytest.raises(LoadError, match=r"step_2\.parquet.*`run\.refresh\(\)` looks"):
+        run.query("SELECT count(*) FROM tokens")
+
+
 def test_tokens_are_those_of_the_token_frame(run: Run) -> None:
     found = run.query(
         "SELECT sample, round, token, diff, position FROM tokens WHERE step = 1"

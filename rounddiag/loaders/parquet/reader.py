@@ -377,13 +377,7 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
             for group in range(source.num_row_groups)
         ]
         ends = np.cumsum([0, *sizes])
-        if not 0 <= sample < ends[-1]:
-            raise LoadError.build(
-                key="sample",
-                expected=f"a sample from 0 to {ends[-1] - 1}",
-                found=str(sample),
-                advice="Count samples from 0.",
-            )
+        require_sample(sample, int(ends[-1]))
         group = int(np.searchsorted(ends, sample, side="right")) - 1
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         table = TableReader(source, group=group)
@@ -405,6 +399,24 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
     )
 
 
+def require_sample(sample: int, num_samples: int) -> None:
+    """Raise a LoadError if there is no sample of this number."""
+    if not num_samples:
+        raise LoadError.build(
+            key="sample",
+            expected="a step with samples",
+            found="one without",
+            advice="Choose another step.",
+        )
+    if not 0 <= sample < num_samples:
+        raise LoadError.build(
+            key="sample",
+            expected=f"a sample from 0 to {num_samples - 1}",
+            found=str(sample),
+            advice="Count samples from 0.",
+        )
+
+
 def parquet_names(source: Source) -> dict[str, None]:
     """Return the names of the columns and of the metadata of a Parquet file.
 
@@ -417,7 +429,8 @@ def parquet_names(source: Source) -> dict[str, None]:
         with pq.ParquetFile(source.path) as file:
             schema = file.schema_arrow
     except BROKEN as error:
-        found = f"{type(error).__name__}: {error!s:.80}"
+        said = str(error).partition(". ")[0]  # Arrow goes on to guess
+        found = f"{type(error).__name__}: {said:.80}"
         raise source.damaged(found=found) from error
     marks = [name.decode(errors="replace") for name in schema.metadata or {}]
     return dict.fromkeys([*schema.names, *marks])
@@ -435,6 +448,6 @@ def _load_errors(file: Path) -> Iterator[None]:
         raise LoadError.build(
             file=file,
             expected="a whole Parquet file as `rounddiag.save` writes it",
-            found=f"{type(error).__name__}: {str(error)[:200]}",
+            found=f"{type(error).__name__}: {str(error)[:200].rstrip('.')}",
             advice="Save the batch again, or check that all of it was copied.",
         ) from error
