@@ -10,12 +10,8 @@ again.
 
 Means of neighbouring steps may go together, and then their order is not random. So what
 is searched is :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), with one
-:math:`\rho` for all rounds of the run. It comes from differences of neighbours, whose
-own correlation is :math:`-(1 - \rho) / 2`; large ones, such as changes of the level,
-are left out. An estimate that is too low raises false alarms, so its standard error is
-added, :math:`\sqrt{2 (1 + \rho) / n}`. What an error of :math:`\rho` does to the
-variance of a level goes as :math:`1 / (1 - \rho)`; above 0.6 more is added in that
-ratio. Changes among such means must be larger to be found.
+:math:`\rho` for all rounds of the run, that of `serial_correlation`. Changes among such
+means must be larger to be found.
 """
 
 from __future__ import annotations
@@ -28,10 +24,11 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.core.measures import measure_of
+from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from rounddiag._typing import Array
 
@@ -47,9 +44,6 @@ _FLOOR = 1e-6
 # Longer series are searched as means of neighbouring steps, then one by one.
 _MAX_LENGTH = 100
 _MIN_ORDERS = 1999
-# Differences of more robust standard deviations are no noise; the largest correlation,
-# and the one from which on more than a standard error is added to it.
-_CUT, _MAX_RHO, _HIGH_RHO = 3.0, 0.95, 0.6
 # Orders whose statistics are computed together: a block of these stays in memory.
 _AT_ONCE = 250
 
@@ -119,7 +113,7 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
         known.to_numpy() if is_signed else np.log(np.maximum(known.to_numpy(), _FLOOR))
         for _, known in means
     ]
-    rho, alpha = correlation(scaled), ALPHA / max(len(means), 1)
+    rho, alpha = serial_correlation(scaled), ALPHA / max(len(means), 1)
     rows = []
     for (round_, known), searched in zip(means, scaled, strict=True):
         values = known.to_numpy()
@@ -152,36 +146,6 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
         quarter = max(len(part) // 4, 1)
         before, after = part[:quarter], part[-quarter:]
     return float(np.median(before)), float(np.median(after))
-
-
-def correlation(series: Sequence[Array]) -> float:
-    """Return the correlation of neighbouring values, with what it may be too low by.
-
-    One for all series; from 0, where there are few values or neighbours repel one
-    another, to 0.95.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> round(correlation([rng.normal(size=400) + 5 * (np.arange(400) > 9)]), 1)
-    0.1
-    """
-    products = squares = 0.0
-    num = 0
-    for values in series:
-        rises = np.diff(values)
-        if len(rises) == 0:
-            continue
-        end = _CUT * 1.4826 * float(np.median(np.abs(rises)))
-        rises[np.abs(rises) > end] = 0.0
-        products += float(rises[1:] @ rises[:-1])
-        squares += float(rises @ rises)
-        num += len(rises)
-    if not squares:
-        return 0.0
-    rho = float(np.clip(1 + 2 * products / squares, 0.0, _MAX_RHO))
-    error = np.sqrt(2 * (1 + rho) / num) * max(1.0, (1 - _HIGH_RHO) / (1 - rho))
-    return min(rho + float(error), _MAX_RHO)
 
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:

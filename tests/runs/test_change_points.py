@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rounddiag.runs import find_changes
-from rounddiag.runs.change_points import correlation
+from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES
 from tests.benchmarks import change_points as cases
 
@@ -35,15 +36,16 @@ def test_the_correlation_of_neighbours_is_not_underestimated(rho: float) -> None
     noise = cases.following(generator, 200, rho)
     step = 5 * (np.arange(200) >= 120)  # of five standard deviations
     found = [
-        correlation([*(noise + change * step[:, None]).T]) for change in (0.0, 1.0)
+        serial_correlation([*(noise + change * step[:, None]).T])
+        for change in (0.0, 1.0)
     ]
     assert [one for one in found if not rho <= one <= min(rho + 0.18, 0.95)] == []
 
 
 def test_correlation_of_too_few_or_equal_values_is_0() -> None:
-    assert correlation([]) == 0
-    assert correlation([np.array([1.0])]) == 0
-    assert correlation([np.ones(9)]) == 0
+    assert serial_correlation([]) == 0
+    assert serial_correlation([np.array([1.0])]) == 0
+    assert serial_correlation([np.ones(9)]) == 0
 
 
 @pytest.mark.parametrize(("at", "least"), [(20, 0.95), (32, 0.9), (37, 0.8)])
@@ -52,6 +54,21 @@ def test_a_fifth_of_planted_changes_at_most_is_missed(at: int, least: float) -> 
     result = cases.count(cases.independent, signal, "step", at, num_runs=4)
     assert result["found"] >= least
     assert result["false alarms"] == 0
+
+
+def test_changes_are_found_among_means_that_go_together() -> None:
+    signal = cases.changed(200, 20, 5)
+    noise = partial(cases.following, rho=0.8)
+    result = cases.count(noise, signal, "step", 20, num_runs=3)
+    assert result["found"] >= 0.6
+    assert result["false alarms"] == 0
+
+
+def test_a_level_of_its_own_in_the_middle_is_found() -> None:
+    inside = (np.arange(40) >= 16) & (np.arange(40) < 24)
+    signal = np.outer(inside, np.log([1, 1, 5, 5, 5, 5, 5, 5]))
+    result = cases.count(cases.independent, signal, "step", 16, num_runs=2)
+    assert result["found"] >= 0.9
 
 
 def test_growth_is_no_step() -> None:

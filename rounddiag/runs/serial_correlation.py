@@ -1,0 +1,122 @@
+r"""How much the means of neighbouring steps of a run go together.
+
+It is the correlation :math:`\rho` of an AR(1) process, one for all rounds of a run. An
+estimate that is too low raises false alarms of changes, so each of two is given what it
+may be too low by. The lower one counts.
+
+- From differences of neighbours, whose own correlation is :math:`-(1 - \rho) / 2`.
+  Large ones, such as changes of the level, are left out, however many they are. The
+  standard error :math:`\sqrt{2 (1 + \rho) / n}` is added. What an error of :math:`\rho`
+  does to the variance of a level goes as :math:`1 / (1 - \rho)`; above 0.6 more is
+  added in that ratio.
+- From residuals, once the one change that explains most of a series is taken away. At
+  0.8 its error is a third as large; two changes are too many for it. What is taken away
+  from noise without a change is noise too, so that the correlation of residuals is too
+  low; noise of known :math:`\rho`, treated alike, says by how much. The result is the
+  largest :math:`\rho` with whose noise the estimate is within 1.5 standard errors.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.signal import lfilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+
+
+MAX_RHO = 0.95
+# Differences of more robust standard deviations are no noise; and the correlation from
+# which on more than a standard error is added to it.
+_CUT, _HIGH_RHO = 3.0, 0.6
+# Standard errors of residuals, the shortest level in them, the shortest series.
+_ERRORS, _MIN_STEPS, _MIN_LENGTH = 1.5, 3, 12
+# Noise of known correlation: series of each, which are no longer: the bias is small.
+_RHOS = np.append(np.arange(18) / 20, [0.875, 0.9, 0.925, MAX_RHO])
+_NUM_DRAWS, _MAX_LENGTH, _BEFORE = 400, 1000, 100
+
+
+def serial_correlation(series: Sequence[Array]) -> float:
+    """Return the correlation of neighbouring values, with what it may be too low by.
+
+    Parameters
+    ----------
+    series : sequence of ndarray
+        Values of each round, by step.
+
+    Returns
+    -------
+    float
+        One for all series; from 0, where there are few values or neighbours repel one
+        another, to 0.95.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> round(serial_correlation([rng.normal(size=400) + 5 * (np.arange(400) > 9)]), 1)
+    0.1
+    """
+    return min(_by_differences(series), _by_residuals(series))
+
+
+def _by_differences(series: Sequence[Array]) -> float:
+    products = squares = 0.0
+    num = 0
+    for values in series:
+        rises = np.diff(values)
+        if len(rises) == 0:
+            continue
+        end = _CUT * 1.4826 * float(np.median(np.abs(rises)))
+        rises[np.abs(rises) > end] = 0.0
+        products += float(rises[1:] @ rises[:-1])
+        squares += float(rises @ rises)
+        num += len(rises)
+    if not squares:
+        return 0.0
+    rho = float(np.clip(1 + 2 * products / squares, 0.0, MAX_RHO))
+    error = np.sqrt(2 * (1 + rho) / num) * max(1.0, (1 - _HIGH_RHO) / (1 - rho))
+    return min(rho + float(error), MAX_RHO)
+
+
+def _by_residuals(series: Sequence[Array]) -> float:
+    known = [one for one in series if len(one) >= _MIN_LENGTH and np.ptp(one)]
+    if not known:
+        return MAX_RHO
+    found = np.mean([_of_residuals(values[None])[0] for values in known])
+    length = min(int(np.median([len(values) for values in known])), _MAX_LENGTH)
+    means, errors = _of_noise(length)
+    lowest = means - _ERRORS * errors / np.sqrt(len(known))
+    return float(np.interp(found, np.maximum.accumulate(lowest), _RHOS))
+
+
+@lru_cache(maxsize=8)
+def _of_noise(length: int) -> tuple[Array, Array]:
+    """Return mean and standard deviation of `_of_residuals` for noise of each rho."""
+    shocks = np.random.default_rng(0).normal(size=(_NUM_DRAWS, _BEFORE + length))
+    found = [
+        _of_residuals(lfilter([1.0], [1.0, -rho], shocks)[:, _BEFORE:]) for rho in _RHOS
+    ]
+    return np.mean(found, axis=1), np.std(found, axis=1)
+
+
+def _of_residuals(series: Array) -> Array:
+    """Return the correlation of neighbouring residuals of each row."""
+    num, rows = series.shape[1], np.arange(len(series))
+    values = series - series.mean(axis=1, keepdims=True)
+    left = np.arange(_MIN_STEPS, num - _MIN_STEPS + 1)
+    sums = values.cumsum(axis=1)[:, left - 1]
+    between = np.square(sums) * num / (left * (num - left))
+    best = between.argmax(axis=1)
+    cut, total = left[best][:, None], sums[rows, best][:, None]
+    levels = np.where(np.arange(num) < cut, total / cut, -total / (num - cut))
+    rest = values - levels
+    products = rest[:, 1:] * rest[:, :-1]
+    products[rows, cut[:, 0] - 1] = 0.0  # the residuals at a cut are of two levels
+    squares = np.square(rest).sum(axis=1)
+    found: Array = products.sum(axis=1) / np.where(squares > 0, squares, 1.0)
+    return found
