@@ -45,7 +45,9 @@ def test_the_layout_that_was_measured(full: Batch, tmp_path: Path) -> None:
     assert {compression for compression, _ in found.values()} == {"ZSTD"}
     assert "BYTE_STREAM_SPLIT" in found["old_log_probs.list.element"][1]
     assert "BYTE_STREAM_SPLIT" in found["score:a b.c.list.element"][1]
-    assert "DELTA_BINARY_PACKED" in found["response_ids.list.element"][1]
+    assert "PLAIN" in found["response_ids.list.element"][1]
+    assert "DELTA_BINARY_PACKED" not in found["response_ids.list.element"][1]
+    assert "DELTA_BINARY_PACKED" in found["position_ids.list.element"][1]
 
 
 @pytest.mark.parametrize(
