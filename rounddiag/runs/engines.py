@@ -93,15 +93,17 @@ def _run_on_ray(
         ray.init(log_to_driver=False)
 
     def call(row: dict[str, Any]) -> dict[str, Any]:
-        result = _try(function, items[row["item"]])
-        return {"item": row["item"], "result": cloudpickle.dumps(result)}
+        result = _try(function, cloudpickle.loads(row["item"]))
+        return {"index": row["index"], "result": cloudpickle.dumps(result)}
 
-    rows = ray.data.from_items(
-        [{"item": index} for index in range(len(items))],
-        override_num_blocks=len(items),
-    )
+    # A task is sent its own item; in the function, all would travel with each.
+    packed = [
+        {"index": index, "item": cloudpickle.dumps(item)}
+        for index, item in enumerate(items)
+    ]
+    rows = ray.data.from_items(packed, override_num_blocks=len(items))
     for row in rows.map(call).iter_rows():
-        yield row["item"], cloudpickle.loads(row["result"])
+        yield row["index"], cloudpickle.loads(row["result"])
 
 
 def _try(function: Callable[[Item], Result], item: Item) -> Result | Exception:
