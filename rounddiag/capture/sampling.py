@@ -96,7 +96,7 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
     )
     sample = rounds.sample.numpy()
     totals = Totals(**on_cpu.totals(rounds, old, rollout))
-    by_sample = totals.grouped(sample, reader.num_samples)
+    by_sample = totals.sum_by_group(sample, reader.num_samples)
     num_tokens = np.bincount(sample, rounds.num_tokens.numpy(), reader.num_samples)
     num_finite = num_tokens - by_sample.num_nonfinite
     means = np.full(reader.num_samples, -1.0)

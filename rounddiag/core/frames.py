@@ -192,7 +192,7 @@ def sample_frame(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.Data
 
     batch = select_scores(batch, a, b)
     of_sample = to_numpy(batch.rounds.sample)
-    totals = measure(batch).grouped(of_sample, batch.num_samples)
+    totals = measure(batch).sum_by_group(of_sample, batch.num_samples)
     num_tokens = np.bincount(
         of_sample,
         weights=to_numpy(batch.rounds.num_tokens),

@@ -38,7 +38,7 @@ class Totals:
     max_abs_diff: Array
     k3: Array
 
-    def grouped(self, group: Array, num_groups: int) -> Totals:
+    def sum_by_group(self, group: Array, num_groups: int) -> Totals:
         """Add up the rounds of each group.
 
         Parameters

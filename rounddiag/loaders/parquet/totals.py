@@ -164,7 +164,7 @@ def _clusters(batch: Batch) -> tuple[Array, int]:
 
 def _means(totals: Totals, index: Array, num_tokens: Array) -> dict[str, Array]:
     added = np.bincount(index, num_tokens).astype(np.int64)
-    means = aggregates(totals.grouped(index, len(added)), added)
+    means = aggregates(totals.sum_by_group(index, len(added)), added)
     return {**means, "max": means["max_abs_diff"]}
 
 
