@@ -158,14 +158,22 @@ class RunFolder:
             fs.copy_files(file.path, str(copy), source_filesystem=self.files)
         return copy
 
-    def is_changed(self, step: StepFiles) -> bool:
-        """Return whether a local file of a step was replaced since it was listed."""
-        if not self.is_local:
-            return False  # each look at an object storage takes as long as a read
-        infos = self.files.get_file_info([file.path for file in step.files])
-        return [(one.size, one.mtime_ns) for one in infos] != [
-            (file.size, file.time_ns) for file in step.files
-        ]
+    def replacement_error(self, step: StepFiles) -> LoadError | None:
+        """Return an error if a local file of a step was replaced since it was listed.
+
+        In an object storage, each look would take as long as a read.
+        """
+        paths = [file.path for file in step.files if self.is_local]
+        found = [(one.size, one.mtime_ns) for one in self.files.get_file_info(paths)]
+        listed = [(file.size, file.time_ns) for file in step.files]
+        if not self.is_local or found == listed:
+            return None
+        return LoadError.build(
+            file=self.address,
+            expected=f"step {step.step} as it was when the run was opened",
+            found="another file, or none",
+            advice="`run.refresh()` looks for the files again.",
+        )
 
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""

@@ -434,11 +434,9 @@ class Run:
                 label=label,
                 num_threads=num_threads,
             ):
-                if isinstance(result, Exception):
-                    failed[one.step] = str(result)
-                    continue
-                if self._folder.is_changed(one):
-                    failed[one.step] = str(_replaced(self.path, one))
+                error = self._folder.replacement_error(one)
+                if isinstance(result, Exception) or error is not None:
+                    failed[one.step] = str(error or result)
                     continue
                 for name, key in names.items():
                     rows[name][one] = result[key]
@@ -496,12 +494,3 @@ class Run:
 
     def _repr_html_(self) -> str:
         return table(self._facts().items())
-
-
-def _replaced(path: str, step: StepFiles) -> LoadError:
-    return LoadError.build(
-        file=path,
-        expected=f"step {step.step} as it was when the run was opened",
-        found="another file",
-        advice="`run.refresh()` looks for the files again.",
-    )
