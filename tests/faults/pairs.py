@@ -62,20 +62,27 @@ def build(
     """Return rows with both faults; None where a fault is not in the cache."""
     rng = np.random.default_rng([*f"{folder.name} {pair} {severity}".encode()])
     rows = pools["bf16"].take(range(min(48, len(pools["bf16"]))))
-    base = rows.old
+    base, base_entropy = rows.old, rows.entropy
     for name in pair.passes:
         label = f"{name}.{severity}"
         if not (folder / f"{label}.npz").exists():
             return None
         broken = broken_rows(folder, label)
         if name in ("top_p", "penalty"):  # tokens of its own
-            rows, base = broken, broken.old
+            rows, base, base_entropy = broken, broken.old, broken.entropy
             continue
         old = [
             _moved(values, before, after)
             for values, before, after in zip(rows.old, base, broken.old, strict=False)
         ]
-        rows = replace(rows, old=old)
+        # The engine that scores reports the entropy of what it scores with.
+        entropy = [
+            np.maximum(values + after - before, 0.0)
+            for values, before, after in zip(
+                rows.entropy, base_entropy, broken.entropy, strict=False
+            )
+        ]
+        rows = replace(rows, old=old, entropy=entropy)
     for name in pair.arrays:
         rows = arrays.FAULTS[name][1](rows, rng, "clear")
     return rows

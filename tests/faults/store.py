@@ -9,11 +9,11 @@ from tests.faults.rows import Rows
 
 CACHE = Path(__file__).parent / "cache"
 HALVES = {
-    "tune": ("tune-0", "test-0", "test-1", "test-2", "test-3"),
-    "test": ("test-4",),
+    "tune": ("tune-0", "test-0", "test-1", "test-2", "test-3", "test-4"),
+    "test": ("test-5",),
 }
-"""The agents of each half. `test-0` to `test-3` were the test half until their misses
-were read: thresholds may be set on them since, and `test-4` measures."""
+"""The agents of each half. `test-0` to `test-4` were the test half until their misses
+were read: thresholds may be set on them since, and `test-5` measures."""
 
 
 def healthy_rows(folder: Path, name: str = "bf16") -> Rows:
