@@ -36,9 +36,6 @@ def excess(view: View) -> Array:
     """Return log |diff| of each token less the mean of tokens as likely."""
     floor = _floor(view)
     size = np.minimum(view.abs, _LARGEST)
-    if view.fitted is not None:
-        # What a fit leaves grows with what it took out.
-        size = size / (1 + view.fitted / (5 * floor))
     values = np.log(size + floor)
     values = values - mean_by_bin(view.r, values, view.r)
     if not view.batch.is_redacted:
@@ -48,7 +45,9 @@ def excess(view: View) -> Array:
 
 def _floor(view: View) -> float:
     unsure = view.abs[view.uncertain]
-    return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, SMALLEST)
+    # A fit may leave nothing of most tokens.
+    least = SMALLEST if view.fitted is None else view.usual.usual / 4
+    return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, least)
 
 
 def _mean_by_id(ids: Array, values: Array) -> Array:

@@ -90,3 +90,16 @@ def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
         return mean, 0.0
     error = np.sqrt((sums**2).sum() * num / (num - 1)) / len(values)
     return mean, float(error)
+
+
+def log_odds(log_probs: Array) -> Array:
+    """Return the log-odds of log-probs.
+
+    Examples
+    --------
+    >>> log_odds(np.log([0.5, 0.75])).round(6)
+    array([0.      , 1.098612])
+    """
+    bounded = np.minimum(log_probs, -1e-9)
+    odds: Array = bounded - np.log(-np.expm1(bounded))
+    return odds

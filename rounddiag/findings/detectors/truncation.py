@@ -39,16 +39,12 @@ def truncated_sampling(view: View) -> Evidence | None:
     is the mass that o has where r is not 0: 1 for any two whole distributions, and the
     kept mass where the sampler's was truncated.
     """
-    if view.fitted is not None:
-        return None  # a fit leaves less than a whole distribution
+    mass = missing_mass(view)
+    if mass is None:
+        return None
+    lost, error, missing = mass
     chosen = view.uncertain
-    if chosen.sum() < MIN_TOKENS:
-        return None
-    d, sample = np.minimum(view.d[chosen], LARGEST), view.sample[chosen]
-    lost, error = clustered_mean(-np.expm1(d), sample)
-    missing = lost / max(float(np.abs(d).mean()), 1e-300)
-    if missing < MIN_MISSING or lost < MIN_Z * error:
-        return None
+    d = np.minimum(view.d[chosen], LARGEST)
     # Where one token is kept alone its log-prob is exactly 0.
     alone = int(((view.r == 0) & chosen).sum())
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
@@ -80,6 +76,22 @@ def truncated_sampling(view: View) -> Evidence | None:
             "vLLM compare logprobs_mode raw and processed."
         ),
     )
+
+
+def missing_mass(view: View) -> tuple[float, float, float] | None:
+    """Return the mass that `a` lacks, its standard error, and its part of mean |diff|.
+
+    None where two whole distributions may have left as much.
+    """
+    chosen = view.uncertain
+    if view.fitted is not None or chosen.sum() < MIN_TOKENS:
+        return None  # a fit leaves less than a whole distribution
+    d = np.minimum(view.d[chosen], LARGEST)
+    lost, error = clustered_mean(-np.expm1(d), view.sample[chosen])
+    missing = lost / max(float(np.abs(d).mean()), 1e-300)
+    if missing < MIN_MISSING or lost < MIN_Z * error:
+        return None
+    return lost, error, missing
 
 
 def _lost(view: View) -> Array:
