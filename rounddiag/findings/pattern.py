@@ -47,8 +47,9 @@ SHARED_GAP = 0.8  # of rounds and steps of all samples
 _CHOSEN = ("column", "block", "period")
 SURE_T = 12.0
 # A slope that explains this part of what a step does is the simpler pattern.
-STEADY = {"step": 0.75, "round": 0.9, "image": 0.9}
-# A step that a round, or a power of two, explains nearly as well is that.
+STEADY = {"step": 0.75, "until": 0.86, "round": 0.9, "image": 0.9}
+# A step that a round, or a power of two, explains nearly as well is that; and samples
+# chosen one by one are those of a period.
 SAME_ROUND = 0.85
 LOWER = 0.7
 
@@ -62,6 +63,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
     by_round = max(
         (one.worth for one in found if one.family in ("round", "image")), default=0.0
     )
+    by_period = max((one.worth for one in found if one.family == "period"), default=0.0)
     # A level above the usual is no noise: less is needed to say where it is.
     is_high = float(view.abs.mean()) > view.usual.usual if len(view) else False
     return [
@@ -70,7 +72,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         if one.family in families
         and _is_strong(one, LOWER if is_high and _is_shared(one) else 1.0)
         and _spares_others(view, one)
-        and (slope < STEADY.get(one.family, np.inf) * one.worth or is_power(one))
+        and (slope < STEADY.get(_kind(one), np.inf) * one.worth or is_power(one))
         and not (
             one.family == "step"
             and not is_power(one)
@@ -84,6 +86,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
             and by_power > SAME_ROUND * one.worth
         )
         and not (one.family == "change" and by_step > SAME_ROUND * one.worth)
+        and not (one.family == "rows" and by_period > SAME_ROUND * one.worth)
         and not (one.family == "limit" and max(slope, by_round) > one.worth)
     ]
 
@@ -104,15 +107,20 @@ def _is_shared(pattern: Pattern) -> bool:
     return pattern.family in ("round", "image", "step", "slope")
 
 
-def _is_strong(pattern: Pattern, factor: float) -> bool:
+def _kind(pattern: Pattern) -> str:
+    """Return the family by which a pattern is judged."""
     family = pattern.family
     if family == "column" and VERSIONS.search(str(pattern.where["column"])):
-        family = "version"
+        return "version"
     if family == "slope" and not pattern.where["rises"]:
-        family = "fall"
+        return "fall"
     if family == "step" and not pattern.where["is_after"]:
-        family = "until"
-    gap, worth = THRESHOLDS[family]
+        return "until"
+    return family
+
+
+def _is_strong(pattern: Pattern, factor: float) -> bool:
+    gap, worth = THRESHOLDS[_kind(pattern)]
     return (
         abs(pattern.t) > MIN_T
         and abs(pattern.gap) > factor * gap

@@ -36,7 +36,7 @@ _DECODE = Alternative(
 # Up to so many generated tokens a step is the start of a decay.
 FADES = 8
 # Fewer tokens than this part of all are the start of the response, not of a run.
-MIN_BEFORE = 0.25
+MIN_BEFORE = 0.29
 # A decay has lost this part of its gap between the halves of what is before the step.
 FALL = 0.35
 # Samples of a group that are hit, and hit samples that are in such groups.

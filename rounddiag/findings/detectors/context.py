@@ -131,8 +131,9 @@ def _meaning(
 # leaves the usual range: positions and models that differ grow more slowly.
 MIN_STEP = 0.95
 # A smaller step is one of a context if |diff| does not grow with the position before
-# it; the growth in standard errors, clustered by sample.
-MIN_FLAT_STEP, MAX_GROWTH = 0.5, 1.5
+# it, and does after it, as more and more is lost; the growth in standard errors,
+# clustered by sample.
+MIN_FLAT_STEP, GROWTH = 0.5, 1.5
 
 
 def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
@@ -143,9 +144,20 @@ def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
     is_late = view.has_images and change.round > 1
     if is_sharp or change.after <= view.usual.usual or is_late:
         return True
-    early = Cells.from_view(view.keep(view.round < change.round))
-    growth = early.slope(early.view.position[early.first].astype(float))
-    return pattern.gap > MIN_FLAT_STEP and growth.t < MAX_GROWTH
+    before = view.round < change.round
+    early, late = (_growth(view.keep(tokens)) for tokens in (before, ~before))
+    is_later = view.round.max() > change.round
+    return (
+        pattern.gap > MIN_FLAT_STEP
+        and early < GROWTH
+        and (late > GROWTH or not is_later)
+    )
+
+
+def _growth(view: View) -> float:
+    """Return how |diff| grows with the position, in standard errors."""
+    cells = Cells.from_view(view)
+    return cells.slope(cells.view.position[cells.first].astype(float)).t
 
 
 def _seen(view: View, pattern: Pattern) -> Evidence:

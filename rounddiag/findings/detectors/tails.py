@@ -111,6 +111,8 @@ def _has_place(view: View, tokens: Array) -> bool:
         return True
     # Outliers draw patterns of their own: those of the other tokens count.
     rest = view.keep(~tokens)
+    if strong_patterns(rest, "slope", "step"):
+        return True  # all tokens are off, these the most
     nearest = np.searchsorted(rest.flat, view.flat[tokens])
     nearest = np.minimum(nearest, len(rest) - 1)
     for pattern in strong_patterns(rest, *_FAMILIES):
