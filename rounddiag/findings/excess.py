@@ -46,7 +46,7 @@ def excess(view: View) -> Array:
 def _floor(view: View) -> float:
     unsure = view.abs[view.uncertain]
     # A fit may leave nothing of most tokens.
-    least = SMALLEST if view.fitted is None else view.usual.usual / 4
+    least = view.usual.usual / 4 if view.is_fitted else SMALLEST
     return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, least)
 
 

@@ -91,7 +91,7 @@ def steps_at_rounds(view: View) -> list[Pattern]:
         for one in strong_patterns(view, "round", "image")
         if one.where.get("images_from") != 1
     ]
-    if view.fitted is None:  # what a fit leaves has slopes of its own
+    if not view.is_fitted:  # what a fit leaves has slopes of its own
         found += [
             one
             for one in strong_patterns(view, "slope")

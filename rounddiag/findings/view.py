@@ -50,8 +50,8 @@ class View:
         Entropy of the training engine, in nats.
     images : int64 array or None
         Number of images in the context before the token.
-    fitted : float64 array or None
-        Size of what was taken out of `diff` so far: the fit is not exact there.
+    is_fitted : bool
+        Whether a fitted effect was taken out of `diff`: no fit is exact.
     num_nonfinite : int
         Generated tokens that were left out because a log-prob is NaN or infinite.
     is_thinned : bool
@@ -77,7 +77,7 @@ class View:
     flat: Array
     entropy: Array | None = None
     images: Array | None = None
-    fitted: Array | None = None
+    is_fitted: bool = False
     num_nonfinite: int = 0
     is_thinned: bool = False
     usual: Range = field(default_factory=lambda: REFERENCE["dense"])
@@ -143,9 +143,7 @@ class View:
 
     def without(self, effect: Array) -> View:
         """Return the view with a fitted part of `diff` taken out of `o`."""
-        before = 0.0 if self.fitted is None else self.fitted
-        fitted = before + np.abs(effect)
-        return replace(self, o=self.o - effect, fitted=fitted, memo={})
+        return replace(self, o=self.o - effect, is_fitted=True, memo={})
 
     @property
     def has_images(self) -> bool:

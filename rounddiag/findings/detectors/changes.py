@@ -54,8 +54,8 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             yield cut_off(view, pattern)
             continue
         place, unit = pattern.where["place"], pattern.where["unit"]
-        if not pattern.where["is_after"] and place <= FADES:
-            continue  # only the first tokens: `slopes` says so
+        if place <= FADES:
+            continue  # only the first tokens differ from the others: no switch
         is_short = pattern.tokens.mean() < MIN_BEFORE
         if not pattern.where["is_after"] and (is_short or _fades(pattern)):
             yield fading(view, pattern)

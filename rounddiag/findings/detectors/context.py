@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.detectors.slopes import WEIGHTS
 from rounddiag.findings.excess import Cells
 from rounddiag.findings.finding import Alternative, Evidence, Measure
 from rounddiag.findings.level import clustered_mean
@@ -97,7 +98,9 @@ def _meaning(
     """Return the cause of a step at a round, what else it may be, and the next step."""
     first, has_images = change.round, view.has_images
     if not _is_sound_before(view, pattern, change):
-        others = (_MODEL, _DROPPED, _EXPANSION) if has_images else (_POSITIONS,)
+        others: tuple[Alternative, ...] = (_POSITIONS, *WEIGHTS)
+        if has_images:
+            others = (_MODEL, _DROPPED, _EXPANSION)
         meaning = (
             "the rounds before differ too, so this is consistent with positions or a "
             "model that differ from the start"
@@ -222,7 +225,7 @@ _NO_PLACE = (
 @register("dropped_image", stage="level")
 def dropped_image(view: View) -> Evidence | None:
     """Find a batch with images in which old is below rollout throughout."""
-    if not view.has_images or view.fitted is not None:
+    if not view.has_images or view.is_fitted:
         return None
     chosen = view.uncertain
     if not chosen.any():

@@ -48,11 +48,11 @@ def filled_tokens(view: View, values: Array) -> Array | None:
     far = view.abs > FAR
     if not far.any():
         return None
-    for search in (_recurring, _zeros, _zero_tails):
+    for search in (_recurring, _zeros):
         tokens = search(view, values, far)
         if tokens is not None:
             return tokens
-    return None
+    return _zero_tails(view, values)
 
 
 def _recurring(view: View, values: Array, far: Array) -> Array | None:
@@ -104,14 +104,14 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
     return _same_place(view, tokens, zero) | (tail & mine)
 
 
-def _zero_tails(view: View, values: Array, far: Array) -> Array | None:
+def _zero_tails(view: View, values: Array) -> Array | None:
     """Return tails of samples that are 0 throughout, unsure tokens included.
 
     Where another fault makes many tokens far, zeros among them prove nothing. But at an
     unsure token 0 is as rare in a tail as at other tokens of its id, and the chances of
     a tail multiply.
     """
-    if view.batch.is_redacted or not far.any():
+    if view.batch.is_redacted:
         return None
     zero = values == 0
     tail = _tail(view, values)

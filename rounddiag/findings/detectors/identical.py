@@ -24,7 +24,7 @@ MAX_CHANCE = 1e-4
 @register("identical_log_probs", stage="exact")
 def identical_log_probs(view: View) -> Evidence | None:
     """Find rows whose log-probs are bitwise equal in both columns."""
-    if view.fitted is not None:
+    if view.is_fitted:
         return None  # a fit may leave nothing
     uncertain = view.per_sample(view.uncertain.astype(float)) * view.num_per_sample
     differs = view.per_sample((view.d != 0).astype(float))

@@ -105,7 +105,7 @@ class Split:
 
 def best_split(view: View) -> Split | None:
     """Return the split that explains more, of the response's ids and of all ids."""
-    if view.batch.is_redacted or view.fitted is not None:
+    if view.batch.is_redacted or view.is_fitted:
         return None
     if "seen" not in view.memo:
         found = [_split(view, seen_before(view), is_context=False)]

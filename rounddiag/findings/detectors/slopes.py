@@ -32,6 +32,12 @@ _STALE = Alternative(
     cause="stale_weights",
     would_tell="Save step 0 and a later step.",
 )
+# A layer that computes otherwise is a layer with other weights.
+WEIGHTS = (
+    _STALE,
+    Alternative(cause="sync_broken", would_tell="A checksum by layer after the sync."),
+    Alternative(cause="lora_mismatch", would_tell="Score with the adapter merged."),
+)
 _EXPANSION = Alternative(
     cause="image_expansion",
     would_tell="Record the engine's prompt length of each round.",
@@ -45,7 +51,7 @@ _POSITIONS = Alternative(
 @register("position_ids")
 def slopes(view: View) -> Iterator[Evidence]:
     """Find |diff| that grows, or decays, with the decoding step."""
-    if view.fitted is not None:
+    if view.is_fitted:
         return  # what a fit leaves has slopes of its own
     has_images = view.has_images
     others: tuple[Alternative, ...]
@@ -59,7 +65,9 @@ def slopes(view: View) -> Iterator[Evidence]:
             step = "Reset the prefix cache after each weight update, and score again."
         elif rises:
             cause = "position_ids" if has_images else "model_mismatch"
-            others = (_MODEL, _DROPPED, _EXPANSION) if has_images else (_POSITIONS,)
+            others = (_POSITIONS, *WEIGHTS)
+            if has_images:
+                others = (_MODEL, _DROPPED, _EXPANSION)
             meaning = "|diff| grows with the position"
             step = (
                 "Save the position ids of both engines and compare them from the first "

@@ -55,7 +55,7 @@ _KERNELS = Alternative(
 @register("outlier_tokens", stage="fit")
 def outlier_tokens(view: View) -> Evidence | None:
     """Find single tokens that are far off while all others are as usual."""
-    if len(view) < MIN_TOKENS or view.fitted is not None:
+    if len(view) < MIN_TOKENS or view.is_fitted:
         return None
     ratio = view.abs / high_by_bin(view)
     tokens = (view.abs > MIN_DIFF) & (ratio > FACTOR)

@@ -98,7 +98,7 @@ class _Line:
         """Fit the samples that agree; None where the log-odds follow no line."""
         split = best_split(view)
         is_penalty = split is not None and split.partial > MAX_SEEN
-        if view.fitted is not None or is_penalty or missing_mass(view) is not None:
+        if view.is_fitted or is_penalty or missing_mass(view) is not None:
             return None
         chosen = _measurable(view)
         if chosen.sum() < MIN_TOKENS or view.abs[chosen].mean() < MIN_LEVEL:

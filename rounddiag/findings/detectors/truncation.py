@@ -84,7 +84,7 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
     None where two whole distributions may have left as much.
     """
     chosen = view.uncertain
-    if view.fitted is not None or chosen.sum() < MIN_TOKENS:
+    if view.is_fitted or chosen.sum() < MIN_TOKENS:
         return None  # a fit leaves less than a whole distribution
     d = np.minimum(view.d[chosen], LARGEST)
     lost, error = clustered_mean(-np.expm1(d), view.sample[chosen])

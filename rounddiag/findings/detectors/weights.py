@@ -79,7 +79,7 @@ def stale_weights(view: View) -> Evidence | None:
     is_known = correlation > least and z > MIN_Z * (1 + few)
     is_known = is_known and level.mean_abs_diff > MIN_LEVEL
     is_known = is_known and (is_raised or not view.usual.is_quantized)
-    if not is_known and not (is_raised and view.fitted is None):
+    if not is_known and not (is_raised and not view.is_fitted):
         return None
     cause = "sync_broken" if level.pearson < BROKEN_PEARSON else "stale_weights"
     if not is_known and correlation < weakest:
