@@ -26,6 +26,7 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "round": (0.5, 14.0),
     "image": (0.5, 14.0),
     "step": (0.5, 16.0),
+    "power": (0.5, 16.0),
     "until": (0.28, 28.0),
     "slope": (0.65, 16.0),
     "fall": (0.35, 18.0),
@@ -47,7 +48,7 @@ SHARED_GAP = 0.8  # of rounds and steps of all samples
 _CHOSEN = ("column", "block", "period")
 SURE_T = 12.0
 # A slope that explains this part of what a step does is the simpler pattern.
-STEADY = {"step": 0.75, "until": 0.86, "round": 0.9, "image": 0.9}
+STEADY = {"step": 0.75, "until": 0.86, "power": 1.0, "round": 0.9, "image": 0.9}
 # A step that a round, or a power of two, explains nearly as well is that; and samples
 # chosen one by one are those of a period.
 SAME_ROUND = 0.85
@@ -72,7 +73,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         if one.family in families
         and _is_strong(one, LOWER if is_high and _is_shared(one) else 1.0)
         and _spares_others(view, one)
-        and (slope < STEADY.get(_kind(one), np.inf) * one.worth or is_power(one))
+        and slope < STEADY.get(_kind(one), np.inf) * one.worth
         and not (
             one.family == "step"
             and not is_power(one)
@@ -116,7 +117,7 @@ def _kind(pattern: Pattern) -> str:
         return "fall"
     if family == "step" and not pattern.where["is_after"]:
         return "until"
-    return family
+    return "power" if is_power(pattern) else family
 
 
 def _is_strong(pattern: Pattern, factor: float) -> bool:

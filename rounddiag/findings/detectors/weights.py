@@ -85,10 +85,8 @@ def stale_weights(view: View) -> Evidence | None:
     if not is_known and correlation < weakest:
         if view.has_images and level.low > view.usual.limit:
             cause = "dropped_image"
-        elif _tail(view) < MIN_TAIL:
-            cause = "low_precision"
-        elif view.usual.is_routed:
-            cause = "moe_routing"
+        else:
+            cause = "low_precision" if _tail(view) < MIN_TAIL else "moe_routing"
     meaning = (
         "the same ids move the same way in different samples "
         f"(correlation {correlation:.2f}): consistent with other weights"
