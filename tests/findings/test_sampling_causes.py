@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,20 @@ def test_the_fitted_temperature_holds_the_true_one(value: float) -> None:
     assert fitted.name == "temperature"
     assert fitted.value == pytest.approx(value, rel=0.05)
     assert first.share > 0.7
+
+
+@pytest.mark.parametrize("value", [0.5, 0.8, 1.25, 2.0])
+def test_without_entropy_the_interval_holds_the_temperature(value: float) -> None:
+    logits = random_logits(0)
+    batch = drawn(log_softmax(_noisy(logits, 1) / value), log_softmax(logits), 2)
+    first = rd.diagnose(replace(batch, entropy=None))[0]
+    assert first.cause == "temperature"
+    fitted = first.evidence[0]
+    assert fitted.low is not None
+    assert fitted.high is not None
+    assert fitted.low < value < fitted.high
+    # What is left is little more than the noise that was added.
+    assert first.evidence[3].value < 0.2
 
 
 def test_other_weights_are_no_temperature() -> None:

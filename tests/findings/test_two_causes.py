@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,22 @@ def test_a_temperature_below_a_bad_block_is_taken_out_of_all_tokens() -> None:
     assert {"temperature", "bad_worker"} <= set(found)
     assert found["bad_worker"].samples.tolist() == list(range(14))
     assert set(range(14)) <= set(found["temperature"].samples.tolist())
+
+
+def test_a_pack_shows_below_a_temperature_without_entropy() -> None:
+    batch = _tempered()
+    assert [one.cause for one in rd.diagnose(replace(batch, entropy=None))] == [
+        "temperature"
+    ]
+    rollout = batch.rollout_log_probs.numpy().reshape(SAMPLES, -1).copy()
+    rng = np.random.default_rng(4)
+    noise = rng.normal(0, 1.0, rollout.shape) * np.minimum(-rollout, 1)
+    leaks = np.arange(SAMPLES) % 4 != 0
+    rollout[leaks] = np.minimum(rollout + noise, 0)[leaks]
+    both = replace(_with_rollout(batch, rollout), entropy=None)
+    found = {one.cause: one for one in rd.diagnose(both)}
+    assert {"temperature", "packing_leak"} <= set(found)
+    assert found["packing_leak"].where["period"] == 4
 
 
 def test_a_rank_stands_out_of_a_batch_that_is_off_everywhere() -> None:

@@ -31,8 +31,9 @@ MAX_SEEN = 0.12
 LARGE = 5.0
 # Nearer to 0 a log-prob is rounded away, and its log-odds with it.
 SURE = -1e-6
-# Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33.
-GROWTH, MAX_GROWTH = 0.15, 0.33
+# Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33,
+# of normal logits of many sizes -0.28 to -0.05.
+GROWTH, LEAST_GROWTH, MOST_GROWTH = 0.15, -0.3, 0.33
 # Part of the tokens whose log n is in the band that a temperature is allowed, and the
 # largest log n without entropy. With it, log n is so near to the entropy of the rest.
 BAND, MAX_LOG_N = (0.1, 0.9), 8.0
@@ -121,7 +122,8 @@ class _Line:
             ends, least, most = [rate], LEAST_REST, MOST_REST
         else:
             apparent = _spread(others) / _spread(odds) - 1
-            rate, *ends = (apparent / (1 + one) for one in (GROWTH, 0.0, MAX_GROWTH))
+            growths = (GROWTH, LEAST_GROWTH, MOST_GROWTH)
+            rate, *ends = (apparent / (1 + one) for one in growths)
             least, most = 0.0, MAX_LOG_N
         error = 1.96 * abs(rate / z)
         values = [
