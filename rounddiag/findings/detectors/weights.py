@@ -69,6 +69,8 @@ def stale_weights(view: View) -> Evidence | None:
     if len(view) < MIN_TOKENS:
         return None
     level = Level.from_view(view)
+    if view.is_fitted and view.entropy is None and level.low <= view.usual.limit:
+        return None  # what a temperature leaves without entropy follows the ids as well
     correlation, z = id_correlation(view)
     is_raised = level.low > view.usual.usual
     weakest = ROUTED_CORRELATION if view.usual.is_routed else LEAST_CORRELATION
