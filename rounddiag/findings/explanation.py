@@ -25,9 +25,9 @@ MIN_SHARE = 0.03
 # What an effect must be, in parts of its size, at tokens on which it was not fitted.
 MIN_SLOPE, LARGE = 0.5, 5.0
 # (score, confidence) by cause or stage, rising: the share of first findings that were
-# right on `tests/faults`, the agents `tune-0` and `test-1` to `test-4`, 3,307 batches
-# (2026-11-22). Right of those that only the level tells were 0.84; they stay below
-# `CONFIDENT`, for a level alone is no verdict.
+# right on `tests/faults`, 3,307 batches of the agents `test-2` to `test-4`, and of the
+# dense `tune-0` and `test-1` (2026-11-22). Of those that only the level tells 0.84 were
+# right; they stay below `CONFIDENT`, for a level alone is no verdict.
 TABLE: dict[str, tuple[tuple[float, float], ...]] = {
     "exact": ((0.45, 0.4), (0.8, 0.8), (0.9, 0.97), (0.97, 0.985)),
     "fit": ((0.4, 0.3), (0.65, 0.64), (0.75, 0.75), (0.87, 0.95), (0.97, 0.985)),
