@@ -41,6 +41,9 @@ function sentence(...children) {
   return element("p", { class: "rdx-empty" }, ...children);
 }
 
+// Making one takes longer than using it.
+const DECIMALS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
+
 /** Format a number with three significant digits, as in the figures. */
 function number(value) {
   // JSON has null for values that are not finite.
@@ -50,7 +53,7 @@ function number(value) {
   if (size && (size < 1e-4 || size >= 1e6)) {
     return rounded.toExponential().replace(/(e[+-])(\d)$/, "$10$2");
   }
-  return rounded.toLocaleString("en-US", { maximumFractionDigits: 6 });
+  return DECIMALS.format(rounded);
 }
 
 /** Format a number with its sign. */

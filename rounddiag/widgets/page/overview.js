@@ -11,6 +11,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
   let chosen = { current: null, cells: null };
   let stored = [];
   let [at, anchor] = [null, null]; // row and round of the cursor, and of a box's start
+  let isMoved = false; // to a cell that was not drawn yet
 
   const hand = pointing(view, {
     onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
@@ -102,6 +103,8 @@ function heatCells(view, { onCell, onBox, onRest }) {
     fill(inFile, ...runsOf(stored).map((run) => placeEdge(element("div", { class: "rdx-in-file" }), run)));
     drawBands();
     drawCursor();
+    if (isMoved && !current.hidden) reveal(view.node, current);
+    isMoved &&= current.hidden;
   }
 
   function placeEdge(node, [start, stop]) {
@@ -125,10 +128,11 @@ function heatCells(view, { onCell, onBox, onRest }) {
     markFile: (samples = []) => (stored = samples),
     show: (newCurrent, cells) => {
       const { sample, round } = chosen.current ?? {};
+      const isOther = sample !== newCurrent.sample || round !== newCurrent.round;
+      if (!isOther && cells === chosen.cells) return;
+      isMoved ||= isOther;
       chosen = { current: newCurrent, cells };
       redraw();
-      const isMoved = sample !== newCurrent.sample || round !== newCurrent.round;
-      if (isMoved && !current.hidden) reveal(view.node, current);
     },
     close: hand.close,
   };
@@ -188,7 +192,6 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   function mark(newState) {
     state = newState;
     cells.show(state.current, state.cells);
-    markRounds();
   }
 
   // Mark the rounds that the filter keeps.

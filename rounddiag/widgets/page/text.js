@@ -329,7 +329,7 @@ function tokenText({ onToken, onObservation }) {
   const node = element("section", { class: "rdx-text" }, tip.node);
   const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
-  const chosen = { span: null, head: null };
+  let chosen = { span: null, head: null };
   let [shown, chunks, threshold] = [null, [], Infinity];
   const near = new IntersectionObserver(
     (entries) => {
@@ -360,7 +360,7 @@ function tokenText({ onToken, onObservation }) {
 
   function show(trajectory, newThreshold) {
     [shown, threshold] = [trajectory, newThreshold];
-    [chosen.span, chosen.head] = [null, null];
+    chosen = { span: null, head: null };
     hits.forget();
     tip.hide();
     near.disconnect();
@@ -389,9 +389,16 @@ function tokenText({ onToken, onObservation }) {
 
   function mark(round, token = null) {
     const place = shown?.rounds.find((one) => one.round === round);
-    move("head", place ? scroller.querySelector(`[data-round="${round}"]`) : null);
-    move("span", place && token !== null ? spanOfToken(chunks, place.first + token) : null);
-    revealChosen();
+    const before = chosen;
+    chosen = {
+      head: place ? scroller.querySelector(`[data-round="${round}"]`) : null,
+      span: (place && token !== null && spanOfToken(chunks, place.first + token)) || null,
+    };
+    revealChosen(); // before the classes change, which would be laid out first
+    for (const name of ["head", "span"]) {
+      before[name]?.classList.remove("rdx-now");
+      chosen[name]?.classList.add("rdx-now");
+    }
   }
 
   function revealChosen() {
@@ -404,12 +411,6 @@ function tokenText({ onToken, onObservation }) {
   // The current token stays in sight when the drawer opens.
   const follow = new ResizeObserver(revealChosen);
   follow.observe(scroller);
-
-  function move(what, to) {
-    chosen[what]?.classList.remove("rdx-now");
-    chosen[what] = to ?? null;
-    to?.classList.add("rdx-now");
-  }
 
   scroller.addEventListener("click", (event) => {
     const index = tokenOfSpan(event.target);

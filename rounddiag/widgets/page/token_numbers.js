@@ -1,74 +1,63 @@
 // All numbers of one token.
 
-function focusPanel() {
-  const node = element("section", {
-    class: "rdx-focus",
-    "aria-label": "Token",
-    "aria-live": "polite",
-  });
-
-  function show(trajectory, index) {
-    const isThere = trajectory?.tokens.piece[index] !== undefined;
-    const isOpen = node.querySelector(".rdx-more")?.open ?? false;
-    fill(
-      node,
-      ...(isThere
-        ? tokenFacts(trajectory, index)
-        : [sentence("No token selected. Click one in the text.")]),
-    );
-    if (isThere) node.querySelector(".rdx-more").open = isOpen;
-  }
-
-  show(null, null);
-  return { node, show };
-}
-
+// Names are replaced where they depend on the scores.
+const FACTS = [
+  ["diff", "of the log-probs"],
+  ["ratio", "of the probabilities"],
+  ["rank of |diff|", "1 is the largest"],
+  ["role", "role of the token in the output"],
+  ["k3", "ratio - 1 - diff"],
+  ["entropy", "of the distribution, in nats"],
+  ["round", "both from 0"],
+  ["position", "in the response, from 0"],
+  ["token id", null],
+];
 const NUM_FIRST = 4; // facts that are always visible
 
-function tokenFacts({ tokens, rounds, name_a, name_b }, index) {
-  const [a, b] = [name_a, name_b].map(visible);
-  const of = (name) => tokens[name]?.[index];
-  const round = rounds.find((one) => one.round === of("round"));
-  const facts = [
-    [
-      `diff, ${a} - ${b}`,
-      Number.isFinite(of("diff")) ? `${signed(of("diff"))} nat` : "not finite",
-      "of the log-probs",
-    ],
-    [`ratio, ${a} / ${b}`, number(Math.exp(of("diff"))), "of the probabilities"],
-    [
-      "rank of |diff|",
-      tokenRanks(of("rank_in_round"), round.num_tokens, of("rank_in_batch")),
-      "1 is the largest",
-    ],
-    ["role", tokens.role ? of("role") : "not known", "role of the token in the output"],
-    ["k3", number(Math.expm1(of("diff")) - of("diff")), "ratio - 1 - diff"],
-    [
-      "entropy",
-      tokens.entropy ? number(of("entropy")) : "not recorded",
-      "of the distribution, in nats",
-    ],
-    ["round", `${of("round")}, token ${index - round.first}`, "both from 0"],
-    ["position", of("position").toLocaleString("en-US"), "in the response, from 0"],
-    ["token id", String(of("token_id") ?? "not in the file"), ""],
-  ];
-  return [
-    element(
-      "div",
-      { class: `rdx-focus-piece ${levelClass(of("level") === NOT_FINITE ? 0 : of("level"))}` },
-      of("piece") ? visibleNodes(of("piece")) : "part of the previous character",
-    ),
-    probabilityTable([
-      [a, of("a")],
-      [b, of("b")],
-    ]),
-    factList(facts.slice(0, NUM_FIRST)),
-    element("details", { class: "rdx-more" }, element("summary", {}, "more"), factList(facts.slice(NUM_FIRST))),
-  ];
-}
+/** The elements stay, and their texts change: with each key another token is shown. */
+function focusPanel() {
+  const none = sentence("No token selected. Click one in the text.");
+  const piece = element("div", {});
+  const scores = [scoreRow(), scoreRow()];
+  const facts = FACTS.map(([name, title]) => {
+    const [term, value] = [element("dt", {}, name), element("dd", {})];
+    return { term, value, node: element("div", { title }, term, value) };
+  });
+  const list = (some) => element("dl", { class: "rdx-facts-list" }, ...some.map((one) => one.node));
+  const more = element("details", { class: "rdx-more" }, element("summary", {}, "more"), list(facts.slice(NUM_FIRST)));
+  const parts = [piece, scoreTable(scores), list(facts.slice(0, NUM_FIRST)), more];
+  const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
+  const node = element("section", attributes, none);
 
-function factList(facts) {
-  return element("dl", { class: "rdx-facts-list" }, ...facts.map(tokenFact));
+  function show({ tokens, rounds, name_a, name_b }, index) {
+    const text = tokens.piece[index];
+    if (text === undefined) return fill(node, none);
+    const [a, b] = [name_a, name_b].map(visible);
+    const [diff, level] = [tokens.diff[index], tokens.level[index]];
+    piece.className = `rdx-focus-piece ${levelClass(level === NOT_FINITE ? 0 : level)}`;
+    fill(piece, text ? visibleNodes(text) : "part of the previous character");
+    scores[0].show(a, tokens.a[index]);
+    scores[1].show(b, tokens.b[index]);
+    const round = rounds.find((one) => one.round === tokens.round[index]);
+    facts[0].term.textContent = `diff, ${a} - ${b}`;
+    facts[1].term.textContent = `ratio, ${a} / ${b}`;
+    const values = [
+      Number.isFinite(diff) ? `${signed(diff)} nat` : "not finite",
+      number(Math.exp(diff)),
+      tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
+      tokens.role ? tokens.role[index] : "not known",
+      number(Math.expm1(diff) - diff),
+      tokens.entropy ? number(tokens.entropy[index]) : "not recorded",
+      `${round.round}, token ${index - round.first}`,
+      tokens.position[index].toLocaleString("en-US"),
+      String(tokens.token_id?.[index] ?? "not in the file"),
+    ];
+    facts.forEach(({ value }, at) => (value.textContent = values[at]));
+    if (none.isConnected) fill(node, ...parts);
+    return undefined;
+  }
+
+  return { node, show };
 }
 
 function tokenRanks(inRound, numTokens, inBatch) {
@@ -76,35 +65,30 @@ function tokenRanks(inRound, numTokens, inBatch) {
   return `${inRound.toLocaleString("en-US")} of ${numTokens.toLocaleString("en-US")} in its round, ${inBatch.toLocaleString("en-US")} in the batch`;
 }
 
-function tokenFact([name, value, title]) {
-  return element(
-    "div",
-    { title: title || null },
-    element("dt", {}, name),
-    element("dd", {}, value),
-  );
-}
-
 // In columns, so that numbers and bars can be compared.
-function probabilityTable(scores) {
+function scoreTable(rows) {
   const names = ["", "log-prob", "probability", ""];
   const head = element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)));
-  const rows = scores.map(([name, logProb]) => {
-    const bar = element("span", { class: "rdx-bar" });
-    bar.style.width = `${100 * (Math.min(1, Math.exp(logProb)) || 0)}%`;
-    return element(
-      "tr",
-      {},
-      element("th", { scope: "row" }, name),
-      element("td", {}, number(logProb)),
-      element("td", {}, number(Math.exp(logProb))),
-      element("td", { class: "rdx-bar-room", "aria-hidden": "true" }, bar),
-    );
-  });
   return element(
     "table",
     { class: "rdx-scores" },
     element("thead", {}, head),
-    element("tbody", {}, ...rows),
+    element("tbody", {}, ...rows.map(({ node }) => node)),
   );
+}
+
+function scoreRow() {
+  const bar = element("span", { class: "rdx-bar" });
+  const name = element("th", { scope: "row" });
+  const [logProb, probability] = [element("td", {}), element("td", {})];
+  const room = element("td", { class: "rdx-bar-room", "aria-hidden": "true" }, bar);
+
+  function show(score, value) {
+    name.textContent = score;
+    logProb.textContent = number(value);
+    probability.textContent = number(Math.exp(value));
+    bar.style.width = `${100 * (Math.min(1, Math.exp(value)) || 0)}%`;
+  }
+
+  return { node: element("tr", {}, name, logProb, probability, room), show };
 }

@@ -40,14 +40,18 @@ function tokenPlot({ library, onToken, onPlot }) {
   }
 
   function redraw() {
+    drawMarks(view.axis("xaxis"));
+    placeLine();
+  }
+
+  function placeLine() {
     const x = view.axis("xaxis");
-    drawMarks(x);
     const place = current && view.meta()?.rounds && x ? placeOf(current) : NaN;
     line.hidden = Number.isNaN(place) || x.pixel(place) < x.from || x.pixel(place) > x.to;
     if (line.hidden) return;
     const [top, bottom] = [view.axis("yaxis").from, view.axis("yaxis").to];
-    const [left, height] = [x.pixel(place), bottom - top];
-    Object.assign(line.style, { left: `${left}px`, top: `${top}px`, height: `${height}px` });
+    // Moved without a new layout.
+    Object.assign(line.style, { transform: `translate(${x.pixel(place)}px, ${top}px)`, height: `${bottom - top}px` });
   }
 
   return {
@@ -65,7 +69,7 @@ function tokenPlot({ library, onToken, onPlot }) {
     },
     mark: (place) => {
       current = place;
-      redraw();
+      placeLine();
     },
     close: () => {
       hand.close();
