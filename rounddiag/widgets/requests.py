@@ -21,6 +21,7 @@ from rounddiag.widgets.figures import (
 from rounddiag.widgets.images import full_screenshot, thumbnails
 from rounddiag.widgets.lists import drawer_list
 from rounddiag.widgets.sample_view import BatchCache, observed_tokens, sample_payload
+from rounddiag.widgets.state import parse_cells
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class RequestHandler:
             "set": self._set,
             "select": self._select,
             "trajectory": self._trajectory,
+            "worst": self._worst,
             "token_axes": self._token_axes,
             "observation": self._observation,
             "thumbnails": self._thumbnails,
@@ -114,6 +116,10 @@ class RequestHandler:
         if _CHOSEN & set(changes):
             self._on_select()
         return {"state": self._session.state.as_dict(), **self._count_selected()}
+
+    def _worst(self, cells: Mapping[str, Any]) -> dict[str, int]:
+        """Return the sample that selecting these cells goes to."""
+        return {"sample": self._session.worst_token(parse_cells(cells)).sample}
 
     def _count_selected(self) -> dict[str, int]:
         tokens = self._session.selection

@@ -176,7 +176,7 @@ class State:
         if key == "layout":
             return _layout(self.layout, value)
         if key == "cells" and value is not None and not isinstance(value, Cells):
-            return _parse_cells(value)
+            return parse_cells(value)
         return value
 
 
@@ -213,7 +213,8 @@ def _layout(now: Mapping[str, Any], changes: Any) -> dict[str, Any]:  # noqa: AN
     return {**now, **changes}
 
 
-def _parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
+def parse_cells(value: Any) -> Cells:  # noqa: ANN401 whatever JSON holds
+    """Build cells from plain data, or raise a FrameError."""
     try:
         low, high = value["rounds"]
         samples = tuple(int(sample) for sample in value["samples"])

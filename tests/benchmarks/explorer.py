@@ -81,6 +81,13 @@ _DRAWING = (
     + ".querySelector('.rdx-figure[aria-label=Tokens]').dataset"
 )
 
+# Many rows reach below the pane, which scrolls.
+_IN_SIGHT = """area => {
+  const { left, top, width, bottom } = area.getBoundingClientRect();
+  const pane = area.closest('.rdx-figure')?.getBoundingClientRect().bottom ?? bottom;
+  return [left, top, width, Math.min(bottom, pane) - top];
+}"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -204,10 +211,9 @@ def stock_clicks(lab: LabNotebook, clicks: int) -> Iterator[float]:
 def click(lab: LabNotebook, area: Locator, number: int, clicks: int) -> None:
     """Click somewhere in an area, each time in another row but the first."""
     area.scroll_into_view_if_needed()
-    box = area.bounding_box()
-    assert box is not None
-    x = box["x"] + box["width"] * 0.02
-    y = box["y"] + box["height"] * (number + 1.5) / (clicks + 1)
+    left, top, width, height = area.evaluate(_IN_SIGHT)
+    x = left + width * 0.02
+    y = top + height * (number + 1.5) / (clicks + 1)
     lab.page.mouse.move(x, y - 2)
     lab.page.mouse.move(x, y)
     lab.page.wait_for_timeout(250)  # plotly notices a hover before a click

@@ -45,7 +45,7 @@ SHOW = """
 globalThis.parts = {
   text: tokenText({onToken: say('token'), onObservation: async () => observed}),
   focus: focusPanel(), strip: roundStrip({onRound: say('round')}),
-  screens: screenViewer({onLarge: say('large')}),
+  screens: screenViewer({onWanted: say('wanted')}),
   lists: listDrawer({onRow: say('row'), request: async () => found}),
   controls: controlBar({onSet: say('set')}),
 };

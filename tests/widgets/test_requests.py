@@ -109,6 +109,7 @@ def test_a_token_that_was_chosen_is_the_current_one(ask: Asked) -> None:
 
 def test_of_chosen_cells_the_worst_token_is_the_current_one(ask: Asked) -> None:
     cells = {"samples": [0, 1], "rounds": [0, 1]}
+    assert ask("worst", cells=cells) == {"sample": 1}
     found = ask("select", changes={"cells": cells})
     assert found["state"]["current"] == {"sample": 1, "round": 1, "token": 0}
     assert (found["num_rounds"], found["num_tokens"]) == (4, 7)

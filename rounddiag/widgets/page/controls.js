@@ -103,7 +103,7 @@ function headLine(buttons, onFindings) {
       closeDropdowns(node);
       onFindings();
     };
-    const label = num > 0 && element("button", { type: "button", class: "rdx-button", on: { click: all } }, num === 1 ? "Finding" : `${num} findings`);
+    const label = num > 0 && pushButton({ class: "rdx-button" }, all, num === 1 ? "Finding" : `${num} findings`);
     fill(verdict.summary, word && element("b", {}, word.replace("_", " ")), element("span", {}, visible(line)));
     verdict.summary.title = visible(line);
     verdict.node.toggleAttribute("data-bad", isBad);

@@ -1,9 +1,8 @@
 // Error banner, kernel status, and the dialog for tables and keys.
 function errorBanner() {
   const text = element("span", {});
-  const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
+  const close = pushButton({ "aria-label": "Dismiss" }, () => (node.hidden = true), "×");
   const node = element("div", { class: "rdx-banner", role: "alert", hidden: true }, text, close);
-  close.addEventListener("click", () => (node.hidden = true));
   return {
     node,
     hide: () => (node.hidden = true),
@@ -47,7 +46,7 @@ function closeDropdowns(root, target = null) {
 
 function sheet() {
   const title = element("h3", {});
-  const close = element("button", { type: "button", "aria-label": "Close" }, "×");
+  const close = pushButton({ "aria-label": "Close" }, hide, "×");
   const body = element("div", { class: "rdx-sheet-body" });
   const head = element("header", {}, title, close);
   const node = element("dialog", { class: "rdx-sheet" }, head, body);
@@ -58,7 +57,6 @@ function sheet() {
     return wasOpen;
   }
 
-  close.addEventListener("click", hide);
   node.addEventListener("click", ({ target }) => target === node && hide());
   return {
     node,

@@ -10,6 +10,11 @@ function element(tag, { on = {}, ...attributes } = {}, ...children) {
   return node;
 }
 
+/** Create a button. */
+function pushButton(attributes, onClick, ...children) {
+  return element("button", { type: "button", ...attributes, on: { click: onClick } }, ...children);
+}
+
 /** Create an SVG element. */
 function shape(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);

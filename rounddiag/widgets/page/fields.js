@@ -5,38 +5,22 @@ function radioRow(label, onChoose) {
   const name = uniqueName("radio");
   const node = element("div", { class: "rdx-segments", role: "radiogroup", "aria-label": label });
   node.addEventListener("change", (event) => onChoose(event.target.value));
-  const radio = ([value, text, title], chosen) => {
-    const input = element("input", { type: "radio", name, value });
-    input.checked = value === chosen;
-    return element("label", { title: title || null }, input, element("span", {}, text));
-  };
-  return {
-    node,
-    set: (options, chosen) =>
-      keepFocus(
-        node,
-        options.map((one) => radio(one, chosen)),
-      ),
-  };
+  const radio = (option, chosen) => choice({ type: "radio", name }, option, option[0] === chosen);
+  return { node, set: (options, chosen) => keepFocus(node, options.map((one) => radio(one, chosen))) };
+}
+
+function choice(attributes, [value, text, title], isOn) {
+  const input = element("input", { ...attributes, value });
+  input.checked = isOn;
+  return element("label", { title: title || null }, input, element("span", {}, text));
 }
 
 /** Check boxes in a row. */
 function checkRow(label, onChange) {
   const node = element("div", { class: "rdx-checks", role: "group", "aria-label": label });
   node.addEventListener("change", ({ target }) => onChange(target.value, target.checked));
-  const check = ([value, text, title], isOn) => {
-    const input = element("input", { type: "checkbox", value });
-    input.checked = isOn;
-    return element("label", { title: title || null }, input, element("span", {}, text));
-  };
-  return {
-    node,
-    set: (options, values) =>
-      keepFocus(
-        node,
-        options.map((one) => check(one, Boolean(values[one[0]]))),
-      ),
-  };
+  const check = (option, values) => choice({ type: "checkbox" }, option, Boolean(values[option[0]]));
+  return { node, set: (options, values) => keepFocus(node, options.map((one) => check(one, values))) };
 }
 
 // Replace inputs; the input with the same value keeps the focus.

@@ -22,11 +22,7 @@ function filterRow(onFilter) {
     element("span", {}, ".*"),
   );
   const which = selectField("column", (name) => edit(name));
-  const clear = element(
-    "button",
-    { type: "button", class: "rdx-button", on: { click: () => onFilter({}) } },
-    "Clear filter",
-  );
+  const clear = pushButton({ class: "rdx-button" }, () => onFilter({}), "Clear filter");
   const editor = element("div", { class: "rdx-condition" });
   const parts = [element("div", { class: "rdx-words-row" }, text.node, regex), which.node, editor, clear, line.node];
   const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
@@ -125,6 +121,5 @@ function conditionText(condition) {
 
 function filterChip(name, condition, onRemove) {
   const text = `${visible(name)}: ${visible(conditionText(condition))}`;
-  const attributes = { type: "button", class: "rdx-chip", title: `Remove the filter ${text}`, on: { click: onRemove } };
-  return element("button", attributes, element("span", {}, text), " ×");
+  return pushButton({ class: "rdx-chip", title: `Remove the filter ${text}` }, onRemove, element("span", {}, text), " ×");
 }

@@ -15,7 +15,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
 
   const hand = pointing(view, {
     onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onRest: (at) => view.meta()?.samples && onRest(samplesOf(row(at), row(at))),
+    onRest: (at) => view.meta()?.samples && onRest(samplesOf(row(at), row(at)), Math.round(at.x)),
     onStretch: (from, to) => view.meta()?.samples && placeBox(box, [from.across, to.across], [from.down, to.down]),
     onBox: (from, to) => {
       if (!view.meta()?.samples) return; // a sentence instead of cells

@@ -102,7 +102,7 @@ class ExplorerPage {
     this.overview = overviewPane({
       library,
       onCell: (samples, round) => this.goToCell(samples, round),
-      onRest: (samples) => samples.length === 1 && this.load(samples[0]),
+      onRest: (samples, round) => this.loadCell(samples, round),
       onBox: (cells) => this.select({ cells }),
       onRounds: (range) => this.setFilter({ round: range && { from: range[0], to: range[1] } }),
       onSet: (changes) => this.set(changes),
@@ -143,8 +143,7 @@ class ExplorerPage {
   }
 
   button(text, title, onClick) {
-    const attributes = { type: "button", class: "rdx-button", title, "aria-label": title };
-    return element("button", { ...attributes, on: { click: onClick } }, text);
+    return pushButton({ class: "rdx-button", title, "aria-label": title }, onClick, text);
   }
 
   // In the top layer, where nothing of the notebook clips it.
@@ -373,6 +372,15 @@ class ExplorerPage {
     if (!trajectory) return undefined;
     if (trajectory.rounds.some((one) => one.round === round)) return this.goTo({ sample, round });
     return void (this.selectionLine.textContent = `sample ${sample} has no round ${round}`);
+  }
+
+  // What a click on a cell would show.
+  async loadCell(samples, round) {
+    if (samples.length === 1) return this.load(samples[0]);
+    if (this.kernel.isStored) return undefined;
+    const cells = { samples, rounds: [round, round] };
+    const worst = await this.kernel.request("worst", { cells }).catch(ignore);
+    return worst && this.load(worst.sample);
   }
 
   async select(changes) {

@@ -133,7 +133,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     at: () => indexOf(trajectory, current),
     onHit: (index) => goTo(...placeAt(trajectory, index)),
   });
-  const screens = screenViewer({ onLarge: () => {}, onWanted: fetchPicture });
+  const screens = screenViewer({ onWanted: fetchPicture });
   const focus = focusPanel();
   const title = element("h2", { class: "rdx-title" });
   const key = dropdown({ label: "i", name: "Colours and lines of the text", side: "right" }, text.key);

@@ -105,31 +105,14 @@ function typedText(action) {
 
 // The screenshot in a dialog of the size of the window.
 
-function lightbox({ onToggle, onWanted }) {
+function lightbox(onWanted) {
   const stage = element("div", { class: "rdx-stage" });
   const caption = element("div", { class: "rdx-stage-caption" });
-  const swap = element(
-    "button",
-    {
-      type: "button",
-      class: "rdx-button",
-      "aria-pressed": "false",
-      on: { click: () => draw(swap.getAttribute("aria-pressed") !== "true") },
-    },
-    "Round before",
-  );
-  const close = element(
-    "button",
-    { type: "button", class: "rdx-button", on: { click: () => toggle(false) } },
-    "Close",
-  );
+  const onSwap = () => draw(swap.getAttribute("aria-pressed") !== "true");
+  const swap = pushButton({ class: "rdx-button", "aria-pressed": "false" }, onSwap, "Round before");
+  const close = pushButton({ class: "rdx-button" }, () => toggle(false), "Close");
   const bar = element("div", { class: "rdx-stage-bar" }, caption, swap, close);
-  const node = element(
-    "dialog",
-    { class: "rdx-large", "aria-label": "Screenshot, large" },
-    bar,
-    stage,
-  );
+  const node = element("dialog", { class: "rdx-large", "aria-label": "Screenshot, large" }, bar, stage);
   let [views, picture] = [null, null];
 
   function show(newViews) {
@@ -157,10 +140,8 @@ function lightbox({ onToggle, onWanted }) {
     if (!isOpen) return node.close();
     node.showModal();
     draw(false);
-    onToggle(true);
   }
 
-  node.addEventListener("close", () => onToggle(false));
   node.addEventListener("click", (event) => {
     if (event.target === node || event.target === stage) toggle(false);
   });
@@ -171,9 +152,9 @@ function lightbox({ onToggle, onWanted }) {
 
 const POINTING = ["click", "double_click", "drag", "move"];
 
-function screenViewer({ onLarge, onWanted = () => {} }) {
+function screenViewer({ onWanted }) {
   const seen = element("div", { class: "rdx-screens" });
-  const large = lightbox({ onToggle: onLarge, onWanted: want });
+  const large = lightbox(want);
   // The dialog must stay in the document, else it leaves the top layer.
   const node = element("section", { "aria-label": "Screenshot" }, seen, large.node);
   const full = new Map();
@@ -218,17 +199,7 @@ function screenViewer({ onLarge, onWanted = () => {} }) {
 
   function largeButton(picture) {
     const title = "Show large (f)";
-    return element(
-      "button",
-      {
-        type: "button",
-        class: "rdx-enlarge",
-        title,
-        "aria-label": title,
-        on: { click: () => large.toggle(true) },
-      },
-      picture,
-    );
+    return pushButton({ class: "rdx-enlarge", title, "aria-label": title }, () => large.toggle(true), picture);
   }
 
   const free = () => [...live, large].forEach((one) => one.free());

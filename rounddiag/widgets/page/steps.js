@@ -9,7 +9,7 @@ function stepLine(onStep) {
   const text = element("output", { class: "rdx-steps-now" });
   const button = (sign, by, key) => {
     const name = by > 0 ? "Next step" : "Previous step";
-    return element("button", { type: "button", class: "rdx-button", title: `${name} (${key})`, "aria-label": name, on: { click: () => move(by) } }, sign);
+    return pushButton({ class: "rdx-button", title: `${name} (${key})`, "aria-label": name }, () => move(by), sign);
   };
   const buttons = [button("‹", -1, "["), button("›", 1, "]")];
   const node = element("div", { class: "rdx-steps", hidden: true, "aria-label": "Steps" }, buttons[0], slider, buttons[1], text);

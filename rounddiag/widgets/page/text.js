@@ -189,11 +189,7 @@ function gapNode(gap, onObservation) {
   const inside = element("span", { class: "rdx-inside" });
   const button =
     hidden > 0 &&
-    element(
-      "button",
-      { class: "rdx-chip", type: "button", "aria-expanded": "false", on: { click: () => open() } },
-      (gap.start < 0 ? "prompt: " : "") + gapLabel(gap),
-    );
+    pushButton({ class: "rdx-chip", "aria-expanded": "false" }, () => open(), (gap.start < 0 ? "prompt: " : "") + gapLabel(gap));
   const [start, stop] = [gap.start + gap.head.length, gap.stop - gap.tail.length];
   let asked = null;
 
@@ -255,22 +251,13 @@ function textKey({ name_a, name_b }, threshold) {
       ...levels.map((level) => element("span", { class: levelClass(sign * level) })),
     );
   const [low, high] = SCALE_ENDS;
+  const named = (name, text) => element("span", { class: name }, text);
   return [
-    element("span", {}, ramp(1), `more likely under ${a}, ${low} to ${high} nat`),
-    element("span", {}, ramp(-1), "less likely"),
-    element(
-      "span",
-      {},
-      element("span", { class: "rdx-u" }, "underlined"),
-      ` beyond ${number(threshold)} nat`,
-    ),
-    element(
-      "span",
-      {},
-      element("span", { class: "rdx-key-lines" }, "lines"),
-      ` darker = less probable: over for ${a}, under for ${b}`,
-    ),
-  ];
+    [ramp(1), `more likely under ${a}, ${low} to ${high} nat`],
+    [ramp(-1), "less likely"],
+    [named("rdx-u", "underlined"), ` beyond ${number(threshold)} nat`],
+    [named("rdx-key-lines", "lines"), ` darker = less probable: over for ${a}, under for ${b}`],
+  ].map((line) => element("span", {}, line));
 }
 
 /** What is missing from a text, in sentences. */
@@ -370,8 +357,8 @@ function tokenText({ onToken, onObservation }) {
     if (trajectory.num_tokens > MANY_SPANS) for (const { node: chunk } of chunks) near.observe(chunk);
     else for (const chunk of chunks) chunk.fill();
     fill(key, ...textKey(trajectory, threshold));
+    scroller.scrollTop = 0; // of the old text, which is laid out
     fill(scroller, ...notesOnText(trajectory), made.fragment);
-    scroller.scrollTop = 0;
   }
 
   function setThreshold(newThreshold) {
