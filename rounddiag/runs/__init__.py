@@ -6,7 +6,7 @@
 `index`       tables derived from the files, kept beside them
 `step_tables` the rows of one step, of all steps, and of the steps of two runs
 `change_points` steps at which a round changes, and growth over steps
-`serial_correlation` how much the means of neighbouring steps go together
+`serial_correlation` how far neighbouring steps move together
 `breaks`      steps at which several rounds change together
 `diagnosis`   a verdict per step, and what changed between steps
 `sql`         `Run.query`: DuckDB over the step files

@@ -1,19 +1,20 @@
-r"""How much the means of neighbouring steps of a run go together.
+r"""The serial correlation of a run's means: how far neighbouring steps move together.
 
 It is the correlation :math:`\rho` of an AR(1) process, one for all rounds of a run. An
-estimate that is too low raises false alarms of changes, so each of two is given what it
-may be too low by. The lower one counts.
+estimate that is too low raises false alarms of changes, so there are two estimates,
+each with a margin for its error, and the lower one counts.
 
 - From differences of neighbours, whose own correlation is :math:`-(1 - \rho) / 2`.
-  Large ones, such as changes of the level, are left out, however many they are. The
-  standard error :math:`\sqrt{2 (1 + \rho) / n}` is added. What an error of :math:`\rho`
-  does to the variance of a level goes as :math:`1 / (1 - \rho)`; above 0.6 more is
-  added in that ratio.
-- From residuals, once the one change that explains most of a series is taken away. At
-  0.8 its error is a third as large; two changes are too many for it. What is taken away
-  from noise without a change is noise too, so that the correlation of residuals is too
-  low; noise of known :math:`\rho`, treated alike, says by how much. The result is the
-  largest :math:`\rho` with whose noise the estimate is within 1.5 standard errors.
+  Large differences, such as changes of the level, are left out. The margin is the
+  standard error :math:`\sqrt{2 (1 + \rho) / n}`. An error of :math:`\rho` changes the
+  variance of a level in proportion to :math:`1 / (1 - \rho)`; above 0.6 the margin
+  grows in that ratio.
+- From residuals, after the one change that explains most of a series is removed. At 0.8
+  its error is a third as large, but it fails for two changes. Removing a change from
+  noise without one removes noise, which lowers the correlation of the residuals;
+  simulated noise of known :math:`\rho`, treated alike, shows by how much. The result
+  is the largest :math:`\rho` whose noise gives such an estimate within 1.5 standard
+  errors.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ if TYPE_CHECKING:
 
 
 MAX_RHO = 0.95
-# Differences of more robust standard deviations are no noise; and the correlation from
-# which on more than a standard error is added to it.
+# Differences beyond so many robust standard deviations are no noise; and the
+# correlation above which the margin is more than a standard error.
 _CUT, _HIGH_RHO = 3.0, 0.6
 # Standard errors of residuals, the shortest level in them, the shortest series.
 _ERRORS, _MIN_STEPS, _MIN_LENGTH = 1.5, 3, 12
-# Noise of known correlation: series of each, which are no longer: the bias is small.
+# Correlations of simulated noise; series of each, and their length at most, as the bias
+# of longer ones is small; and steps before them, which are dropped.
 _RHOS = np.append(np.arange(18) / 20, [0.875, 0.9, 0.925, MAX_RHO])
 _NUM_DRAWS, _MAX_LENGTH, _BEFORE = 400, 1000, 100
 
 
 def serial_correlation(series: Sequence[Array]) -> float:
-    """Return the correlation of neighbouring values, with what it may be too low by.
+    """Return the correlation of neighbouring values, with a margin for its error.
 
     Parameters
     ----------
@@ -87,24 +89,25 @@ def _by_residuals(series: Sequence[Array]) -> float:
     known = [one for one in series if len(one) >= _MIN_LENGTH and np.ptp(one)]
     if not known:
         return MAX_RHO
-    found = np.mean([_of_residuals(values[None])[0] for values in known])
+    found = np.mean([_residual_correlations(values[None])[0] for values in known])
     length = min(int(np.median([len(values) for values in known])), _MAX_LENGTH)
-    means, errors = _of_noise(length)
+    means, errors = _simulate_noise(length)
     lowest = means - _ERRORS * errors / np.sqrt(len(known))
     return float(np.interp(found, np.maximum.accumulate(lowest), _RHOS))
 
 
 @lru_cache(maxsize=8)
-def _of_noise(length: int) -> tuple[Array, Array]:
-    """Return mean and standard deviation of `_of_residuals` for noise of each rho."""
+def _simulate_noise(length: int) -> tuple[Array, Array]:
+    """Return mean and deviation of `_residual_correlations` for noise of each rho."""
     shocks = np.random.default_rng(0).normal(size=(_NUM_DRAWS, _BEFORE + length))
     found = [
-        _of_residuals(lfilter([1.0], [1.0, -rho], shocks)[:, _BEFORE:]) for rho in _RHOS
+        _residual_correlations(lfilter([1.0], [1.0, -rho], shocks)[:, _BEFORE:])
+        for rho in _RHOS
     ]
     return np.mean(found, axis=1), np.std(found, axis=1)
 
 
-def _of_residuals(series: Array) -> Array:
+def _residual_correlations(series: Array) -> Array:
     """Return the correlation of neighbouring residuals of each row."""
     num, rows = series.shape[1], np.arange(len(series))
     values = series - series.mean(axis=1, keepdims=True)
