@@ -26,11 +26,13 @@ CELLS = [
     IMPORTS.format(root=str(ROOT)),
     "ex = rd.explore(batch)\nex",
     "rd.plot_rounds(batch)",
-    # This server has plotly: it is as if it had not.
-    "from rounddiag.figures._parts import display\n"
-    "display.is_plotly_missing = lambda: True\n"
-    "rd.plot_heatmap(batch)",
 ]
+FIGURES = "figures.ipynb"
+# This server has plotly: it is as if it had not.
+PICTURE = """from unittest.mock import patch
+from rounddiag.figures._parts import display
+with patch.object(display, "is_plotly_missing", return_value=True):
+    rd.plot_heatmap(batch).show()"""
 ADVICE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"
     " pip install jupyterlab_widgets anywidget in the environment of"
@@ -48,6 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, port = tmp_path_factory.mktemp("folder"), free_port()
     write_notebook(folder / NAME, *CELLS)
+    write_notebook(folder / FIGURES, CELLS[0], CELLS[2], PICTURE)
     command = [sys.executable, "-m", "jupyterlab", *server_arguments(port)]
     command += [f"--ServerApp.root_dir={folder}", f"--ServerApp.base_url={BASE}/"]
     with running(command, port, home, folder, base_url=BASE) as found:
@@ -98,7 +101,7 @@ def test_without_plotly_a_figure_says_what_to_install(
     without(home)
     # Its renderer cannot be switched off: it is as if it were not installed.
     lab.page.route("**/jupyterlab-plotly/**", lambda route: route.abort())
-    lab.open(NAME)
+    lab.open(FIGURES)
     lab.run_all()
     words = lab.outputs.locator("div", has_text="Run pip install plotly in the")
     expect(words.get_by_text("Mismatch per round")).to_be_visible()
