@@ -42,7 +42,7 @@ def padded(mask: Any, old: Any, rollout: Any, **others: Any) -> Batch:
     """A padded batch from nested lists or tensors."""
     mask = torch.as_tensor(mask)
     return Batch.from_padded(
-        response_ids=torch.arange(mask.numel()).reshape(mask.shape),
+        response_ids=torch.arange(mask.numel(), device=mask.device).reshape(mask.shape),
         response_mask=mask,
         old_log_probs=torch.as_tensor(old),
         rollout_log_probs=torch.as_tensor(rollout),

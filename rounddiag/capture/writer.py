@@ -6,13 +6,15 @@ import atexit
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import RounddiagError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from types import TracebackType
 
     Job = Callable[[], None]
 
@@ -75,21 +77,21 @@ class Writer:
                 " further warnings are suppressed",
             )
 
-    @contextmanager
-    def guard(self, name: str) -> Iterator[None]:
+    def guard(self, name: str) -> AbstractContextManager[None]:
         """Count errors, and log the first of each type, instead of raising them."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 a diagnosis must not end a training
-            self.errors += 1
-            text = _describe(error)
-            self.first_error = self.first_error or text
-            # Log the text alone: a traceback keeps the trainer's tensors alive.
-            self._warn_once(
-                type(error),
-                f"{name} was not saved: {text}"
-                " (further warnings of this type are suppressed)",
-            )
+        return _Guard(self, name)
+
+    def log_error(self, name: str, error: Exception) -> None:
+        """Count an error, and log the first of each type."""
+        self.errors += 1
+        text = _describe(error)
+        self.first_error = self.first_error or text
+        # Log the text alone: a traceback keeps the trainer's tensors alive.
+        self._warn_once(
+            type(error),
+            f"{name} was not saved: {text}"
+            " (further warnings of this type are suppressed)",
+        )
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Finish the pending jobs, within `timeout` seconds, and end the thread."""
@@ -123,6 +125,29 @@ class Writer:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning(message)
+
+
+@dataclass(frozen=True)
+class _Guard(AbstractContextManager[None]):
+    """Logs an error instead of raising it.
+
+    Not a generator with `contextmanager`: since Python 3.12 that keeps the traceback in
+    a reference cycle, and with it the trainer's tensors until the next collection.
+    """
+
+    writer: Writer
+    name: str
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.writer.log_error(self.name, error)
+        return True
 
 
 def _describe(error: Exception) -> str:

@@ -37,7 +37,8 @@ def test_bars_reach_from_quantile_to_quantile_and_a_stroke_marks_the_median() ->
         bars, [("p50", "p90"), ("p90", "p99"), ("p99", "max")], strict=True
     ):
         assert list(bar.base) == list(summary[low])
-        assert np.add(bar.base, bar.y) == pytest.approx(summary[high].to_numpy())
+        tops = np.add(list(bar.base), list(bar.y))
+        assert tops == pytest.approx(summary[high].to_numpy())
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.yaxis.title.text == "|old - rollout| log-prob [nat], tokens"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -267,4 +267,11 @@ def test_any_column_comes_back_with_its_dtype(
     found = load_parquet(tmp_path / "batch.parquet").sample_columns
     for name, column in columns.items():
         assert (found[name].dtype, found[name].shape) == (column.dtype, column.shape)
-        assert repr(found[name].tolist()) == repr(column.tolist())
+        assert repr(_values(found[name])) == repr(_values(column))
+
+
+def _values(column: np.ndarray[Any, Any]) -> list[Any]:
+    """Times as numbers: numpy 2.5 cannot print those far from today."""
+    is_time = column.dtype.kind in "mM"
+    values = column.view(column.dtype.str[0] + "i8") if is_time else column
+    return list(values.tolist())
