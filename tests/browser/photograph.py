@@ -39,18 +39,22 @@ def main() -> None:
 
 
 def save_small(path: Path) -> None:
-    """Keep as many colours as a small file can have."""
+    """Keep as many colours as a small file can have, the rare ones among them."""
+    coverage = Image.Quantize.MAXCOVERAGE
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(255, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(
+            256, coverage, kmeans=4, dither=Image.Dither.NONE
+        )
     few.save(PICTURE, "PNG", optimize=True)
 
 
 def photograph(lab: LabNotebook, path: Path) -> None:
     node = explorer(lab)
-    lab.page.wait_for_load_state("networkidle")
-    node.locator(".rdx-card-picture img").nth(3).wait_for()
+    # It opens at a first guess, and goes to the evidence once the diagnosis is there.
     expect(node.get_by_text("diagnosing…")).to_have_count(0)
     lab.page.wait_for_load_state("networkidle")
+    expect(node.locator(".rdx-card-picture:not(:has(img))")).to_have_count(0)
+    node.get_by_role("region", name="Screenshot").locator("img").first.wait_for()
     node.screenshot(path=path)
 
 
