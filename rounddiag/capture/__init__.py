@@ -1,23 +1,21 @@
 """Save batches from inside a training loop, with torch, numpy and pyarrow alone.
 
 ==================  ================================================================
-`recorder`          `Recorder`: saves every n-th step in the background
+`recorder`          `Recorder`: saves every n-th step in the background, and logs why
+                    no step was recorded
 `options`           the validated options of a `Recorder`, and stale partial files
-`facts`             facts of the run; `facts_from_verl` reads verl's configuration
-`outcome`           the line that says why no step was recorded
+`facts`             facts of the run, which `facts_from_verl` reads from verl's
+                    configuration; `round_record`: those of a round
 `trainer_batch`     the fields of a DataProto, TensorDict, mapping or TransferQueue
-`snapshot`          the copy of a batch in host memory
-`parts`             several batches of one step, joined
+`snapshot`          the copy of a batch in host memory; several of one step, joined
 `sampling`          which samples keep their screenshots, and copies of those
-`rounds`            `round_record`: what the sampling engine knows of each round
 `step_file`         `save_batch`; builds the batch of a step and writes its file
 `writer`            the background thread, which never raises into the trainer
 ==================  ================================================================
 """
 
-from rounddiag.capture.facts import facts_from_verl
+from rounddiag.capture.facts import facts_from_verl, round_record
 from rounddiag.capture.recorder import Recorder
-from rounddiag.capture.rounds import round_record
 from rounddiag.capture.step_file import save_batch
 
 __all__ = ["Recorder", "facts_from_verl", "round_record", "save_batch"]

@@ -12,12 +12,12 @@ import numpy as np
 
 from rounddiag.capture.facts import sampling_settings
 from rounddiag.capture.options import is_url
-from rounddiag.capture.parts import join_parts
 from rounddiag.capture.sampling import (
     encode_screenshots,
     order_samples,
     read_screenshots,
 )
+from rounddiag.capture.snapshot import join_parts
 from rounddiag.capture.trainer_batch import read_trainer_batch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields

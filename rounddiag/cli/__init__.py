@@ -3,7 +3,6 @@
 ============  ======================================================================
 `summary`     the text that `rounddiag summary` prints
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
-`diagnosis`   verdict, level and findings, which both print first
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `run`         folders of steps: the text of a run, and of an ingestion
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer

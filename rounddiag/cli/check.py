@@ -23,7 +23,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.checks import check
-from rounddiag.cli.diagnosis import describe_diagnosis, describe_failed_checks
+from rounddiag.cli.summary import describe_diagnosis, describe_failed_checks
 from rounddiag.findings import diagnose
 from rounddiag.findings.verdict import is_at_least
 

@@ -17,6 +17,7 @@
 `assembly`         joining files and rows, splitting rounds, placing screenshots
 `parquet`          rounddiag's own file
 `rescoring`        scores of another engine: `export_rescore`, `attach`
+`score_files`      the scores in a file or table, one entry per token
 =================  ==================================================================
 """
 

@@ -4,13 +4,11 @@
 `tokenizers`     ids to pieces of text, with any tokenizer; special tokens
 `chat_template`  headers and ends of turns; which tokens the model wrote
 `token_table`    the texts of a batch's tokens, in place of its tokenizer
-`action_spans`   the thought and the parts of the actions in a round's text
-`role_tagging`   the role of each token: thought, action, coordinates, ...
+`role_tagging`   the role of each token: thought, parts of an action, syntax, ...
 ===============  ==================================================================
 """
 
-from rounddiag.text.action_spans import tag_actions
-from rounddiag.text.role_tagging import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, roles, tag_actions
 from rounddiag.text.tokenizers import pieces, special_tokens, visible
 
 __all__ = ["ROLES", "pieces", "roles", "special_tokens", "tag_actions", "visible"]

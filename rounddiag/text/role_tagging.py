@@ -1,21 +1,142 @@
-"""The role of each token: thought, action, coordinates, typed text, syntax."""
+"""The role of each token: thought, action, coordinates, typed text, syntax.
+
+`tag_actions` divides the text of a round into spans, and `roles` assigns the role of a
+span to its tokens. The patterns are bounded as those of `rounddiag.action_grammar` are.
+"""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from rounddiag.text.action_spans import tag_actions
+from rounddiag.action_grammar import TOOL_CALL, bracket_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.text.action_spans import Span
 
+    Span: TypeAlias = tuple[int, int, str]  # start, stop and role
     Tagger: TypeAlias = Callable[[str], Iterable[Span]]
+
+
+_THINK, _THINK_END = "<think>", "</think>"
+# What introduces an action, in grammars that have it.
+_INTRODUCTION = re.compile(rf"(?<![^\n])Action:|{TOOL_CALL}")
+# A call, or a JSON object. Prose has words before brackets too, but with a space.
+_START = re.compile(
+    r"(?<![\w.])(?P<name>(?:[a-z_]{1,32}\.)?[a-zA-Z_]{1,32})\(|\{(?=\s*[\"'}])"
+)
+# Between and after actions: anything but words.
+_PUNCTUATION = re.compile(r"</?tool_call>|(?:(?!</?tool_call>)\W)+")
+# '(12,34)', and in the tags of a box or a point too.
+_POINT = re.compile(
+    r"(?:<\|box_start\|>|<point>)?[(\[]?\d[\d.,\s]{0,60}[)\]]?"
+    r"(?:<\|box_end\|>|</point>)?"
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NAMES = {"action", "action_type", "name"}  # keys of JSON whose value is the action
+# Keys and calls whose value is typed text, even if it is a number.
+_TYPED = {"content", "input", "text", "type", "typewrite", "value", "write"}
+# Arguments that are neither coordinates nor text, and calls that take only such.
+_OPTIONS = {
+    *("app", "app_name", "button", "direction", "goal_status", "key", "keys", "status"),
+    *("amount", "clicks", "duration", "interval", "pixels", "seconds", "time"),
+    *("hotkey", "press", "keyDown", "keyUp", "sleep", "wait"),
+}
+
+
+def tag_actions(text: str) -> list[Span]:
+    """Divide a round's text into thought and the parts of its actions.
+
+    Actions are calls such as `click(1, 2)`, and JSON objects, also in `<tool_call>`
+    tags. They need not be complete.
+
+    ==============  ==============================================================
+    `thought`       everything before the first action; all of a text without one
+    `action`        the name of an action
+    `coordinates`   numbers, also in a string
+    `typed text`    other strings
+    `other`         directions, keys, times and other choices
+    `syntax`        everything else
+    ==============  ==============================================================
+
+    Examples
+    --------
+    >>> text = "I type. type('a')"
+    >>> [(text[start:stop], role) for start, stop, role in tag_actions(text)][:2]
+    [('I type. ', 'thought'), ('type', 'action')]
+    """
+    begin = text.rfind(_THINK_END) + len(_THINK_END) if _THINK_END in text else 0
+    introduction = _INTRODUCTION.search(text, begin)
+    start = _START.search(text, introduction.end() if introduction else begin)
+    if start is None or (_THINK in text and not begin):
+        return [(0, len(text), "thought")]
+    spans: list[Span] = [(0, start.start(), "thought")]
+    if introduction:
+        spans.append((*introduction.span(), "syntax"))
+        spans += _punctuation(text, introduction.end(), start.start())
+    while start is not None:
+        parts, end = _action(text, start)
+        start = _START.search(text, end)
+        stop = start.start() if start else len(text)
+        spans += [*parts, *_punctuation(text, end, stop)]
+    return spans
+
+
+def _punctuation(text: str, start: int, stop: int) -> list[Span]:
+    """Mark the text between and after actions as syntax, except words."""
+    return [
+        (*match.span(), "syntax") for match in _PUNCTUATION.finditer(text, start, stop)
+    ]
+
+
+def _action(text: str, start: re.Match[str]) -> tuple[list[Span], int]:
+    """Return the spans of an action up to its closing bracket, and its end."""
+    name, end = start["name"] or "", start.end() - 1
+    spans: list[Span] = [(start.start(), end, "action")] if name else []
+    default = key = name.rpartition(".")[2]
+    depth = 0
+    for part in bracket_parts(text, end):
+        spans += _roles(part, key)
+        end = part.end()
+        depth += bool(part["open"]) - bool(part["close"])
+        key = _next_key(part, key, default if depth == 1 else key)
+    return spans, end
+
+
+def _next_key(match: re.Match[str], key: str, default: str) -> str:
+    """Return the key of the next value; `default` after a comma."""
+    if match["key"]:
+        return match["string"][1:-1]
+    if match["keyword"]:
+        return match["word"]
+    return default if match[0] == "," else key
+
+
+def _roles(match: re.Match[str], key: str) -> Iterator[Span]:
+    """Yield the roles of one part; of a string, its inside comes after the whole."""
+    if match["string"] and not match["key"]:
+        yield *match.span(), "syntax"
+        yield from _inside(match.start() + 1, match["string"][1:-1], key)
+    elif match["number"]:
+        typed = "typed text" if key in _TYPED else "coordinates"
+        yield *match.span(), "other" if key in _OPTIONS else typed
+    else:
+        is_choice = match["word"] and not match["keyword"]
+        yield *match.span(), "other" if is_choice else "syntax"
+
+
+def _inside(begin: int, value: str, key: str) -> Iterator[Span]:
+    if key not in _NAMES | _OPTIONS | _TYPED and _POINT.fullmatch(value):
+        for number in _NUMBER.finditer(value):
+            yield begin + number.start(), begin + number.end(), "coordinates"
+        return
+    role = "action" if key in _NAMES else "other" if key in _OPTIONS else "typed text"
+    yield begin, begin + len(value), role
 
 
 ROLES = (

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rounddiag.text.action_spans import tag_actions
-from rounddiag.text.role_tagging import ROLES, roles
+from rounddiag.text.role_tagging import ROLES, roles, tag_actions
 
 
 def tagged_parts(text: str) -> list[tuple[str, str]]:

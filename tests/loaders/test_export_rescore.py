@@ -17,8 +17,7 @@ from PIL import Image
 
 import rounddiag as rd
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import attach
-from rounddiag.loaders.rescoring.rescore_request import export_rescore
+from rounddiag.loaders.rescoring import attach, export_rescore
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.loaders.parquet.conftest import png
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 VOCABULARY, IMAGE = 20, 9
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 DATA = (*b"\x89PNG\r\n\x1a\n", *b"not more than the head")
 
 
