@@ -12,8 +12,8 @@ from rounddiag.figures._parts.canvas import new_figure, theme_of
 from rounddiag.figures._parts.data import note_unknown_rounds
 from rounddiag.figures._parts.labels import hover_text, wrap
 from rounddiag.figures._parts.means import axis_title
-from rounddiag.findings.exhibit import Axis, Exhibit, exhibit
-from rounddiag.findings.finding import CAUSES, Finding
+from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.finding import Axis, Exhibit, Finding, exhibit
 from rounddiag.schema import DIFF, POSITION, ROUND, SAMPLE, TOKENS, Pair
 
 if TYPE_CHECKING:

@@ -9,21 +9,22 @@ the range of the batch's kind:
 >>> diagnosis.verdict, [finding.cause for finding in diagnosis]
 ('healthy', [])
 
-- `diagnosis`: `diagnose` and `Diagnosis`; `sentence`: its words.
-- `finding`: the names of the causes, `Finding`, the `Evidence` of a detector.
+- `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch, and the
+  diagnosis in a sentence; `reference`: healthy ranges by kind.
+- `causes`: what a finding can name, and what would tell causes apart; `finding`:
+  `Finding`, the `Evidence` of a detector, the numbers of a finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one cause a module.
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
 - `explanation`: largest cause first, then what is left, and how sure each is.
-- `places`: samples, roles, column values; `onset`: the first round that differs;
-  `exhibit`: numbers of the figure.
-- `reference`: healthy ranges by kind; `verdict`: one word for the batch.
+- `places`: samples, roles, column values; `onset`: the first round that differs.
 """
 
 from rounddiag.findings import detectors as detectors
+from rounddiag.findings.causes import CAUSES, Alternative
 from rounddiag.findings.diagnosis import Diagnosis, diagnose
-from rounddiag.findings.finding import CAUSES, Alternative, Evidence, Finding, Measure
+from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset, round_onset
 from rounddiag.findings.reference import REFERENCE, Range

@@ -15,8 +15,7 @@ from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.places import not_followed, place_clause, places
 from rounddiag.findings.reference import Range, guess_kind, named_range
-from rounddiag.findings.sentence import sentence
-from rounddiag.findings.verdict import CONFIDENT, Verdict, judge
+from rounddiag.findings.verdict import CONFIDENT, Verdict, judge, write_sentence
 from rounddiag.findings.view import View
 from rounddiag.wording import printable
 
@@ -76,7 +75,7 @@ class Diagnosis(Sequence[Finding]):
     @property
     def text(self) -> str:
         """The diagnosis as one or two sentences."""
-        return f"{self.caveat}{sentence(self)}"
+        return f"{self.caveat}{write_sentence(self)}"
 
     @property
     def onset(self) -> Onset | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,49 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
+    from rounddiag.findings.causes import Alternative
     from rounddiag.findings.view import View
-
-# The causes that a finding can name, and what each means.
-CAUSES: dict[str, str] = {
-    # From ids, masks and values.
-    "filled_log_probs": "a fixed value in place of log-probs",
-    "shifted_log_probs": "log-probs shifted against the tokens",
-    "swapped_rows": "log-probs of another row",
-    "padding_rows": "padding rows or copies",
-    "mask_too_wide": "a mask that covers tokens the model did not write",
-    "mask_punched": "holes that a rejection rule left in the mask",
-    "identical_log_probs": "two bitwise equal columns",
-    "retokenised": "token ids that are not the sampled ones",
-    "prompt_mismatch": "different prompts in the two engines",
-    "image_expansion": "image tokens counted differently by the engines",
-    "position_ids": "different position ids",
-    # Sampling.
-    "temperature": "different temperatures",
-    "truncated_sampling": "log-probs of a truncated distribution (top-p, top-k)",
-    "logit_processor": "a penalty on repeated tokens in one engine",
-    # Context.
-    "dropped_image": "images that one engine did not see",
-    "wrong_image": "images of another sample",
-    "image_window": "older images that one engine no longer sees",
-    "context_masked": "observations that one engine does not attend to",
-    # Engines.
-    "stale_cache": "a cache filled by older weights",
-    "decode_path": "a sampler whose decoding differs from its prefill",
-    "packing_leak": "rows of a pack that attend to each other",
-    "batch_shape": "kernels that depend on the shape of the batch",
-    "low_precision": "log-probs or logits in a short dtype",
-    "moe_routing": "experts routed differently",
-    "model_mismatch": "a model implemented differently",
-    "lora_mismatch": "an adapter applied differently",
-    # Weights.
-    "stale_weights": "older weights in the sampler",
-    "mixed_weights": "weights that changed while samples were written",
-    "sync_broken": "weights that did not arrive intact",
-    # Places whose cause is not known.
-    "bad_worker": "one worker that differs from the others",
-    "truncated_round": "samples cut off at the length limit",
-    "outlier_tokens": "single tokens far off",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,21 +50,6 @@ class Measure:
         if self.low is not None and self.high is not None:
             interval = f" ({self.low:.3g} to {self.high:.3g})"
         return f"{self.name} {self.value:.3g}{unit}{interval}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """A cause that this batch cannot tell from the one that is named.
-
-    Attributes
-    ----------
-    cause : str
-    would_tell : str
-        The record or the experiment that would decide.
-    """
-
-    cause: str
-    would_tell: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,3 +174,120 @@ class Finding:
             f"  next: {self.next_step}",
         )
         return "\n".join(map(printable, lines))
+
+
+Axis: TypeAlias = Literal["round", "sample", "step", "log_prob"]
+
+_BY_ROUND = frozenset({"image_window", "context_masked", "dropped_image"})
+_BY_SAMPLE = frozenset(
+    {"bad_worker", "wrong_image", "swapped_rows", "packing_leak", "padding_rows"}
+    | {"decode_path", "identical_log_probs"}
+)
+_BY_STEP = frozenset(
+    {"mixed_weights", "stale_cache", "position_ids", "prompt_mismatch"}
+    | {"model_mismatch", "truncated_round"}
+)
+_STEPS = 48
+# Points of a cloud; more are thinned evenly, those of the finding last.
+_MAX_POINTS = 4_000
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What a figure of a finding shows.
+
+    Attributes
+    ----------
+    axis : {"round", "sample", "step", "log_prob"}
+    frame : DataFrame
+        `x`, `y` and `inside` (whether the finding has it); `num_tokens` behind a mean.
+        `y` is mean |diff| in nats, or diff for `log_prob`.
+    onset : float or None
+        Where on the axis it begins.
+    """
+
+    axis: Axis
+    frame: pd.DataFrame
+    onset: float | None = None
+
+
+def exhibit(finding: Finding) -> Exhibit:
+    """Return the numbers that show a finding best.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
+    >>> shown = exhibit(diagnosis[0])
+    >>> shown.axis, shown.onset, len(shown.frame)
+    ('round', 2, 8)
+    """
+    view = finding.view
+    inside = np.zeros(len(view), dtype=bool)
+    inside[finding.indices] = True
+    onset = finding.where.get("rounds_from")
+    if finding.cause in _BY_ROUND or onset is not None:
+        return Exhibit("round", _means(view, view.round, inside), onset)
+    if finding.cause in _BY_SAMPLE:
+        inside = np.isin(view.sample, finding.samples)
+        return Exhibit("sample", _means(view, view.sample, inside))
+    if finding.cause in _BY_STEP:
+        return Exhibit("step", _by_step(view, inside))
+    return Exhibit("log_prob", _cloud(view, inside))
+
+
+def _means(view: View, by: Array, inside: Array) -> pd.DataFrame:
+    import pandas as pd
+
+    x, code = np.unique(by, return_inverse=True)
+    num = np.bincount(code)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "y": np.bincount(code, weights=view.abs) / num,
+            "inside": np.bincount(code, weights=inside) > num / 2,
+            "num_tokens": num,
+        }
+    )
+
+
+def _by_step(view: View, inside: Array) -> pd.DataFrame:
+    """Means over stretches of the response, in the finding's samples and elsewhere."""
+    import pandas as pd
+
+    mine = np.isin(view.sample, np.unique(view.sample[inside]))
+    edges = np.unique(np.quantile(view.position, np.linspace(0, 1, _STEPS + 1)))
+    code = np.clip(
+        np.searchsorted(edges, view.position, "right") - 1, 0, len(edges) - 1
+    )
+    parts = []
+    for flag in (True, False):
+        chosen = mine == flag
+        if not chosen.any():
+            continue
+        num = np.bincount(code[chosen], minlength=len(edges))
+        total = np.bincount(
+            code[chosen], weights=view.abs[chosen], minlength=len(edges)
+        )
+        there = num > 0
+        part = {"x": edges[there], "y": total[there] / num[there]}
+        parts.append(pd.DataFrame({**part, "inside": flag, "num_tokens": num[there]}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _cloud(view: View, inside: Array) -> pd.DataFrame:
+    import pandas as pd
+
+    every = max(1, -(-len(view) // _MAX_POINTS))
+    index = np.arange(0, len(view), every)
+    mine = np.flatnonzero(inside)
+    mine = mine[:: max(1, -(-len(mine) // _MAX_POINTS))]
+    index = np.r_[index[~inside[index]], mine]
+    return pd.DataFrame(
+        {
+            "x": view.r[index],
+            "y": view.d[index],
+            "inside": inside[index],
+            "num_tokens": 1,
+        }
+    )

@@ -10,7 +10,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.errors import FrameError
-from rounddiag.findings.exhibit import exhibit
+from rounddiag.findings.finding import exhibit
 from tests.findings.small import arrays, made, rounds_of, shaken
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.slopes import fading
 from rounddiag.findings.excess import decoding_step
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.pattern import at_limit, is_power, strong_patterns
 from rounddiag.findings.registry import register
 
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
-
-_CACHE = Alternative(
-    cause="stale_cache",
-    would_tell="Record cache resets and the version that filled the cache.",
-)
-_MIXED = Alternative(
-    cause="mixed_weights",
-    would_tell="Record the weight version of each round or token.",
-)
-_DECODE = Alternative(
-    cause="decode_path",
-    would_tell="Score 16 of these rows with the sampler by prefill.",
-)
 
 
 # Up to so many generated tokens a step is the start of a decay.
@@ -66,7 +54,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             pattern,
             "mixed_weights",
             f"{side} {place} {unit}, in all samples that get there",
-            (_CACHE, _DECODE),
+            ("stale_cache", "decode_path"),
         )
     for pattern in strong_patterns(view, "change"):
         if at_limit(view, pattern.tokens):
@@ -75,7 +63,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         samples = np.asarray(pattern.where["samples"])
         whole = _in_whole_groups(view, samples)
         cause = "decode_path" if whole else "mixed_weights"
-        others = (_MIXED, _CACHE) if whole else (_DECODE, _CACHE)
+        others = ("mixed_weights" if whole else "decode_path", "stale_cache")
         scope = f"in {len(samples)} samples"
         scope += ", whole groups of them" if whole else ""
         yield _change(
@@ -128,13 +116,7 @@ def _rounded(pattern: Pattern) -> Evidence:
             "on, a power of two: consistent with position ids that went through "
             "bfloat16."
         ),
-        alternatives=(
-            Alternative(
-                cause="model_mismatch",
-                would_tell="Score 8 rows with transformers in float32, at step 0.",
-            ),
-            _MIXED,
-        ),
+        alternatives=list_alternatives("model_mismatch", "mixed_weights"),
         next_step=(
             "Keep position ids in int64 from the processor to the model, and save them "
             "with the batch."
@@ -147,7 +129,7 @@ def _change(
     pattern: Pattern,
     cause: str,
     place: str,
-    alternatives: tuple[Alternative, ...],
+    others: tuple[str, ...],
 ) -> Evidence:
     tokens = pattern.tokens
     inside, outside = view.abs[tokens].mean(), view.abs[~tokens].mean()
@@ -173,7 +155,7 @@ def _change(
             f"The mean |diff| is {inside:.3g} nat {place} and {outside:.3g} nat before:"
             f" {pattern.ratio:.3g} times as large for tokens that are equally likely."
         ),
-        alternatives=alternatives,
+        alternatives=list_alternatives(*others),
         next_step=steps[cause],
     )
 

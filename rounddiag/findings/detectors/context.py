@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.slopes import WEIGHTS
 from rounddiag.findings.excess import Cells
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.onset import Onset, onset, steps_at_rounds
 from rounddiag.findings.pattern import strong_patterns
@@ -19,38 +20,6 @@ if TYPE_CHECKING:
 
     from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
-
-_WINDOW = Alternative(
-    cause="image_window",
-    would_tell="Record the images that each engine saw, a round.",
-)
-_MASKED = Alternative(
-    cause="context_masked",
-    would_tell="Score one round with the tool results removed.",
-)
-_DROPPED = Alternative(
-    cause="dropped_image",
-    would_tell="Score without images: if old does not change, it never saw them.",
-)
-_TOKENS = Alternative(
-    cause="retokenised",
-    would_tell="Compare the engine's prompt ids of a later round with the saved ids.",
-)
-_MODEL = Alternative(
-    cause="model_mismatch",
-    would_tell="Score 8 rows with transformers in float32, at step 0.",
-)
-_POSITIONS = Alternative(
-    cause="position_ids", would_tell="Save the position ids of both engines."
-)
-_EXPANSION = Alternative(
-    cause="image_expansion",
-    would_tell="Record the engine's prompt length and image tokens of each round.",
-)
-_MIXED = Alternative(
-    cause="mixed_weights",
-    would_tell="Record the weight version of each round.",
-)
 
 
 @register("image_window")
@@ -87,20 +56,20 @@ def _step(view: View, pattern: Pattern) -> Evidence:
             f" {outside:.3g}: {pattern.ratio:.3g} times as large for tokens that are"
             f" equally likely, in all samples: {meaning}."
         ),
-        alternatives=others,
+        alternatives=list_alternatives(*others),
         next_step=step,
     )
 
 
 def _meaning(
     view: View, pattern: Pattern, change: Onset
-) -> tuple[str, tuple[Alternative, ...], str, str]:
+) -> tuple[str, tuple[str, ...], str, str]:
     """Return the cause of a step at a round, what else it may be, and the next step."""
     first, has_images = change.round, view.has_images
     if not _is_sound_before(view, pattern, change):
-        others: tuple[Alternative, ...] = (_POSITIONS, *WEIGHTS)
+        others: tuple[str, ...] = ("position_ids", *WEIGHTS)
         if has_images:
-            others = (_MODEL, _DROPPED, _EXPANSION)
+            others = ("model_mismatch", "dropped_image", "image_expansion")
         meaning = (
             "the rounds before differ too, so this is consistent with positions or a "
             "model that differ from the start"
@@ -110,7 +79,7 @@ def _meaning(
             "settings of both models."
         )
         cause = "position_ids" if has_images else "model_mismatch"
-        return cause, (*others, _MASKED, _TOKENS), meaning, step
+        return cause, (*others, "context_masked", "retokenised"), meaning, step
     if has_images and first > 1:
         meaning = (
             f"consistent with a window of {first} images, or older images that one "
@@ -120,14 +89,16 @@ def _meaning(
             "Score one late round with the last k images only: the k that reproduces "
             "`old` is the window. Record the image count of each engine's request."
         )
-        return "image_window", (_DROPPED, _MASKED, _TOKENS, _MIXED), meaning, step
+        others = ("dropped_image", "context_masked", "retokenised", "mixed_weights")
+        return "image_window", others, meaning, step
     meaning = "consistent with observations that one engine does not attend to"
     step = (
         f"Score round {first} with the tool results removed. If that equals `old`, "
         "they are masked out of attention."
     )
-    images = (_WINDOW, _DROPPED) if has_images else ()
-    return "context_masked", (*images, _TOKENS, _MIXED), meaning, step
+    images = ("image_window", "dropped_image") if has_images else ()
+    others = (*images, "retokenised", "mixed_weights")
+    return "context_masked", others, meaning, step
 
 
 # A lost context multiplies |diff| of tokens as likely by exp of this at least, where it
@@ -184,7 +155,7 @@ def _seen(view: View, pattern: Pattern) -> Evidence:
             f"context and {outside:.3g} at those without: consistent with images that "
             "one engine did not see, or saw otherwise."
         ),
-        alternatives=_NO_PLACE,
+        alternatives=list_alternatives(*_NO_PLACE),
         next_step=_WITHOUT,
     )
 
@@ -205,20 +176,8 @@ _WITHOUT = (
     "them; else compare image token counts and position ids."
 )
 _NO_PLACE = (
-    _WINDOW,
-    _EXPANSION,
-    _POSITIONS,
-    Alternative(
-        cause="prompt_mismatch",
-        would_tell="Compare the engine's prompt ids with the saved ones.",
-    ),
-    Alternative(
-        cause="stale_cache", would_tell="Record image hashes and encoder versions."
-    ),
-    Alternative(
-        cause="wrong_image",
-        would_tell="Score some rows with their neighbours' images.",
-    ),
+    *("image_window", "image_expansion", "position_ids"),
+    *("prompt_mismatch", "stale_cache", "wrong_image"),
 )
 
 
@@ -254,6 +213,6 @@ def dropped_image(view: View) -> Evidence | None:
             f"({mean:.3g} nat on average), in a batch with images: consistent with "
             "images that it did not see as the sampler did."
         ),
-        alternatives=_NO_PLACE,
+        alternatives=list_alternatives(*_NO_PLACE),
         next_step=_WITHOUT,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # What a failed contract points to, the score, and what to do. Contracts that state a
 # fact and no fault, as rounds that were cut off, are not here.
-CAUSES: dict[str, tuple[str, float, str]] = {
+_BY_CONTRACT: dict[str, tuple[str, float, str]] = {
     "position ids are integers": (
         "position_ids",
         0.95,
@@ -99,14 +99,14 @@ def failed_contracts(view: View) -> Iterator[Evidence]:
         samples = np.array(sorted({i for one in failed for i in one[2]}), dtype=int)
         yield Evidence(
             cause=cause,
-            score=max(CAUSES[name][1] for name, _, _ in failed),
+            score=max(_BY_CONTRACT[name][1] for name, _, _ in failed),
             tokens=np.isin(view.sample, samples),
             adds_mismatch=cause not in ("padding_rows", "mask_punched"),
             where={"samples": samples},
             explanation="A check fails: "
             + "; ".join(f"{name} ({detail})" for name, detail, _ in failed)
             + ".",
-            next_step=CAUSES[failed[0][0]][2],
+            next_step=_BY_CONTRACT[failed[0][0]][2],
         )
 
 
@@ -132,6 +132,6 @@ def _failed(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
         ]
     found: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {}
     for one in failed:
-        if one[0] in CAUSES:
-            found.setdefault(CAUSES[one[0]][0], []).append(one)
+        if one[0] in _BY_CONTRACT:
+            found.setdefault(_BY_CONTRACT[one[0]][0], []).append(one)
     return found

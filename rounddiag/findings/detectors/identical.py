@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -52,12 +53,7 @@ def identical_log_probs(view: View) -> Evidence | None:
             "on-policy scoring, or one column is a copy of the other."
         ),
         measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
-        alternatives=(
-            Alternative(
-                cause="batch_shape",
-                would_tell="Score one row alone and in its micro-batch.",
-            ),
-        ),
+        alternatives=list_alternatives("batch_shape"),
         next_step=(
             "Look for a bypass that sets old to rollout (verl: "
             "`rollout_correction.bypass_mode`), and log both columns."
@@ -82,12 +78,7 @@ def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
             f"others differ by {level:.3g} nat: consistent with kernels that depend on "
             "the shape of the micro-batch."
         ),
-        alternatives=(
-            Alternative(
-                cause="low_precision",
-                would_tell="Score the same rows twice in the same micro-batch.",
-            ),
-        ),
+        alternatives=list_alternatives("low_precision"),
         next_step=(
             "Use equal micro-batches in both passes, or set old to current in the "
             "first "

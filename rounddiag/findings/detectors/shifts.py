@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _evidence(
     here, left = means
     names = ("shifted_log_probs", "retokenised")
     cause, other = reversed(names) if shape.is_retokenised else names
-    open_ = shape.is_ambiguous or shape.is_retokenised
+    is_open = shape.is_ambiguous or shape.is_retokenised
     return Evidence(
         cause=cause,
         score=0.9 if shape.is_ambiguous else 0.97,
@@ -226,11 +227,7 @@ def _evidence(
             f"{num} tokens, {shape.scope}, fit `{view.b}` at a lag of {most:+d} "
             f"({left:.3g} nat left of {here:.3g})."
         ),
-        alternatives=(
-            Alternative(cause=other, would_tell="The engine's own token ids."),
-        )
-        if open_
-        else (),
+        alternatives=list_alternatives(other) if is_open else (),
         next_step=_NEXT_STEP[cause],
     )
 

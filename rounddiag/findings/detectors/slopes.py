@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.pattern import strong_patterns
 from rounddiag.findings.registry import register
 
@@ -16,36 +17,8 @@ if TYPE_CHECKING:
     from rounddiag.findings.pattern_candidates import Pattern
     from rounddiag.findings.view import View
 
-_CACHE = Alternative(
-    cause="stale_cache",
-    would_tell="Record cached tokens a round; reset the prefix cache and score again.",
-)
-_DROPPED = Alternative(
-    cause="dropped_image",
-    would_tell="Score without images: if old does not change, it never saw them.",
-)
-_MODEL = Alternative(
-    cause="model_mismatch",
-    would_tell="Score 8 rows with transformers in float32, at step 0.",
-)
-_STALE = Alternative(
-    cause="stale_weights",
-    would_tell="Save step 0 and a later step.",
-)
-# A layer that computes otherwise is a layer with other weights.
-WEIGHTS = (
-    _STALE,
-    Alternative(cause="sync_broken", would_tell="A checksum by layer after the sync."),
-    Alternative(cause="lora_mismatch", would_tell="Score with the adapter merged."),
-)
-_EXPANSION = Alternative(
-    cause="image_expansion",
-    would_tell="Record the engine's prompt length of each round.",
-)
-_POSITIONS = Alternative(
-    cause="position_ids",
-    would_tell="Save the position ids of both engines.",
-)
+# A layer that computes differently looks like a layer with other weights.
+WEIGHTS = ("stale_weights", "sync_broken", "lora_mismatch")
 
 
 @register("position_ids")
@@ -54,7 +27,7 @@ def slopes(view: View) -> Iterator[Evidence]:
     if view.is_fitted:
         return  # what a fit leaves has slopes of its own
     has_images = view.has_images
-    others: tuple[Alternative, ...]
+    others: tuple[str, ...]
     for pattern in strong_patterns(view, "slope"):
         if pattern.where["rises"] and pattern.where["is_flat"]:
             continue  # begins after the first round: less context, not positions
@@ -65,9 +38,9 @@ def slopes(view: View) -> Iterator[Evidence]:
             step = "Reset the prefix cache after each weight update, and score again."
         elif rises:
             cause = "position_ids" if has_images else "model_mismatch"
-            others = (_POSITIONS, *WEIGHTS)
+            others = ("position_ids", *WEIGHTS)
             if has_images:
-                others = (_MODEL, _DROPPED, _EXPANSION)
+                others = ("model_mismatch", "dropped_image", "image_expansion")
             meaning = "|diff| grows with the position"
             step = (
                 "Save the position ids of both engines and compare them from the first "
@@ -90,16 +63,16 @@ def slopes(view: View) -> Iterator[Evidence]:
                 f"{meaning}, by a factor of {np.exp(abs(pattern.gap)):.3g} over the "
                 "middle 80 % of tokens, in all samples."
             ),
-            alternatives=others,
+            alternatives=list_alternatives(*others),
             next_step=step,
         )
 
 
 def fading(view: View, pattern: Pattern) -> Evidence:
     """Return the evidence that |diff| is largest at the first tokens and decays."""
-    others: tuple[Alternative, ...] = (_CACHE, _STALE)
+    others: tuple[str, ...] = ("stale_cache", "stale_weights")
     if view.has_images:
-        others = (*others, _DROPPED, _POSITIONS, _EXPANSION)
+        others = (*others, "dropped_image", "position_ids", "image_expansion")
     return Evidence(
         cause="prompt_mismatch",
         score=float(min(0.5 + abs(pattern.gap) / 5, 0.85)),
@@ -114,7 +87,7 @@ def fading(view: View, pattern: Pattern) -> Evidence:
             "|diff| is largest at the first tokens and decays, by a factor of "
             f"{np.exp(abs(pattern.gap)):.3g}, in all samples."
         ),
-        alternatives=others,
+        alternatives=list_alternatives(*others),
         next_step=(
             "Compare the engine's prompt ids with the saved ones: a second BOS, a "
             "system prompt, another template."

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.pattern import at_limit, strong_patterns
 from rounddiag.findings.registry import register
 
@@ -43,15 +44,6 @@ _FAMILIES = (
 _BINS = 16
 
 
-_ROUTES = Alternative(
-    cause="moe_routing", would_tell="The routed experts of both engines."
-)
-_KERNELS = Alternative(
-    cause="outlier_tokens",
-    would_tell="Replay the routed experts: outliers that stay are not the routes'.",
-)
-
-
 @register("outlier_tokens", stage="fit")
 def outlier_tokens(view: View) -> Evidence | None:
     """Find single tokens that are far off while all others are as usual."""
@@ -75,9 +67,9 @@ def outlier_tokens(view: View) -> Evidence | None:
         return None
     if _has_place(view, tokens):
         return None
-    cause, other = "outlier_tokens", _ROUTES
+    cause, other = "outlier_tokens", "moe_routing"
     if view.usual.is_routed:
-        cause, other = "moe_routing", _KERNELS
+        cause, other = "moe_routing", "outlier_tokens"
     return Evidence(
         cause=cause,
         score=float(np.clip(0.6 + share / 3, 0, 0.95)),
@@ -92,12 +84,7 @@ def outlier_tokens(view: View) -> Evidence | None:
             f"{FACTOR:g} times what tokens as likely do, and make {share:.0%} of the "
             "sum; they follow no sample, round or position."
         ),
-        alternatives=(
-            other,
-            Alternative(
-                cause="low_precision", would_tell="lm_head in float32 on both sides."
-            ),
-        ),
+        alternatives=list_alternatives(other, "low_precision"),
         next_step=(
             "Switch fused kernels off one by one and compare the two files with "
             "plot_compare; replay routed_experts if it is a mixture of experts."

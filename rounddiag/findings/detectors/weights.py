@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import Level, log_odds
 from rounddiag.findings.registry import register
 
@@ -32,35 +33,12 @@ BROKEN_PEARSON = 0.9
 LARGE = 3.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 _SHRINK = 4
-
-_ALIKE = {
-    "stale_weights": "The weight version of each sample; step 0 beside a later step.",
-    "sync_broken": "A checksum by layer after the sync; step 0 beside a later step.",
-    "lora_mismatch": "Score with the adapter merged; step 0 beside a later step.",
-    "model_mismatch": "Step 0 of the same run: off there already, the model differs.",
-    "low_precision": "A second pass of the trainer in float32.",
-    "moe_routing": "The routed experts of both engines.",
-    "stale_cache": "Cached tokens a round; reset the caches and score again.",
-}
-
-
-_IMAGES = (
-    Alternative(
-        cause="image_expansion",
-        would_tell="Record the engine's prompt length and image tokens of each round.",
-    ),
-    Alternative(
-        cause="wrong_image",
-        would_tell="Score some rows with their neighbours' images.",
-    ),
-    Alternative(
-        cause="dropped_image",
-        would_tell="Score without images: if old does not change, it never saw them.",
-    ),
-    Alternative(
-        cause="position_ids", would_tell="Save the position ids of both engines."
-    ),
+# Causes that move all tokens alike.
+_ALIKE = (
+    *("stale_weights", "sync_broken", "lora_mismatch", "model_mismatch"),
+    *("low_precision", "moe_routing", "stale_cache"),
 )
+_IMAGES = ("image_expansion", "wrong_image", "dropped_image", "position_ids")
 
 
 @register("stale_weights", stage="level")
@@ -89,6 +67,7 @@ def stale_weights(view: View) -> Evidence | None:
             cause = "dropped_image"
         else:
             cause = "low_precision" if _tail(view) < MIN_TAIL else "moe_routing"
+    others = (*_ALIKE, *_IMAGES) if view.has_images else _ALIKE
     meaning = (
         "the same ids move the same way in different samples "
         f"(correlation {correlation:.2f}): consistent with other weights"
@@ -113,12 +92,7 @@ def stale_weights(view: View) -> Evidence | None:
             Measure(name="Pearson r of probabilities", value=level.pearson),
         ),
         explanation=f"All tokens are off alike; {meaning}.",
-        alternatives=tuple(
-            Alternative(cause=name, would_tell=record)
-            for name, record in _ALIKE.items()
-            if name != cause
-        )
-        + tuple(one for one in _IMAGES if view.has_images and one.cause != cause),
+        alternatives=list_alternatives(*(one for one in others if one != cause)),
         next_step=(
             "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "
             "with the checkpoint of the step before: the one that fits rollout is what "

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.finding import Alternative, Evidence, Measure
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.pattern import strong_patterns
 from rounddiag.findings.pattern_candidates import CACHES, VERSIONS
 from rounddiag.findings.registry import register
@@ -26,34 +27,6 @@ WORKERS = re.compile(
 )
 PACKS = re.compile(r"pack|cu_seqlen", re.IGNORECASE)
 CUT = re.compile(r"status|finish|trunc|stop_reason", re.IGNORECASE)
-
-_CACHE = Alternative(
-    cause="stale_cache", would_tell="Record cache resets beside the weight version."
-)
-_STALE = Alternative(
-    cause="stale_weights", would_tell="Score with the checkpoint of each version."
-)
-_MIXED = Alternative(
-    cause="mixed_weights", would_tell="Record the weight version of each token."
-)
-_SWAPPED = Alternative(
-    cause="swapped_rows", would_tell="Keep the request id of each row."
-)
-_WORKER = Alternative(
-    cause="bad_worker", would_tell="Record the rank and replica of each sample."
-)
-_PICTURE = Alternative(
-    cause="wrong_image",
-    would_tell="Score the rows with their neighbours' images.",
-)
-_PACK = Alternative(
-    cause="packing_leak",
-    would_tell="Record the pack of each row, or score rows 0 to 7 alone and packed.",
-)
-_DECODE = Alternative(
-    cause="decode_path",
-    would_tell="Score 16 of these rows with the sampler by prefill.",
-)
 
 
 @register("bad_worker")
@@ -91,9 +64,12 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         f"{int(tokens.sum())} tokens in {len(samples)} samples with `{name}` = {value} "
         f"differ {pattern.ratio:.3g} times as much as others as likely"
     )
+    others: tuple[str, ...] = ()
     if VERSIONS.search(name):
-        mixed = _is_mixed(view, name)
-        cause = "mixed_weights" if mixed else "stale_weights"
+        cause, other = "stale_weights", "mixed_weights"
+        if _is_mixed(view, name):
+            cause, other = other, cause
+        others = ("stale_cache", other)
         meaning = "consistent with older weights there"
         step = "Score with the checkpoint of that version."
     elif PACKS.search(name):
@@ -110,12 +86,9 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         step = f"Compare weights and versions of {name} {value} with the others."
     else:
         return
-    others: tuple[Alternative, ...] = ()
-    if VERSIONS.search(name):
-        others = (_CACHE, _STALE if cause == "mixed_weights" else _MIXED)
     yield Evidence(
         cause=cause,
-        alternatives=others,
+        alternatives=list_alternatives(*others),
         score=float(min(0.65 + abs(pattern.gap) / 5, 0.95)),
         gain=pattern.worth,
         tokens=tokens,
@@ -148,7 +121,9 @@ def _periodic(view: View, pattern: Pattern) -> Evidence:
     )
     return Evidence(
         cause="packing_leak" if leaks else "bad_worker",
-        alternatives=(_WORKER if leaks else _PACK, _DECODE),
+        alternatives=list_alternatives(
+            "bad_worker" if leaks else "packing_leak", "decode_path"
+        ),
         score=float(min(0.6 + abs(pattern.gap) / 5, 0.95)),
         gain=pattern.worth,
         tokens=tokens,
@@ -173,15 +148,15 @@ def _rows(view: View, pattern: Pattern) -> Evidence:
         "groups": f"{len(samples)} samples that make whole groups",
         "rows": f"{len(samples)} samples scattered over the batch",
     }[pattern.family]
-    others: tuple[Alternative, ...]
+    others: tuple[str, ...]
     if pattern.family == "block":
-        cause, others = "bad_worker", (_DECODE, _PACK)
+        cause, others = "bad_worker", ("decode_path", "packing_leak")
     elif pattern.family == "groups":
-        cause, others = "decode_path", (_WORKER, _PICTURE)
+        cause, others = "decode_path", ("bad_worker", "wrong_image")
     elif has_images:
-        cause, others = "wrong_image", (_WORKER, _SWAPPED, _DECODE)
+        cause, others = "wrong_image", ("bad_worker", "swapped_rows", "decode_path")
     else:
-        cause, others = "bad_worker", (_SWAPPED, _DECODE, _PACK)
+        cause, others = "bad_worker", ("swapped_rows", "decode_path", "packing_leak")
     steps = {
         "bad_worker": "Record rank and replica of each sample, and compare the weights "
         "of the one that these samples share.",
@@ -201,6 +176,6 @@ def _rows(view: View, pattern: Pattern) -> Evidence:
             f"|diff| is {pattern.ratio:.3g} times as large in {shape}, in all of their "
             "rounds."
         ),
-        alternatives=others,
+        alternatives=list_alternatives(*others),
         next_step=steps[cause],
     )

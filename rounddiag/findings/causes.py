@@ -1,0 +1,115 @@
+"""The causes that a finding can name, and what would tell them apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# What each cause means.
+CAUSES: dict[str, str] = {
+    # From ids, masks and values.
+    "filled_log_probs": "a fixed value in place of log-probs",
+    "shifted_log_probs": "log-probs shifted against the tokens",
+    "swapped_rows": "log-probs of another row",
+    "padding_rows": "padding rows or copies",
+    "mask_too_wide": "a mask that covers tokens the model did not write",
+    "mask_punched": "holes that a rejection rule left in the mask",
+    "identical_log_probs": "two bitwise equal columns",
+    "retokenised": "token ids that are not the sampled ones",
+    "prompt_mismatch": "different prompts in the two engines",
+    "image_expansion": "image tokens counted differently by the engines",
+    "position_ids": "different position ids",
+    # Sampling.
+    "temperature": "different temperatures",
+    "truncated_sampling": "log-probs of a truncated distribution (top-p, top-k)",
+    "logit_processor": "a penalty on repeated tokens in one engine",
+    # Context.
+    "dropped_image": "images that one engine did not see",
+    "wrong_image": "images of another sample",
+    "image_window": "older images that one engine no longer sees",
+    "context_masked": "observations that one engine does not attend to",
+    # Engines.
+    "stale_cache": "a cache filled by older weights",
+    "decode_path": "a sampler whose decoding differs from its prefill",
+    "packing_leak": "rows of a pack that attend to each other",
+    "batch_shape": "kernels that depend on the shape of the batch",
+    "low_precision": "log-probs or logits in a short dtype",
+    "moe_routing": "experts routed differently",
+    "model_mismatch": "a model implemented differently",
+    "lora_mismatch": "an adapter applied differently",
+    # Weights.
+    "stale_weights": "older weights in the sampler",
+    "mixed_weights": "weights that changed while samples were written",
+    "sync_broken": "weights that did not arrive intact",
+    # Places whose cause is not known.
+    "bad_worker": "one worker that differs from the others",
+    "truncated_round": "samples cut off at the length limit",
+    "outlier_tokens": "single tokens far off",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """A cause that this batch cannot tell from the one that is named.
+
+    Attributes
+    ----------
+    cause : str
+    would_tell : str
+        The record or the experiment that would decide.
+    """
+
+    cause: str
+    would_tell: str
+
+
+# The record or the experiment that tells a cause from its alternatives.
+_WOULD_TELL: dict[str, str] = {
+    # From ids, masks and values.
+    "shifted_log_probs": "Compare the engine's own token ids with the saved ones: if "
+    "they are equal, the log-probs are shifted.",
+    "swapped_rows": "Record the request id of each row.",
+    "retokenised": "Compare the engine's own token ids, those of later prompts too, "
+    "with the saved ones.",
+    "prompt_mismatch": "Compare the engine's prompt ids with the saved ones.",
+    "image_expansion": "Record the engine's prompt length and image tokens of each "
+    "round.",
+    "position_ids": "Save the position ids of both engines.",
+    # Context.
+    "dropped_image": "Score without images: if old does not change, it never saw them.",
+    "wrong_image": "Score some rows with their neighbours' images.",
+    "image_window": "Record the images that each engine saw in each round.",
+    "context_masked": "Score one round with the tool results removed.",
+    # Engines.
+    "stale_cache": "Record cached tokens and cache resets of each round, or reset the "
+    "caches and sample again.",
+    "decode_path": "Score 16 of these rows with the sampler by prefill.",
+    "packing_leak": "Record the pack of each row, or score rows 0 to 7 alone and "
+    "packed.",
+    "batch_shape": "Score one row alone and in its micro-batch.",
+    "low_precision": "Score again with lm_head and log-softmax in float32.",
+    "moe_routing": "Record the routed experts of both engines.",
+    "model_mismatch": "Score 8 rows of step 0 with transformers in float32.",
+    "lora_mismatch": "Score with the adapter merged.",
+    # Weights.
+    "stale_weights": "Compare step 0 with a later step, or score with the checkpoint "
+    "of each version.",
+    "mixed_weights": "Record the weight version of each round or token.",
+    "sync_broken": "Compare a checksum of each layer after the sync.",
+    # Places whose cause is not known.
+    "bad_worker": "Record the rank and replica of each sample.",
+    "outlier_tokens": "Replay the routed experts: outliers that remain have another "
+    "cause.",
+}
+
+
+def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
+    """Return causes as alternatives, each with what would tell it from the others.
+
+    Examples
+    --------
+    >>> list_alternatives("position_ids")[0].would_tell
+    'Save the position ids of both engines.'
+    """
+    return tuple(
+        Alternative(cause=cause, would_tell=_WOULD_TELL[cause]) for cause in causes
+    )
