@@ -52,8 +52,8 @@ def our_name(name: str) -> str:
     return _OURS.get(name, plural)
 
 
-def _lookup_name(name: str) -> str:
-    """Return the name under which a field is looked up first."""
+def _verl_name(name: str) -> str:
+    """Return verl's name of a field, which is looked up before ours."""
     ours = our_name(name)
     return _VERL.get(ours, ours)
 
@@ -103,7 +103,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
                 found=f"{theirs!r}, where the columns are {format_names(existing)}",
                 advice="Name a column that the file has.",
             )
-    names = {_lookup_name(ours): theirs for ours, theirs in columns.items()}
+    names = {_verl_name(ours): theirs for ours, theirs in columns.items()}
     return (
         root.renamed(names)
         if isinstance(root, Table)
@@ -195,9 +195,10 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
         If a column holds another kind of values.
     """
     for ours, theirs in columns.items():
-        key = _lookup_name(ours) if _lookup_name(ours) in table.names else ours
+        verls = _verl_name(ours)
+        key = verls if verls in table.names else ours  # the responses are not renamed
         present = table.columns if our_name(ours) in _EXPECTED else table.fields
-        if key not in [*present]:  # `in` on a lazy mapping would read the field
+        if key not in present:
             raise _value_error(source, ours, theirs, found=_describe_column(table, key))
 
 
@@ -245,9 +246,9 @@ def _value_error(source: Source, ours: str, theirs: str, *, found: str) -> LoadE
 
 
 def _describe_column(table: Table, key: str) -> str:
-    if key in [*table.fields]:
+    if key in table.fields:
         return "several values per sample"
-    if key in [*table.columns]:
+    if key in table.columns:
         return _describe_values(table.columns[key])
     return "one value for all" if key in table.info else "other values"
 

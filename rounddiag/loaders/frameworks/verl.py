@@ -33,14 +33,8 @@ from rounddiag.loaders.lazy.tensors import (
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span
-from rounddiag.loaders.tabular.table import (
-    LazyFields,
-    Table,
-    as_list,
-    batch_from_table,
-    read_column,
-    stored_table,
-)
+from rounddiag.loaders.tabular.arrays import as_list, read_column, stored_table
+from rounddiag.loaders.tabular.table import LazyFields, Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
+from rounddiag.loaders.lazy.arrays import (
+    Ragged,
+    StoredArray,
+    close_gaps,
+    scalar_value,
+    stored_array,
+)
 from rounddiag.loaders.lazy.tensors import (
     DTYPES,
+    StoredJagged,
     StoredTensor,
     contiguous,
     find_tensor,
@@ -21,12 +30,7 @@ from rounddiag.loaders.lazy.tensors import (
 from rounddiag.loaders.pickle.unpickler import PickleMachine
 from rounddiag.loaders.tabular.in_memory import rows_of_numbers, table_of_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
-from rounddiag.loaders.tabular.table import (
-    Table,
-    batch_from_table,
-    read_rows,
-    stored_table,
-)
+from rounddiag.loaders.tabular.table import Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,6 +99,101 @@ def read_stored_rows(value: object, source: Source) -> Any:  # noqa: ANN401 rows
 def _row(value: object, source: Source) -> object:
     tensor = find_tensor(value, source)
     return tensor.read() if isinstance(tensor, StoredTensor) else value
+
+
+_TENSORS = (StoredTensor, Tensor)  # in the file, or made from a list in it
+
+
+def read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
+    """Copy a field out of the file."""
+    match value:
+        case StoredTensor():
+            return value.read()
+        case StoredJagged():
+            lengths = None if value.lengths is None else value.lengths.read()
+            return close_gaps(
+                value.values.read(), value.offsets.read(), lengths, value.dim
+            )
+    return [_tensor(row) for row in value if isinstance(row, _TENSORS)]
+
+
+def stored_table(
+    fields: Mapping[str, Value],
+    columns: Mapping[str, Any],
+    info: Mapping[Any, Any],
+    source: Source,
+) -> Table:
+    """Return the content of a file as a table.
+
+    Parameters
+    ----------
+    fields : mapping of str to tensors
+        Classified by their dimensions.
+    columns : mapping of str to sequence
+        Further columns with one value per sample.
+    info : mapping
+        Further values for the whole batch.
+    source : Source
+    """
+    dims = {name: _num_dims(value) for name, value in fields.items()}
+
+    def read(name: str) -> object:
+        match dims[name], fields[name]:
+            case 0, StoredTensor() as value:
+                return value.read().item()
+            case 1, value:
+                return read_column(value, source)
+            case _, value:
+                return read_rows(value)
+
+    table = Table.classify(dims, read)
+    facts = {str(k): scalar_value(v) for k, v in info.items()}
+    return replace(
+        table,
+        columns={**columns, **table.columns},
+        info={**facts, **table.info},
+    )
+
+
+def _num_dims(value: Value) -> int:
+    """Return 0 for a single value, 1 for one value per sample, 2 for rows."""
+    if isinstance(value, StoredTensor):
+        return min(len(value.shape), 2)
+    if isinstance(value, list) and not all(map(_is_row, value)):
+        return 1
+    return 2
+
+
+def _is_row(value: object) -> bool:
+    return isinstance(value, _TENSORS) and len(value.shape) > 0
+
+
+def _tensor(row: StoredTensor | Tensor) -> Tensor:
+    return row.read() if isinstance(row, StoredTensor) else row
+
+
+def read_column(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
+    """Return a column of one value per sample, read from the file."""
+    if isinstance(value, StoredTensor):
+        return value.read().numpy()
+    array = stored_array(value, source)
+    if isinstance(array, StoredArray):
+        return array.read()
+    items = as_list(value if array is None else array)
+    return [_plain_item(item, source) for item in items]
+
+
+def _plain_item(item: object, source: Source) -> object:
+    """Return a scalar of torch or numpy as a Python value; other values unchanged."""
+    tensor = find_tensor(item, source)
+    if isinstance(tensor, StoredTensor) and not tensor.shape:
+        return tensor.read().item()
+    return scalar_value(item)
+
+
+def as_list(value: object) -> list[object]:
+    """Return a value if it is a list, else an empty list."""
+    return value if isinstance(value, list) else []
 
 
 def npz_root(entries: Mapping[str, Span]) -> dict[str, object]:

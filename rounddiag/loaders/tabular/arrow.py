@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,10 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
 from rounddiag.loaders.parquet.columns import BROKEN, to_tensor
 from rounddiag.loaders.parquet.reader import TableReader
-from rounddiag.loaders.tabular.table import LazyFields, Table
+from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -161,7 +162,7 @@ def parquet_table(source: Source) -> Table:
         table = read_plain() if is_plain else _parquet_columns(source, [name])
         return table.column(name)
 
-    return _sorted_columns(schema, read, source)
+    return _classify(schema, read, source)
 
 
 def arrow_table(source: Source) -> Table:
@@ -180,13 +181,13 @@ def arrow_table(source: Source) -> Table:
 
 def table_of_arrow(table: pa.Table, source: Source) -> Table:
     """Return a table of Arrow in memory as a `Table`."""
-    return _sorted_columns(table.schema, table.column, source)
+    return _classify(table.schema, table.column, source)
 
 
-def _sorted_columns(
+def _classify(
     schema: pa.Schema, read: Callable[[str], pa.ChunkedArray], source: Source
 ) -> Table:
-    """Classify columns: lists of numbers are rows, others have one value per row."""
+    """Return columns as a table: lists of numbers are fields, others are columns."""
     with _load_errors(source):
         has_rows = {field.name: _is_row_column(field.type) for field in schema}
     if len(has_rows) < len(schema):
@@ -195,25 +196,15 @@ def _sorted_columns(
             found=f"{len(schema)} columns of {len(has_rows)} names",
             advice="Rename the columns.",
         )
-    rows = [name for name in has_rows if has_rows[name]]
-    plain = [name for name in has_rows if not has_rows[name]]
-    return Table(
-        fields=_lazy_columns(rows, lambda name: rows_from_lists(read(name)), source),
-        columns=_lazy_columns(plain, lambda name: plain_column(read(name)), source),
-        marks=[key.decode(errors="replace") for key in schema.metadata or {}],
-    )
 
-
-def _lazy_columns(
-    names: Iterable[str], convert: Callable[[str], object], source: Source
-) -> LazyFields:
-    """Return columns that are converted when they are looked up."""
-
-    def read(name: str) -> object:
+    def convert(name: str) -> object:
         with _load_errors(source, name):
-            return convert(name)
+            column = read(name)
+            return rows_from_lists(column) if has_rows[name] else plain_column(column)
 
-    return LazyFields(names, read)
+    dims = {name: 2 if has_rows[name] else 1 for name in has_rows}
+    marks = [key.decode(errors="replace") for key in schema.metadata or {}]
+    return replace(Table.classify(dims, convert), marks=marks)
 
 
 def _parquet_columns(source: Source, names: list[str]) -> pa.Table:

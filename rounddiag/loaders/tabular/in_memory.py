@@ -14,7 +14,7 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.fields.columns import collect_columns
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.source import Source, describe_kind
-from rounddiag.loaders.tabular.table import LazyFields, Table
+from rounddiag.loaders.tabular.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,19 +33,13 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     >>> list(table.fields), list(table.columns), dict(table.info)
     (['ids'], ['turns'], {'top_p': 1.0})
     """
-    fields, columns, info = {}, {}, {}
-    for key, column in values.items():
-        # Only a pandas Series has `iloc`.
-        value = _cells(column) if hasattr(column, "iloc") else column
-        name, dims = str(key), _num_dims(value)
-        if dims == 0:
-            info[name] = value.item() if hasattr(value, "item") else value
-        elif dims == 1:
-            columns[name] = _column(value)
-        else:
-            fields[name] = value
-    rows = LazyFields(fields, lambda name: _host_rows(fields[name]))
-    return Table(fields=rows, columns=columns, info=info)
+    cells = {
+        str(key): _cells(column) if hasattr(column, "iloc") else column  # of pandas
+        for key, column in values.items()
+    }
+    dims = {name: _num_dims(value) for name, value in cells.items()}
+    readers = (_value, _column, _host_rows)
+    return Table.classify(dims, lambda name: readers[dims[name]](cells[name]))
 
 
 def table_of_lines(lines: JsonLines) -> Table:
@@ -104,6 +98,10 @@ def _is_list(value: object) -> bool:
     if isinstance(value, torch.Tensor | np.ndarray):
         return value.ndim > 0
     return isinstance(value, list | tuple)
+
+
+def _value(value: Any) -> object:  # noqa: ANN401 a scalar, or anything
+    return value.item() if hasattr(value, "item") else value
 
 
 def _column(value: Any) -> Any:  # noqa: ANN401 whatever has one value per sample

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeGuard
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.assembly.images import (
@@ -17,14 +15,8 @@ from rounddiag.loaders.assembly.images import (
 from rounddiag.loaders.fields.columns import RECORDS, TURN_SCORES, expand_entries
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.lazy.arrays import (
-    Ragged,
-    StoredArray,
-    close_gaps,
     row_list,
-    scalar_value,
-    stored_array,
 )
-from rounddiag.loaders.lazy.tensors import StoredJagged, StoredTensor, find_tensor
 from rounddiag.loaders.source import left_out_entry, left_out_of
 
 if TYPE_CHECKING:
@@ -33,7 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rounddiag.batch import Batch
-    from rounddiag.loaders.lazy.tensors import Value
     from rounddiag.loaders.source import Source
 
 
@@ -180,6 +171,34 @@ class Table:
     left_out: Sequence[str] = ()
     marks: Sequence[str] = ()
 
+    @classmethod
+    def classify(cls, dims: Mapping[str, int], read: Callable[[str], Any]) -> Table:
+        """Sort columns into fields, columns and info by their dimensions.
+
+        Parameters
+        ----------
+        dims : mapping of str to int
+            By name: 0 for one value for the whole batch, 1 for one value per sample, 2
+            for several values per sample.
+        read : callable
+            Returns the values of a column. Fields and columns are read when they are
+            looked up.
+
+        Examples
+        --------
+        >>> table = Table.classify({"mask": 2, "turns": 1, "kl": 0}, str.upper)
+        >>> [*table.fields], [*table.columns], table.info
+        (['mask'], ['turns'], {'kl': 'KL'})
+        """
+        info, columns, fields = (
+            [name for name, num in dims.items() if num == kind] for kind in range(3)
+        )
+        return cls(
+            fields=LazyFields(fields, read),
+            columns=LazyFields(columns, read),
+            info={name: read(name) for name in info},
+        )
+
     @property
     def names(self) -> list[str]:
         """The names of all columns."""
@@ -234,79 +253,3 @@ def _converted(batch: Batch) -> list[str]:
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)
     groups, rewards = batch.group_ids is not None, batch.rewards is not None
     return [*facts, *scores, *["uid"] * groups, *["rewards"] * rewards]
-
-
-_TENSORS = (StoredTensor, Tensor)  # in the file, or made from a list in it
-
-
-def read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
-    """Copy a field out of the file."""
-    match value:
-        case StoredTensor():
-            return value.read()
-        case StoredJagged():
-            lengths = None if value.lengths is None else value.lengths.read()
-            return close_gaps(
-                value.values.read(), value.offsets.read(), lengths, value.dim
-            )
-    return [_tensor(row) for row in value if isinstance(row, _TENSORS)]
-
-
-def stored_table(
-    fields: Mapping[str, Value],
-    columns: Mapping[str, Any],
-    info: Mapping[Any, Any],
-    source: Source,
-) -> Table:
-    """Classify the content of a file: rows, one value per sample, one for all."""
-    single = {k: v for k, v in fields.items() if _is_single(v)}
-    values = {k: read_column(v, source) for k, v in fields.items() if _is_column(v)}
-    rows = {k: v for k, v in fields.items() if k not in {*single, *values}}
-    facts = {str(k): scalar_value(v) for k, v in info.items()}
-    return Table(
-        fields=LazyFields(rows, lambda name: read_rows(rows[name])),
-        columns={**columns, **values},
-        info={**facts, **{k: v.read().item() for k, v in single.items()}},
-    )
-
-
-def _is_single(value: Value) -> TypeGuard[StoredTensor]:
-    return isinstance(value, StoredTensor) and not value.shape
-
-
-def _is_column(value: Value) -> bool:
-    if isinstance(value, StoredTensor):
-        return len(value.shape) == 1
-    return isinstance(value, list) and not all(map(_is_row, value))
-
-
-def _is_row(value: object) -> bool:
-    return isinstance(value, _TENSORS) and len(value.shape) > 0
-
-
-def _tensor(row: StoredTensor | Tensor) -> Tensor:
-    return row.read() if isinstance(row, StoredTensor) else row
-
-
-def read_column(value: object, source: Source) -> Any:  # noqa: ANN401 array or list
-    """Return a column of one value per sample, read from the file."""
-    if isinstance(value, StoredTensor):
-        return value.read().numpy()
-    array = stored_array(value, source)
-    if isinstance(array, StoredArray):
-        return array.read()
-    items = as_list(value if array is None else array)
-    return [_plain_item(item, source) for item in items]
-
-
-def _plain_item(item: object, source: Source) -> object:
-    """Return a scalar of torch or numpy as a Python value; other values unchanged."""
-    tensor = find_tensor(item, source)
-    if isinstance(tensor, StoredTensor) and not tensor.shape:
-        return tensor.read().item()
-    return scalar_value(item)
-
-
-def as_list(value: object) -> list[object]:
-    """Return a value if it is a list, else an empty list."""
-    return value if isinstance(value, list) else []

@@ -25,8 +25,8 @@ from rounddiag.loaders.frameworks.slime.samples import (
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source, left_out_entry, left_out_of
-from rounddiag.loaders.tabular.arrays import as_table, read_stored_rows
-from rounddiag.loaders.tabular.table import as_list, with_picture_column
+from rounddiag.loaders.tabular.arrays import as_list, as_table, read_stored_rows
+from rounddiag.loaders.tabular.table import with_picture_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,8 +22,8 @@ from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.loaders.frameworks.trainer_fields import require_log_probs
 from rounddiag.loaders.lazy.arrays import StoredArray, stored_array
 from rounddiag.loaders.lazy.tensors import StoredTensor, find_tensor
-from rounddiag.loaders.tabular.arrays import read_stored_rows
-from rounddiag.loaders.tabular.table import LazyFields, as_list, read_column
+from rounddiag.loaders.tabular.arrays import as_list, read_column, read_stored_rows
+from rounddiag.loaders.tabular.table import LazyFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

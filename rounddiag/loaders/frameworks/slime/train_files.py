@@ -27,8 +27,8 @@ from rounddiag.loaders.frameworks.slime.samples import (
 )
 from rounddiag.loaders.lazy.torch_file import read_torch
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.arrays import as_table
-from rounddiag.loaders.tabular.table import Table, batch_from_table, read_column
+from rounddiag.loaders.tabular.arrays import as_table, read_column
+from rounddiag.loaders.tabular.table import Table, batch_from_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
