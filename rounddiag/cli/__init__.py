@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -225,16 +224,17 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import describe_failed_steps
+    from rounddiag.cli.run import describe_failed_steps, silence_failed_steps
     from rounddiag.export import report
 
     page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
     suffix = ", replacing an existing file" if page.exists() else ""
     run = _open_run(options)
-    with warnings.catch_warnings():
-        if run is not None:  # what failed is on the page, and printed below
-            warnings.simplefilter("ignore", UserWarning)
-        report(_load(options) if run is None else run, page, samples=options.samples)
+    if run is None:
+        report(_load(options), page, samples=options.samples)
+    else:
+        with silence_failed_steps():
+            report(run, page, samples=options.samples)
     _print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB){suffix}")
     if run is not None and run.failed:
         _print(describe_failed_steps(run))

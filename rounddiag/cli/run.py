@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from rounddiag.errors import LoadError
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rounddiag.runs import Ingestion, Run
 
 _MOST_FAILED = 5  # files in the text of a run
@@ -45,8 +48,7 @@ def describe_run(run: Run) -> str:
         Paragraphs: the verdicts and changes, counts, a table with one row per round,
         and the files that could not be read.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the text says what failed
+    with silence_failed_steps():
         diagnosis = run.diagnose()
     steps = run.step_summary()
     counts = (
@@ -58,6 +60,14 @@ def describe_run(run: Run) -> str:
     )
     paragraphs = [str(diagnosis), counts, _levels(run), describe_failed_steps(run)]
     return "\n\n".join(filter(None, paragraphs))
+
+
+@contextmanager
+def silence_failed_steps() -> Iterator[None]:
+    """Silence the warning about steps that cannot be read: the command prints them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def describe_failed_steps(run: Run) -> str:
