@@ -31,12 +31,12 @@ PER_SAMPLE = ("group_ids", "sample_ids", "images", "position_ids", "rollout_ids"
 PER_TOKEN = (*REQUIRED, "entropy", "advantages", "loss_mask", "round_ids")
 
 
-def offsets_of(lengths: Tensor) -> Tensor:
+def build_offsets(lengths: Tensor) -> Tensor:
     """Return where each row starts when rows of these lengths are concatenated.
 
     Examples
     --------
-    >>> offsets_of(torch.tensor([3, 0, 2]))
+    >>> build_offsets(torch.tensor([3, 0, 2]))
     tensor([0, 3, 3, 5])
     """
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
@@ -63,7 +63,7 @@ def from_padded(response_ids: Tensor, others: Mapping[str, Any]) -> dict[str, An
     if fields.get("prompt_ids") is not None:
         mask = fields.pop("prompt_mask", None)
         fields.update(_unpad_prompts(fields["prompt_ids"], mask))
-    return {**fields, "offsets": offsets_of(ends)}
+    return {**fields, "offsets": build_offsets(ends)}
 
 
 def from_rows(
@@ -80,8 +80,8 @@ def from_rows(
         rows = fields["prompt_ids"]
         sizes = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         fields["prompt_ids"] = _concatenate("prompt_ids", rows, sizes.tolist())
-        fields["prompt_offsets"] = offsets_of(sizes)
-    return {**fields, "lengths": lengths, "offsets": offsets_of(lengths)}
+        fields["prompt_offsets"] = build_offsets(sizes)
+    return {**fields, "lengths": lengths, "offsets": build_offsets(lengths)}
 
 
 def require_fields(others: Mapping[str, Any]) -> None:
@@ -143,7 +143,7 @@ def _first_mismatch(shapes: list[tuple[int, ...]], lengths: Sequence[int]) -> st
 
 def _unpad_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     keep = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask != 0
-    return {"prompt_ids": ids[keep], "prompt_offsets": offsets_of(keep.sum(1))}
+    return {"prompt_ids": ids[keep], "prompt_offsets": build_offsets(keep.sum(1))}
 
 
 def selected_rows(index: Index, num_samples: int) -> Tensor:
@@ -212,7 +212,7 @@ def select(batch: AnyBatch, rows: Tensor) -> AnyBatch:
         **flat,
         **per_sample,
         **_prompts(batch, rows),
-        offsets=offsets_of(batch.offsets.diff()[on_device]),
+        offsets=build_offsets(batch.offsets.diff()[on_device]),
         lengths=batch.lengths[on_device],
         rewards=None if batch.rewards is None else batch.rewards[on_device],
         scores={
@@ -259,7 +259,7 @@ def _prompts(batch: Batch, rows: Tensor) -> dict[str, Any]:
     sizes = batch.prompt_offsets.diff()[rows.to(batch.prompt_offsets.device)]
     return {
         "prompt_ids": take_rows(batch.prompt_ids, batch.prompt_offsets, rows),
-        "prompt_offsets": offsets_of(sizes),
+        "prompt_offsets": build_offsets(sizes),
     }
 
 

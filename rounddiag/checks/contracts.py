@@ -230,7 +230,7 @@ class TokenPlace(NamedTuple):
         return f"sample {self.sample} round {self.round} position {self.position}"
 
 
-def place_of(batch: Batch, index: int) -> TokenPlace:
+def locate_token(batch: Batch, index: int) -> TokenPlace:
     """Return the place of the token with this index in the flat tensors."""
     sample = int(torch.searchsorted(batch.offsets, index, right=True)) - 1
     mine = batch.rounds.start[batch.rounds.sample == sample]
@@ -248,7 +248,7 @@ def fault_at(batch: Batch, indices: Tensor, what: str) -> Fault | None:
     if len(indices) == 0:
         return None
     samples = find_samples(batch, indices).unique().tolist()
-    first = [str(place_of(batch, index)) for index in indices[:_MAX_NAMED].tolist()]
+    first = [str(locate_token(batch, index)) for index in indices[:_MAX_NAMED].tolist()]
     places = join_names(first, len(indices), most=_MAX_NAMED)
     detail = (
         f"{pluralize(len(indices), 'token')} {what}, in"

@@ -15,7 +15,7 @@ from rounddiag.checks.contracts import (
     Fault,
     UntestableError,
     fault_in,
-    place_of,
+    locate_token,
     require_ids,
     require_tokens,
 )
@@ -123,7 +123,7 @@ def _ids(batch: Batch, *, as_text: bool) -> Fault | None:
     if not differing:
         return None
     sample, position = next(iter(differing.items()))
-    place = place_of(batch, int(batch.offsets[sample]) + position)
+    place = locate_token(batch, int(batch.offsets[sample]) + position)
     words = _describe(batch, place, batch.tokenizer if as_text else None)
     return Fault(
         f"{pluralize(len(differing), 'sample')} with other ids: {place}, {words}",

@@ -154,7 +154,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     changes = (sample[1:] != sample[:-1]) | (index[1:] != index[:-1])
     begins = np.r_[: min(len(tokens), 1), np.flatnonzero(changes) + 1]
     num = np.diff(begins, append=len(tokens))
-    totals = Totals(**sums_cpu.totals_of(tokens["diff"].to_numpy(), num))
+    totals = Totals(**sums_cpu.sum_diffs(tokens["diff"].to_numpy(), num))
     keys = {"sample": sample[begins], "round": index[begins]}
     frame = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
     return tag_pair(frame, tokens)

@@ -84,7 +84,7 @@ MEASURES = {
 }
 
 
-def measure_of(metric: str, threshold: float = 2.0) -> Measure:
+def get_measure(metric: str, threshold: float = 2.0) -> Measure:
     """Return the measure of a metric.
 
     Parameters
@@ -101,7 +101,7 @@ def measure_of(metric: str, threshold: float = 2.0) -> Measure:
 
     Examples
     --------
-    >>> measure_of("k2").values(np.array([0.0, -1.0], dtype=np.float32)).tolist()
+    >>> get_measure("k2").values(np.array([0.0, -1.0], dtype=np.float32)).tolist()
     [0.0, 0.5]
     """
     if not threshold > 1:
@@ -123,7 +123,7 @@ def prob_diffs(batch: Batch) -> Array:
     return _prob_diff(*(pack_tokens(batch, score) for score in scores))
 
 
-def prob_diffs_of(tokens: pd.DataFrame) -> Array | None:
+def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:
     """Return |old - rollout| probability of a token frame's rows.
 
     None if the frame has neither `prob_diff` nor `rollout_log_prob`.

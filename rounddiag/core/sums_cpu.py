@@ -42,7 +42,7 @@ def totals(
 
 
 @_quiet
-def totals_of(values: Array, counts: Array) -> dict[str, Array]:
+def sum_diffs(values: Array, counts: Array) -> dict[str, Array]:
     """Compute the fields of `Totals` from concatenated diffs."""
     start, num, first = _pieces(np.cumsum(counts) - counts, counts)
     blocks = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from plotly.offline import get_plotlyjs
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, colors_of
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +126,7 @@ def _colors() -> str:
 
 
 def _variables(theme: Theme) -> str:
-    colors = (f"--{name}: {color}" for name, color in colors_of(theme).items())
+    colors = (f"--{name}: {color}" for name, color in list_colors(theme).items())
     return f":root {{{'; '.join(colors)}}}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.core.scores import pair_of
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
@@ -379,7 +379,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         means[row, line.rows["round"]] = line.rows["mean"]
         has_round[row, line.rows["round"]] = True
     names = np.array([line.name for line in comparison.lines], dtype=object)
-    scale = choose_scale(means, is_signed=measure_of(inputs.metric).is_signed)
+    scale = choose_scale(means, is_signed=get_measure(inputs.metric).is_signed)
     figure.add_heatmap(
         z=means,
         yaxis="y3",

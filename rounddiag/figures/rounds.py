@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare
@@ -81,7 +81,7 @@ class RoundOptions:
     @property
     def weighting(self) -> str:
         """What has equal weight; some metrics fix it."""
-        return measure_of(self.metric).weight or self.weight
+        return get_measure(self.metric).weight or self.weight
 
     @property
     def offered(self) -> dict[str, bool]:
@@ -89,7 +89,7 @@ class RoundOptions:
 
         A round summary has no survivors.
         """
-        is_signed = measure_of(self.metric).is_signed
+        is_signed = get_measure(self.metric).is_signed
         fits = {
             "survivors": self.is_usual,
             "quantiles": self.by is None and not is_signed,

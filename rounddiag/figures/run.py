@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (
@@ -431,7 +431,7 @@ def _add_heatmap(figure: go.Figure, scene: RunScene, axis: str) -> None:
     has_round[place] = True
     samples = np.zeros(shape, dtype=np.int64)
     samples[place] = scene.rows["num_samples"]
-    scale = choose_scale(means, is_signed=measure_of(scene.metric).is_signed)
+    scale = choose_scale(means, is_signed=get_measure(scene.metric).is_signed)
     figure.add_heatmap(
         x=steps,
         z=means,

@@ -12,7 +12,7 @@ import numpy as np
 from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import content_names, describe_content
 from rounddiag.loaders.source import format_names
-from rounddiag.loaders.tabular.in_memory import table_of_lines
+from rounddiag.loaders.tabular.in_memory import table_from_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import LazyFields, Table
 
@@ -78,7 +78,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
     """
     if not columns:
         return root
-    root = table_of_lines(root) if isinstance(root, JsonLines) else root
+    root = table_from_lines(root) if isinstance(root, JsonLines) else root
     is_own = "rounddiag" in content_names(root)
     if is_own or not isinstance(root, Table | Mapping):
         own = "a file of rounddiag's own, whose columns are known"

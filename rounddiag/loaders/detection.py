@@ -37,7 +37,7 @@ from rounddiag.loaders.tabular.arrays import (
     npz_root,
     safetensors_root,
 )
-from rounddiag.loaders.tabular.in_memory import columns_of_records
+from rounddiag.loaders.tabular.in_memory import columns_from_records
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
 
@@ -251,7 +251,7 @@ def _pickle(source: Source) -> object:
 def _fields_or_columns(root: object, source: Source) -> object:
     """Return a TensorDict's fields, a list of records as columns, or `root` itself."""
     fields = read_tensordict(root, source)
-    return columns_of_records(root) if fields is None else fields
+    return columns_from_records(root) if fields is None else fields
 
 
 _READERS = (

@@ -50,7 +50,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
 
 def _existing_files(path: Path) -> list[Path]:
     if path.is_dir():
-        return _files_of_folder(path)
+        return _list_folder(path)
     if not path.is_file() and has_magic(str(path)):
         matches = [Path(name) for name in glob(str(path), recursive=True)]  # noqa: PTH207 an absolute pattern, which `Path.glob` refuses
         files = _in_order([file for file in matches if file.is_file()])
@@ -66,7 +66,7 @@ def _existing_files(path: Path) -> list[Path]:
     )
 
 
-def _files_of_folder(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     all_files = _in_order([file for file in folder.rglob("*") if file.is_file()])
     checkpoint = [file for file in all_files if _CHECKPOINT.fullmatch(file.name)]
     candidates = [file for file in all_files if file not in {*checkpoint}]

@@ -13,14 +13,14 @@ import torch
 from tqdm.auto import tqdm
 
 from rounddiag.batch.batch import require_batch
-from rounddiag.checks.contracts import place_of
+from rounddiag.checks.contracts import locate_token
 from rounddiag.errors import BatchError, LoadError, RounddiagError
 from rounddiag.loaders.detection import describe_content, open_container
 from rounddiag.loaders.parquet.columns import BROKEN
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.loaders.score_files import read_entries
 from rounddiag.loaders.source import Source
-from rounddiag.loaders.tabular.in_memory import in_memory, table_of_lines
+from rounddiag.loaders.tabular.in_memory import in_memory, table_from_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table
 
@@ -56,7 +56,7 @@ def _check_entries(batch: Batch, entries: Entries) -> None:
     twice = np.flatnonzero(counts > 1)
     if len(twice):
         raise BatchError.build(
-            expected=f"one value for {place_of(batch, int(twice[0]))}",
+            expected=f"one value for {locate_token(batch, int(twice[0]))}",
             found=f"{counts[twice[0]]}",
             advice="Remove the duplicate rows.",
         )
@@ -68,7 +68,7 @@ def _check_ids(batch: Batch, entries: Entries, flat: Array) -> None:
     differs = np.flatnonzero(entries.token_ids != expected)
     if len(differs):
         first = differs[0]
-        place = place_of(batch, int(flat[first]))
+        place = locate_token(batch, int(flat[first]))
         raise BatchError.build(
             expected=f"token id {expected[first]} at {place}",
             found=f"{entries.token_ids[first]}, and {len(differs) - 1} others differ",
@@ -83,8 +83,9 @@ def _check_complete(batch: Batch, counts: Array) -> None:
     if len(missing):
         first = missing[0]
         token = batch.response_ids[first].item()
+        place = locate_token(batch, int(first))
         raise BatchError.build(
-            expected=f"a value for token id {token} at {place_of(batch, int(first))}",
+            expected=f"a value for token id {token} at {place}",
             found=f"none, nor for {len(missing) - 1} other generated tokens",
             advice="Rescore all samples, or attach to a selection of the batch.",
         )
@@ -182,7 +183,7 @@ def _read_table(path: Path) -> Table:
     source = Source.of_file(path)
     root = open_container(source)
     if isinstance(root, JsonLines):
-        return table_of_lines(root)
+        return table_from_lines(root)
     if isinstance(root, Table):
         return root
     raise source.error(

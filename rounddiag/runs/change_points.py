@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES
 
@@ -105,7 +105,7 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     0    21      2   step    0.01  0.0525
     """
     later = summary[(summary["step"] > 0) & summary["mean"].notna()]
-    is_signed = measure_of(metric).is_signed
+    is_signed = get_measure(metric).is_signed
     table = later.pivot_table(index="step", columns="round", values="mean")
     table = table.loc[:, table.count() >= len(table) / 2]
     means = [(round_, series.dropna()) for round_, series in table.items()]

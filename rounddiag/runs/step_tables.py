@@ -24,7 +24,7 @@ from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
 from rounddiag.stats.inputs import drop_worst_picks
-from rounddiag.stats.summary import summary_of_totals
+from rounddiag.stats.summary import summary_from_totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +145,7 @@ def _stored_tables(
         metadata = folder.metadata(step.files[0])
         totals = read_totals(metadata)
         if totals is not None:
-            rounds = summary_of_totals(totals.pop("rounds"))
+            rounds = summary_from_totals(totals.pop("rounds"))
             meta = Footer.from_metadata(metadata).meta
             return _tables(step, rounds, totals, meta)
     return None  # reading the columns says what is wrong

@@ -10,11 +10,11 @@ import pandas as pd
 from rounddiag.batch import Batch
 from rounddiag.core.aggregation import means_of_sums, run_sums
 from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.measures import MEASURES, measure_of, prob_diffs
+from rounddiag.core.measures import MEASURES, get_measure, prob_diffs
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.stats.inputs import token_values
 from rounddiag.stats.intervals import Estimator, Resampling
-from rounddiag.stats.summary import runs_of_frame
+from rounddiag.stats.summary import runs_from_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,12 +74,12 @@ def _parts(
         rounds, diff = round_frame_and_diffs(data)
         more = {"prob_diff": prob_diffs(data)} if "prob_diff" in columns else {}
         return rounds, {"diff": diff, **more}
-    runs = runs_of_frame(data, a="old", b="rollout", by=None)
+    runs = runs_from_frame(data, a="old", b="rollout", by=None)
     return runs.rounds, runs.tokens
 
 
 def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
-    values = token_values(tokens, measure_of(metric))
+    values = token_values(tokens, get_measure(metric))
     finite = np.isfinite(values)
     totals = run_sums(np.where(finite, values, 0), num)
     counts = run_sums(finite, num)

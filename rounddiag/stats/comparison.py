@@ -11,16 +11,16 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core.aggregation import run_sums
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import (
     difference_interval,
     mean_differences,
 )
-from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
+from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
 from rounddiag.stats.intervals import MIN_CLUSTERS, MIN_DRAWN, Resampling
 from rounddiag.stats.pairing import index_by_id, shared_ids
-from rounddiag.stats.summary import runs_of_batch, runs_of_frame
+from rounddiag.stats.summary import runs_from_batch, runs_from_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,22 +59,22 @@ class Side:
             return cls._of_frame(data, measure)
         data = drop_worst_picks(data)
         return cls(
-            rounds=_with_totals(runs_of_batch(data, by=None), measure),
+            rounds=_with_totals(runs_from_batch(data, by=None), measure),
             num_samples=data.num_samples,
-            cluster=clusters_of(data),
+            cluster=number_clusters(data),
             places=index_by_id(data.sample_ids),
         )
 
     @classmethod
     def _of_frame(cls, data: pd.DataFrame, measure: Measure) -> Side:
-        runs = runs_of_frame(data, a="old", b="rollout", by=None)
+        runs = runs_from_frame(data, a="old", b="rollout", by=None)
         known = data.drop_duplicates("sample")
         samples = known["sample"].to_numpy()
         ids = known["sample_id"].tolist() if "sample_id" in known else None
         return cls(
             rounds=_with_totals(runs, measure),
             num_samples=len(samples),
-            cluster=clusters_of(data),
+            cluster=number_clusters(data),
             places={name: int(samples[at]) for name, at in index_by_id(ids).items()},
         )
 
@@ -332,7 +332,7 @@ def differences(
     1  batch 1      1         64       0.026
     """
     (_, first), *others = name_batches(batches).items()
-    measure = measure_of(metric)
+    measure = get_measure(metric)
     baseline = Side.of(first, measure)
     frames = [
         _compare(baseline, Side.of(data, measure)).assign(name=name)

@@ -32,7 +32,7 @@ _NUM_IMAGES = "num_images"
 _TAKEN = {column.name for column in SUMMARY.columns}
 
 
-def values_of_batch(batch: Batch, name: str) -> Array:
+def values_from_batch(batch: Batch, name: str) -> Array:
     """Return a column of rounds, samples, or the sample frame, one value per round.
 
     A batch with screenshots also has `num_images`.
@@ -55,7 +55,7 @@ def values_of_batch(batch: Batch, name: str) -> Array:
     return values
 
 
-def values_of_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
+def values_from_frame(tokens: pd.DataFrame, begins: Array, name: str) -> Array:
     """Return a column of a token frame, one value per round; `begins` has its starts.
 
     Raises
@@ -203,7 +203,7 @@ def split_by(data: Batch | pd.DataFrame, tokens: pd.DataFrame, by: str) -> Split
     """
     if not isinstance(data, Batch):
         return Split.of(by, _frame_column(tokens, by))
-    split = Split.of(by, values_of_batch(data, by))
+    split = Split.of(by, values_from_batch(data, by))
     num_tokens = data.rounds.num_tokens.cpu().numpy()
     return replace(split, codes=np.repeat(split.codes, num_tokens))
 
@@ -293,9 +293,9 @@ def split_rounds_by(
     if by is None:
         return None
     if isinstance(data, Batch):
-        return Split.of(by, values_of_batch(data, by))
+        return Split.of(by, values_from_batch(data, by))
     num = rounds["num_tokens"].to_numpy()
-    return Split.of(by, values_of_frame(data, np.cumsum(num) - num, by))
+    return Split.of(by, values_from_frame(data, np.cumsum(num) - num, by))
 
 
 def split_cohorts_by(
@@ -330,7 +330,7 @@ def split_samples_by(
     if by in samples or not isinstance(data, Batch):
         return Split.of(by, _frame_column(samples, by))
     sample = data.rounds.sample.cpu().numpy()
-    values = values_of_batch(data, by)
+    values = values_from_batch(data, by)
     first = _first_rounds(Split.of(by, values), sample)
     return Split.of(
         by, scatter_with_missing(values[first], sample[first], len(samples))

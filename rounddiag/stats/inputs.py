@@ -51,7 +51,7 @@ def stored_summary_rows(
     if not is_whole or not facts.get("rounds") or cluster not in (None, known):
         return None
     try:
-        return rows_of_totals(facts["rounds"], ci)
+        return rows_from_totals(facts["rounds"], ci)
     except _BROKEN:
         return None
 
@@ -78,7 +78,7 @@ def _facts(batch: Batch) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def rows_of_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
+def rows_from_totals(rounds: list[dict[str, Any]], ci: float) -> dict[str, Any]:
     """Return the columns of a summary, from the totals of all rounds by cluster.
 
     Parameters
@@ -169,8 +169,8 @@ def token_values(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -
 
     Examples
     --------
-    >>> from rounddiag.core.measures import measure_of
-    >>> token_values({"diff": np.array([-1.0, np.inf])}, measure_of("k2"))
+    >>> from rounddiag.core.measures import get_measure
+    >>> token_values({"diff": np.array([-1.0, np.inf])}, get_measure("k2"))
     array([0.5, nan])
     """
     require_column(tokens, measure.source_column)
@@ -195,7 +195,7 @@ def require_column(tokens: Mapping[str, Array] | pd.DataFrame, column: str) -> N
         )
 
 
-def clusters_of(data: Batch | pd.DataFrame) -> Array:
+def number_clusters(data: Batch | pd.DataFrame) -> Array:
     """Return the cluster of each sample, counted from 0: its group, or itself alone.
 
     Parameters
@@ -207,7 +207,7 @@ def clusters_of(data: Batch | pd.DataFrame) -> Array:
     --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"sample": [0, 0, 1, 2], "group_id": ["y", "y", "x", "y"]})
-    >>> clusters_of(frame)
+    >>> number_clusters(frame)
     array([1, 0, 1])
     """
     if isinstance(data, Batch):

@@ -197,11 +197,11 @@ def worst_differences(
     found = {}
     for name, worst in kinds.items():
         first, other = (worst(frame, num=len(frame)) for frame in (before, after))
-        found[name] = _worst_of(first, other, pairs).head(num).reset_index(drop=True)
+        found[name] = _join_worst(first, other, pairs).head(num).reset_index(drop=True)
     return found
 
 
-def _worst_of(
+def _join_worst(
     before: pd.DataFrame, after: pd.DataFrame, pairs: pd.DataFrame
 ) -> pd.DataFrame:
     """Join the means of pairs, sorted by the lower bound of their difference."""

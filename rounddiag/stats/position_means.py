@@ -8,11 +8,11 @@ import numpy as np
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import group_ends, round_group
-from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
+from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
 from rounddiag.stats.token_positions import NO_POSITION, first_positions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def positions(
     2  2.0   3.0         528
     """
     require_batch(batch)
-    batch, measure = drop_worst_picks(batch), measure_of(metric)
+    batch, measure = drop_worst_picks(batch), get_measure(metric)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
     first = first_positions(batch, rounds, by)
     place = np.repeat(first, rounds["num_tokens"])
@@ -83,7 +83,7 @@ def positions(
         token_values(tokens, measure),
         cell,
         tokens["sample"].to_numpy(),
-        clusters_of(batch),
+        number_clusters(batch),
         measure=measure,
     )
     bounds = np.arange(beyond)

@@ -9,11 +9,11 @@ import pandas as pd
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames, token_roles
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by
-from rounddiag.stats.inputs import clusters_of, drop_worst_picks, token_values
+from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -71,12 +71,12 @@ def role_means(
     8  last of a round         264
     """
     require_batch(batch)
-    batch, measure = drop_worst_picks(batch), measure_of(metric)
+    batch, measure = drop_worst_picks(batch), get_measure(metric)
     roles = token_roles(batch, tagger)
     rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
     values, sample = token_values(tokens, measure), tokens["sample"].to_numpy()
     split = None if by is None else split_by(batch, tokens, by)
-    cluster = clusters_of(batch)
+    cluster = number_clusters(batch)
 
     def means(role: Array, names: list[str], at: Array | slice) -> pd.DataFrame:
         cell = role if split is None else split.codes[at] * len(names) + role

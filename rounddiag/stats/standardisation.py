@@ -13,10 +13,10 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.core.measures import measure_of, prob_diffs_of
+from rounddiag.core.measures import get_measure, read_prob_diffs
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
-from rounddiag.stats.inputs import clusters_of, token_values, without_worst_picks
+from rounddiag.stats.inputs import number_clusters, token_values, without_worst_picks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def conditional(
     ['failed', 'solved', 'truncated']
     """
     metric = schema.metric_name(metric)
-    measure = measure_of(metric)
+    measure = get_measure(metric)
     data = without_worst_picks(data)
     tokens = known_tokens(data, measure)
     values = token_values(tokens, measure)
@@ -98,7 +98,7 @@ def conditional(
     num = len(edges)
     cell = split.codes * num + prob_bin(prob, edges)
     sample = tokens["sample"].to_numpy()
-    means = cell_means(values, cell, sample, clusters_of(data), measure=measure)
+    means = cell_means(values, cell, sample, number_clusters(data), measure=measure)
     means["prob"] = cell_means(prob, cell, sample)["mean"]
     where = means.pop("cell").to_numpy()
     means.insert(0, "prob_low", np.array([*edges[:-1], np.nan])[where % num])
@@ -121,7 +121,7 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
         return token_frame(data, [_COLUMN, *measure.extra_columns])
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)
     needs_prob = "prob_diff" in measure.extra_columns
-    return data.assign(prob_diff=prob_diffs_of(data)) if needs_prob else data
+    return data.assign(prob_diff=read_prob_diffs(data)) if needs_prob else data
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
@@ -197,13 +197,13 @@ def standardised(
     0  0.25         0.375     1.00
     1  0.50         0.500     0.75
     """
-    measure = measure_of(metric)
+    measure = get_measure(metric)
     data = without_worst_picks(data)
     tokens = known_tokens(data, measure)
     place = prob_bin(np.exp(tokens["rollout_log_prob"].to_numpy(np.float64)), edges)
     index, values = tokens["round"].to_numpy(), token_values(tokens, measure)
     sample = tokens["sample"].to_numpy()
-    found = cell_means(values, index, sample, clusters_of(data), measure=measure)
+    found = cell_means(values, index, sample, number_clusters(data), measure=measure)
     used = np.isfinite(values) & (place < len(edges) - 1)
     shape = int(index.max(initial=-1)) + 1, len(edges) - 1
     if not used.all():

@@ -14,7 +14,7 @@ from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
 from rounddiag.core.aggregation import means_of_sums, quantiles, run_sums
 from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.measures import MEASURES, get_measure, prob_diffs, read_prob_diffs
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import number_values, split_rounds_by
@@ -22,7 +22,7 @@ from rounddiag.stats.inputs import (
     drop_worst_picks,
     require_column,
     require_frame,
-    rows_of_totals,
+    rows_from_totals,
     stored_summary_rows,
 )
 from rounddiag.stats.intervals import Estimator, Resampling
@@ -243,7 +243,7 @@ class Runs:
         return number_values("group_id", names)[0]
 
 
-def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
+def runs_from_batch(batch: Batch, *, by: str | None) -> Runs:
     """Return the rounds of a batch with their tokens."""
     rounds, diff = round_frame_and_diffs(batch)
     names = None if batch.group_ids is None else np.asarray(batch.group_ids)
@@ -255,14 +255,14 @@ def runs_of_batch(batch: Batch, *, by: str | None) -> Runs:
     )
 
 
-def runs_of_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
+def runs_from_frame(tokens: pd.DataFrame, *, a: str, b: str, by: str | None) -> Runs:
     """Return the rounds of a token frame, which has one pair of scores."""
     require_frame(tokens)
     check_pair(tokens, a, b)
     rounds = rounds_of_tokens(tokens)
     num = rounds["num_tokens"].to_numpy()
     begins = np.cumsum(num) - num
-    probs = prob_diffs_of(tokens)
+    probs = read_prob_diffs(tokens)
     more = {} if probs is None else {"prob_diff": probs}
     return Runs(
         rounds=rounds,
@@ -376,7 +376,7 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
     1     -1   1.0
     """
     metric = schema.metric_name(metric)
-    how = Estimator(measure=measure_of(metric, threshold), weight=weight, ci=ci)
+    how = Estimator(measure=get_measure(metric, threshold), weight=weight, ci=ci)
     usual = ("abs_diff", "token", False, None)
     if isinstance(batch, Batch):
         batch = select_scores(batch, a, b)
@@ -384,15 +384,15 @@ def round_summary(  # noqa: PLR0913 all but the first are keywords
         known = stored_summary_rows(batch, cluster=cluster, ci=ci) if is_usual else None
         if known is not None:
             return _frame(known, [], tokens=("diff", "prob_diff"))
-        runs = runs_of_batch(drop_worst_picks(batch), by=by)
+        runs = runs_from_batch(drop_worst_picks(batch), by=by)
     else:
-        runs = runs_of_frame(batch, a=a, b=b, by=by)
+        runs = runs_from_frame(batch, a=a, b=b, by=by)
     rows = _rows(runs, how, cluster=cluster, last_aligned=last_aligned)
     columns = [] if by is None else [by]
     return tag_pair(_frame(rows, columns, tokens=runs.tokens), batch)
 
 
-def summary_of_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
+def summary_from_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
     """Return what `round_summary` gives, from the totals in the footer of a step file.
 
     Parameters
@@ -400,7 +400,7 @@ def summary_of_totals(rounds: list[dict[str, Any]]) -> pd.DataFrame:
     rounds : list of dict
         As `loaders.parquet.totals.summarize_rounds` gives them.
     """
-    return _frame(rows_of_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
+    return _frame(rows_from_totals(rounds, 0.95), [], tokens=("diff", "prob_diff"))
 
 
 def _rows(

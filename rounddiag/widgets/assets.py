@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, colors_of
+from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
 from rounddiag.figures._parts.token_colors import LEVELS, STRONGEST
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ def theme_css() -> str:
 
 
 def _colors(theme: Theme) -> str:
-    return ";".join(f"--{name}:{color}" for name, color in colors_of(theme).items())
+    return ";".join(f"--{name}:{color}" for name, color in list_colors(theme).items())

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rounddiag import token_frame
-from rounddiag.core.measures import MEASURES, measure_of, prob_diffs, prob_diffs_of
+from rounddiag.core.measures import MEASURES, get_measure, prob_diffs, read_prob_diffs
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
 from rounddiag.schema import METRICS
@@ -38,7 +38,7 @@ DIFF = np.array([0.0, 0.5, -1.0], dtype=np.float32)
     ],
 )
 def test_each_metric_of_three_tokens(metric: str, wanted: list[float]) -> None:
-    found = measure_of(metric).values(DIFF)
+    found = get_measure(metric).values(DIFF)
     assert found.tolist() == pytest.approx(wanted, rel=1e-7, abs=1e-12)
 
 
@@ -55,32 +55,32 @@ def test_what_trainers_log_has_a_weight_of_its_own() -> None:
 
 def test_large_diffs_are_limited_where_verl_limits_them() -> None:
     large = np.array([100.0, -100.0], dtype=np.float32)
-    assert measure_of("chi2").values(large).tolist() == [
+    assert get_measure("chi2").values(large).tolist() == [
         pytest.approx(math.exp(40)),
         pytest.approx(-1),
     ]
-    assert measure_of("k3").values(large)[0] == pytest.approx(math.exp(100), rel=1e-6)
+    assert get_measure("k3").values(large)[0] == pytest.approx(math.exp(100), rel=1e-6)
 
 
 @pytest.mark.parametrize("diff", [1e-4, -1e-4, 1e-7])
 def test_small_diffs_keep_their_digits(diff: float) -> None:
     small = np.array([diff])
-    assert measure_of("k3").values(small)[0] == pytest.approx(diff**2 / 2, rel=1e-4)
-    assert measure_of("chi2").values(small)[0] == pytest.approx(2 * diff, rel=1e-3)
+    assert get_measure("k3").values(small)[0] == pytest.approx(diff**2 / 2, rel=1e-4)
+    assert get_measure("chi2").values(small)[0] == pytest.approx(2 * diff, rel=1e-3)
 
 
 def test_a_ratio_at_the_threshold_is_not_beyond() -> None:
     edge = np.array([np.log(4.0), -np.log(4.0), 1.5])
-    assert measure_of("beyond", 4.0).values(edge).tolist() == [0, 0, 1]
-    assert measure_of("beyond", 4.4).values(edge).tolist() == [0, 0, 1]
-    assert measure_of("beyond", 5.0).values(edge).tolist() == [0, 0, 0]
+    assert get_measure("beyond", 4.0).values(edge).tolist() == [0, 0, 1]
+    assert get_measure("beyond", 4.4).values(edge).tolist() == [0, 0, 1]
+    assert get_measure("beyond", 5.0).values(edge).tolist() == [0, 0, 0]
 
 
 def test_values_can_be_read_only() -> None:
     column = pd.Series(DIFF).to_numpy()
     column.flags.writeable = False
     for name in METRICS:
-        measure_of(name).values(column)
+        get_measure(name).values(column)
     assert column.tolist() == [0, 0.5, -1]
 
 
@@ -98,18 +98,18 @@ def test_the_difference_of_probabilities_is_of_the_pair(device: torch.device) ->
 def test_either_column_of_a_frame_gives_the_differences_of_probabilities() -> None:
     batch = hand_batch()
     wanted = prob_diffs(batch)
-    read = prob_diffs_of(token_frame(batch, ["prob_diff"]))
-    made = prob_diffs_of(token_frame(batch, ["rollout_log_prob"]))
+    read = read_prob_diffs(token_frame(batch, ["prob_diff"]))
+    made = read_prob_diffs(token_frame(batch, ["rollout_log_prob"]))
     assert read is not None
     assert made is not None
     assert read.tolist() == wanted.tolist()
     assert made.tolist() == pytest.approx(wanted.tolist(), abs=1e-7)
-    assert prob_diffs_of(token_frame(batch)) is None
+    assert read_prob_diffs(token_frame(batch)) is None
 
 
 def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:
-    assert measure_of("mean_abs_diff") is MEASURES["abs_diff"]
-    assert measure_of("mean_diff") is MEASURES["diff"]
+    assert get_measure("mean_abs_diff") is MEASURES["abs_diff"]
+    assert get_measure("mean_diff") is MEASURES["diff"]
 
 
 def test_an_unknown_metric_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_an_unknown_metric_is_refused() -> None:
         f"`metric`: expected one of {sorted(METRICS)}; found 'kl'. Did you mean 'k3'?"
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        measure_of("kl")
+        get_measure("kl")
 
 
 @pytest.mark.parametrize("threshold", [1.0, 0.5, float("nan")])
@@ -127,4 +127,4 @@ def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
         " Pass 2.0 for ratios below 0.5 or above 2."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
-        measure_of("beyond", threshold)
+        get_measure("beyond", threshold)

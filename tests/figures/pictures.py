@@ -94,7 +94,7 @@ def seen_by_deuteranopes(color: Array) -> Array:
     return seen
 
 
-def colors_of(names: Iterable[str]) -> Array:
+def list_colors(names: Iterable[str]) -> Array:
     """Return the linear RGB of colours as plotly writes them."""
     rows = [
         hex_to_rgb(name) if name.startswith("#") else unlabel_rgb(name)

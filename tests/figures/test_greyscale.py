@@ -15,7 +15,7 @@ from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from tests.batches import padded
 from tests.browser.conftest import NO_BROWSER, find_browser
-from tests.figures.pictures import Array, colors_of, ink, lightness, picture, without
+from tests.figures.pictures import Array, ink, lightness, list_colors, picture, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def median_lightness(name: str, trace: Trace, theme: Theme) -> float:
 def test_two_things_differ_in_grey_and_from_the_paper(pair: str, theme: Theme) -> None:
     name, *traces = BY_LIGHTNESS[pair]
     one, other = (median_lightness(name, trace, theme) for trace in traces)
-    paper = float(lightness(colors_of([theme.paper]))[0])
+    paper = float(lightness(list_colors([theme.paper]))[0])
     assert abs(one - other) >= APART
     assert min(abs(one - paper), abs(other - paper)) >= FROM_PAPER
 
@@ -121,7 +121,7 @@ def test_two_things_differ_in_grey_and_from_the_paper(pair: str, theme: Theme) -
 def test_the_bar_of_the_worst_round_differs_in_grey(theme: Theme) -> None:
     figure, _ = draw("rounds", theme.name)
     counts = figure.data[place(figure, ("bar", "y2", 0))]
-    bars = lightness(colors_of(counts.marker.color))
+    bars = lightness(list_colors(counts.marker.color))
     assert np.ptp(bars) >= APART
 
 

@@ -13,9 +13,9 @@ from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from rounddiag.figures._parts.lines import MAX_LINES
 from tests.figures.pictures import (
-    colors_of,
     laboratory,
     lightness,
+    list_colors,
     seen_by_deuteranopes,
 )
 
@@ -34,7 +34,7 @@ RANKED = replace(WINDOW, sample_columns={"rank": np.arange(64) % MAX_LINES})
 @pytest.mark.parametrize("metric", ["mean_abs_diff", "mean_diff"])
 def test_a_scale_grows_lighter_or_darker_throughout(metric: str, theme: Theme) -> None:
     figure = figures.plot_heatmap(WINDOW, metric=metric, theme=theme.name)
-    scale = colors_of([color for _, color in figure.data[0].colorscale])
+    scale = list_colors([color for _, color in figure.data[0].colorscale])
     for seen in (scale, seen_by_deuteranopes(scale)):
         steps = np.diff(lightness(seen))
         assert (steps >= 0).all() or (steps <= 0).all()
@@ -43,7 +43,7 @@ def test_a_scale_grows_lighter_or_darker_throughout(metric: str, theme: Theme) -
 
 @THEMES
 def test_colours_of_sign_and_marks_differ_to_deuteranopes(theme: Theme) -> None:
-    colors = colors_of([theme.more, theme.less, theme.quiet, theme.text])
+    colors = list_colors([theme.more, theme.less, theme.quiet, theme.text])
     seen = laboratory(seen_by_deuteranopes(colors))
     for one, other in combinations(seen, 2):
         assert np.linalg.norm(one - other) >= COLORS_APART
@@ -80,6 +80,6 @@ def test_counts_of_all_lines_of_a_stack_differ_from_their_neighbours(
 ) -> None:
     figure = figures.plot_rounds(RANKED, by="rank", theme=theme.name)
     bars = [one.marker.color[0] for one in figure.data if one.yaxis == "y2"]
-    stack = lightness(colors_of(bars))
+    stack = lightness(list_colors(bars))
     assert len(stack) == MAX_LINES
     assert abs(np.diff(stack)).min() >= APART

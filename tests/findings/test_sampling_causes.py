@@ -11,7 +11,7 @@ import torch
 import rounddiag as rd
 from rounddiag.findings import View
 from rounddiag.findings.detectors.penalty import seen_before
-from rounddiag.findings.detectors.precision import grid_of
+from rounddiag.findings.detectors.precision import find_grid
 from tests.findings.small import Array, made
 
 SAMPLES, LENGTH, VOCABULARY = 24, 60, 40
@@ -143,10 +143,10 @@ def test_ids_seen_before_count_in_their_own_sample() -> None:
 
 def test_the_grid_of_bfloat16_and_of_a_step() -> None:
     values = -np.random.default_rng(0).exponential(1, 200)
-    assert grid_of(values) is None
+    assert find_grid(values) is None
     steps = np.round(values * 8) / 8
-    assert grid_of(steps) == ("multiples of 0.125", 0.125)
+    assert find_grid(steps) == ("multiples of 0.125", 0.125)
     bits = values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-    found = grid_of(bits.view(np.float32).astype(float))
+    found = find_grid(bits.view(np.float32).astype(float))
     assert found is not None
     assert found[0] == "bfloat16"

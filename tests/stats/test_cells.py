@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.intervals import Resampling
 
@@ -61,7 +61,7 @@ def test_no_tokens_are_no_cells() -> None:
 
 def test_a_mean_of_sample_means_counts_samples_alike() -> None:
     values = np.array([1.0, 8.0, 2.0, 6.0, 4.0])
-    measure = measure_of("train_rollout_logprob_abs_diff")
+    measure = get_measure("train_rollout_logprob_abs_diff")
     found = cell_means(values, CELL, SAMPLE, measure=measure)
 
     assert found["mean"].tolist() == [2.5, 6.0]
@@ -70,7 +70,7 @@ def test_a_mean_of_sample_means_counts_samples_alike() -> None:
 
 def test_values_with_a_sign_have_an_interval_around_zero() -> None:
     values, cell = np.tile([-2.0, 1.0, 1.0], 4), np.zeros(12, dtype=int)
-    found = cell_means(values, cell, np.arange(12), measure=measure_of("diff"))
+    found = cell_means(values, cell, np.arange(12), measure=get_measure("diff"))
 
     assert found["mean"].tolist() == [0.0]
     assert found["ci_low"][0] == pytest.approx(-found["ci_high"][0])

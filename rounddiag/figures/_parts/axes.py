@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rounddiag.core.measures import measure_of
+from rounddiag.core.measures import get_measure
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def choose_axis(means: pd.DataFrame, metric: str) -> MeanAxis:
     metric : str
         As in `round_summary`.
     """
-    kind = LinearAxis if measure_of(metric).is_signed else LogAxis
+    kind = LinearAxis if get_measure(metric).is_signed else LogAxis
     return kind.around(means)
 
 

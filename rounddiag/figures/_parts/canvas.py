@@ -137,7 +137,7 @@ def theme_of(name: ThemeName | None) -> Theme:
     return _THEMES[name]
 
 
-def colors_of(theme: Theme) -> dict[str, str]:
+def list_colors(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme by what they are for."""
     values = {one.name: getattr(theme, one.name) for one in fields(theme)}
     del values["name"]
@@ -159,8 +159,8 @@ def color_changes(old: Theme, new: Theme) -> dict[str, str]:
     Without those of `scale_colors`, which colour scales share.
     """
     pairs = dict(zip(old.lines, new.lines, strict=True))
-    names = colors_of(old).items()
-    return pairs | {color: colors_of(new)[name] for name, color in names}
+    names = list_colors(old).items()
+    return pairs | {color: list_colors(new)[name] for name, color in names}
 
 
 class Figure(go.Figure):  # type: ignore[misc]

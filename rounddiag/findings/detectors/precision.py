@@ -30,7 +30,7 @@ def low_precision(view: View) -> Iterator[Evidence]:
     if chosen.sum() < MIN_TOKENS:
         return
     for values, name in ((view.r, view.b), (view.o, view.a)):
-        grid = grid_of(values[chosen])
+        grid = find_grid(values[chosen])
         if grid is None:
             continue
         text, step = grid
@@ -53,14 +53,14 @@ def low_precision(view: View) -> Iterator[Evidence]:
         )
 
 
-def grid_of(values: Array) -> tuple[str, float] | None:
+def find_grid(values: Array) -> tuple[str, float] | None:
     """Return the grid that values lie on, and its step near them, or None.
 
     Examples
     --------
-    >>> grid_of(np.array([-0.5, -1.25, -3.0]))
+    >>> find_grid(np.array([-0.5, -1.25, -3.0]))
     ('multiples of 0.25', 0.25)
-    >>> grid_of(np.array([-0.1, -0.2, -0.3])) is None
+    >>> find_grid(np.array([-0.1, -0.2, -0.3])) is None
     True
     """
     for step in _STEPS:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_SAMPLE, offsets_of
+from rounddiag.batch.layout import PER_SAMPLE, build_offsets
 from rounddiag.checks.rows import find_copies
 from rounddiag.core.columns import scatter_with_missing
 from rounddiag.errors import LoadError
@@ -74,7 +74,7 @@ def _prompts(parts: Sequence[Batch]) -> dict[str, Tensor]:
         sizes.append(part.prompt_offsets.diff())
     return {
         "prompt_ids": torch.cat(ids),
-        "prompt_offsets": offsets_of(torch.cat(sizes)),
+        "prompt_offsets": build_offsets(torch.cat(sizes)),
     }
 
 
@@ -234,7 +234,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     lost = [name for part in parts for name in _fields(part) if name not in kept]
     return Batch(
         **fields,
-        offsets=offsets_of(torch.cat([part.offsets.diff() for part in parts])),
+        offsets=build_offsets(torch.cat([part.offsets.diff() for part in parts])),
         lengths=torch.cat([part.lengths for part in parts]),
         scores=scores,
         step=_step(all_parts),

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import offsets_of, select
+from rounddiag.batch.layout import build_offsets, select
 from rounddiag.checks.rows import TRAJECTORY_COLUMNS
 from rounddiag.core.columns import round_values
 from rounddiag.errors import LoadError
@@ -356,16 +356,16 @@ class StepInterleaver:
         return {
             **tokens,
             "response_ids": torch.cat(
-                [ids[:0], *self._with_prompts(self._rows_of(ids))]
+                [ids[:0], *self._with_prompts(self._split_rows(ids))]
             ),
             "scores": scores,
             "lengths": lengths,
-            "offsets": offsets_of(lengths),
+            "offsets": build_offsets(lengths),
             "rollout_ids": self._rollout_ids(),
             "images": self._images(),
         }
 
-    def _rows_of(self, flat: Tensor) -> list[Tensor]:
+    def _split_rows(self, flat: Tensor) -> list[Tensor]:
         """Return the real positions of each row."""
         starts = self._rows.offsets[:-1].tolist()
         pairs = zip(starts, self._lengths.tolist(), strict=True)
@@ -376,7 +376,7 @@ class StepInterleaver:
         filler = torch.nan if undefined else 0
         parts = [
             part
-            for row, size in zip(self._rows_of(flat), self._observed, strict=True)
+            for row, size in zip(self._split_rows(flat), self._observed, strict=True)
             for part in (flat.new_full((int(size),), filler), row)
         ]
         return torch.cat([flat[:0], *parts])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.batch.layout import offsets_of
+from rounddiag.batch.layout import build_offsets
 from rounddiag.loaders.lazy.tensors import as_span
 from rounddiag.loaders.pickle.placeholders import Node, TextBytes
 from rounddiag.loaders.source import Span, describe_kind
@@ -230,5 +230,5 @@ def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
     values = torch.cat(list(rows), dim=dim) if rows else torch.empty(0)
     last = values.dim() - 1
     return Ragged(
-        values=values, offsets=offsets_of(sizes), dim=last if dim < 0 else dim
+        values=values, offsets=build_offsets(sizes), dim=last if dim < 0 else dim
     )

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import torch
 
 from rounddiag.batch import Batch
-from rounddiag.batch.layout import PER_TOKEN, REQUIRED, offsets_of
+from rounddiag.batch.layout import PER_TOKEN, REQUIRED, build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
@@ -202,7 +202,7 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
         "scores": _prefixed(tokens, SCORE),
         "lengths": lengths,
-        "offsets": offsets_of(lengths),
+        "offsets": build_offsets(lengths),
         **_samples(table),
         **_prompts(table),
         "position_ids": _rows(table, "position_ids"),
@@ -248,7 +248,7 @@ def _prompts(table: TableReader) -> dict[str, Tensor]:
     if "prompt_ids" not in table:
         return {}
     values, sizes = table.numbers("prompt_ids")
-    return {"prompt_ids": values, "prompt_offsets": offsets_of(sizes)}
+    return {"prompt_ids": values, "prompt_offsets": build_offsets(sizes)}
 
 
 def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:

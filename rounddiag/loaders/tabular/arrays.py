@@ -28,7 +28,7 @@ from rounddiag.loaders.lazy.tensors import (
     integers,
 )
 from rounddiag.loaders.pickle.unpickler import PickleMachine
-from rounddiag.loaders.tabular.in_memory import rows_of_numbers, table_of_lines
+from rounddiag.loaders.tabular.in_memory import rows_from_numbers, table_from_lines
 from rounddiag.loaders.tabular.json_lines import JsonLines
 from rounddiag.loaders.tabular.table import Table, batch_from_table
 
@@ -56,7 +56,7 @@ def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> 
     if isinstance(root, Table):
         return root
     return (
-        table_of_lines(root) if isinstance(root, JsonLines) else _stored(root, source)
+        table_from_lines(root) if isinstance(root, JsonLines) else _stored(root, source)
     )
 
 
@@ -82,7 +82,7 @@ def _field(value: object, source: Source) -> Value | None:
     array = stored_array(value, source)
     rows = array if isinstance(array, list) else value
     if isinstance(rows, list):
-        numbers = rows_of_numbers(rows, source)
+        numbers = rows_from_numbers(rows, source)
         return numbers or [find_tensor(row, source) or row for row in rows]
     return find_tensor(value, source) or _array(array)
 
@@ -90,7 +90,7 @@ def _field(value: object, source: Source) -> Value | None:
 def read_stored_rows(value: object, source: Source) -> Any:  # noqa: ANN401 rows
     """Copy the rows of a field out of the file; other values stay as they are."""
     if isinstance(value, list):
-        rows = rows_of_numbers(value, source)
+        rows = rows_from_numbers(value, source)
         return rows or [_row(row, source) for row in value]
     field = _field(value, source)
     return value if field is None else read_rows(field)

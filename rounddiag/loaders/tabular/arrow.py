@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rounddiag.batch.layout import offsets_of
+from rounddiag.batch.layout import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
 from rounddiag.loaders.parquet.columns import BROKEN, to_tensor
@@ -59,7 +59,7 @@ def rows_from_lists(column: pa.ChunkedArray) -> Ragged | list[Tensor]:
     values = _storage_values(pc.list_flatten(column))
     if _is_any(values.type, _LISTS):
         return _matrices(rows_from_lists(values), sizes)
-    return Ragged(values=_numbers(values), offsets=offsets_of(sizes))
+    return Ragged(values=_numbers(values), offsets=build_offsets(sizes))
 
 
 def plain_column(column: pa.ChunkedArray) -> Any:  # noqa: ANN401 array or list
@@ -176,10 +176,10 @@ def arrow_table(source: Source) -> Table:
         file.seek(start)
         table = pa.ipc.open_stream(file).read_all()
         table.validate(full=True)  # wrong offsets would read outside the buffers
-    return table_of_arrow(table, source)
+    return table_from_arrow(table, source)
 
 
-def table_of_arrow(table: pa.Table, source: Source) -> Table:
+def table_from_arrow(table: pa.Table, source: Source) -> Table:
     """Return a table of Arrow in memory as a `Table`."""
     return _classify(table.schema, table.column, source)
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from rounddiag.loaders.tabular.json_lines import JsonLines
 
 
-def table_of_values(values: Mapping[str, Any]) -> Table:
+def table_from_values(values: Mapping[str, Any]) -> Table:
     """Classify columns: rows, one value per sample, or one value for all.
 
     Examples
     --------
-    >>> table = table_of_values({"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0})
+    >>> table = table_from_values({"ids": [[5, 6], [7]], "turns": [2, 3], "top_p": 1.0})
     >>> list(table.fields), list(table.columns), dict(table.info)
     (['ids'], ['turns'], {'top_p': 1.0})
     """
@@ -42,13 +42,13 @@ def table_of_values(values: Mapping[str, Any]) -> Table:
     return Table.classify(dims, lambda name: readers[dims[name]](cells[name]))
 
 
-def table_of_lines(lines: JsonLines) -> Table:
+def table_from_lines(lines: JsonLines) -> Table:
     """Return the records of JSON lines as a table.
 
     Lists become arrays line by line. A key that a record lacks is None.
     """
     columns, left_out = collect_columns(lines, _list_as_array)
-    return replace(table_of_values(columns), left_out=left_out)
+    return replace(table_from_values(columns), left_out=left_out)
 
 
 def _list_as_array(value: object) -> Any:  # noqa: ANN401 array, or as it was
@@ -155,11 +155,11 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
     source = Source(path=Path(type(data).__name__), size=0, data=b"")
     if isinstance(data, list | tuple) and _are_rows(data):
         columns, left_out = collect_columns(data)
-        return replace(table_of_values(columns), left_out=left_out), source
+        return replace(table_from_values(columns), left_out=left_out), source
     if isinstance(data, Mapping):
-        return table_of_values(data), source
+        return table_from_values(data), source
     if hasattr(data, "iloc") and hasattr(data, "items"):  # a frame of pandas
-        return table_of_values(
+        return table_from_values(
             _require_unique_names(list(data.items()), source)
         ), source
     if hasattr(data, "with_format"):  # datasets, whose rows may be a selection
@@ -174,9 +174,9 @@ def in_memory(data: Any) -> tuple[Table, Source]:  # noqa: ANN401 see below
         )
     import pyarrow as pa
 
-    from rounddiag.loaders.tabular.arrow import table_of_arrow
+    from rounddiag.loaders.tabular.arrow import table_from_arrow
 
-    return table_of_arrow(pa.table(data), source), source
+    return table_from_arrow(pa.table(data), source), source
 
 
 def _are_rows(data: Sequence[object]) -> bool:
@@ -198,7 +198,7 @@ def _require_unique_names(
 _MAX_INTEGER = 1 << 63  # of a tensor
 
 
-def rows_of_numbers(items: list[object], source: Source) -> list[object]:
+def rows_from_numbers(items: list[object], source: Source) -> list[object]:
     """Return lists of numbers and arrays as tensors; nothing if one is neither."""
     rows: list[Any] = [stored_array(row, source) or row for row in items]
     if not all(isinstance(row, list | tuple | StoredArray) for row in rows):
@@ -207,10 +207,10 @@ def rows_of_numbers(items: list[object], source: Source) -> list[object]:
         return []
     arrays = [row.read() if isinstance(row, StoredArray) else row for row in rows]
     # An empty list and arrays without a dimension are not rows.
-    return list(table_of_values({"rows": arrays}).fields.get("rows", ()))
+    return list(table_from_values({"rows": arrays}).fields.get("rows", ()))
 
 
-def columns_of_records(root: object) -> object:
+def columns_from_records(root: object) -> object:
     """Return a list of dictionaries as columns; other values unchanged."""
     if not isinstance(root, list) or not root:
         return root

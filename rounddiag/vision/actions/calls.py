@@ -49,7 +49,7 @@ def is_number(value: object) -> TypeGuard[float]:
     return abs(value) < _MAX_NUMBER
 
 
-def coordinates_of(points: list[Point], otherwise: Coordinates) -> Coordinates:
+def infer_coordinates(points: list[Point], otherwise: Coordinates) -> Coordinates:
     """Return `unit` for fractions of the screen such as 0.5, else the grammar's own."""
     numbers = [number for point in points for number in point]
     has_decimals = any(isinstance(number, float) for number in numbers)
@@ -98,19 +98,19 @@ def argument(call: Call, *names: str, at: int | None = None) -> Any:  # noqa: AN
     return None if at is None or len(call.args) <= at else call.args[at]
 
 
-def points_of(call: Call, numbers: list[float] | None = None) -> list[Point]:
+def read_points(call: Call, numbers: list[float] | None = None) -> list[Point]:
     """Return the points of a call, the start of a drag before its end."""
     named = [call.kwargs[name] for name in POINTS if name in call.kwargs]
     if {"x", "y"} <= call.kwargs.keys():
         named = [[call.kwargs["x"], call.kwargs["y"]]]
-    numbers = numbers_of(call) if numbers is None else numbers
+    numbers = read_numbers(call) if numbers is None else numbers
     pairs = [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=False)]
     lists = [value for value in call.args if isinstance(value, (list, str))]
     points = [as_point(value) for value in named or pairs or lists]
     return [point for point in points if point is not None]
 
 
-def numbers_of(call: Call) -> list[float]:
+def read_numbers(call: Call) -> list[float]:
     """Return the numbers among the arguments without a name."""
     return [value for value in call.args if is_number(value)]
 
@@ -161,7 +161,7 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
         **{
             "kind": kind,
             "variant": variant,
-            "coordinates": coordinates_of(points, otherwise) if points else None,
+            "coordinates": infer_coordinates(points, otherwise) if points else None,
             "source_text": call.source_text,
             **fields,
         }
@@ -169,7 +169,7 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
 
 
 def _click(call: Call) -> Fields | None:
-    points = points_of(call)
+    points = read_points(call)
     # Without arguments it is at the mouse pointer; with other arguments it is no click.
     if not points and (call.args or call.kwargs):
         return None
@@ -182,7 +182,7 @@ def _click(call: Call) -> Fields | None:
 
 
 def _drag(call: Call) -> Fields | None:
-    points = points_of(call)
+    points = read_points(call)
     direction = as_direction(argument(call, "direction"))
     if len(points) > 1:
         return {"point": points[0], "end_point": points[1]}
@@ -197,11 +197,11 @@ def _type(call: Call) -> Fields | None:
 
 
 def _scroll(call: Call) -> Fields | None:
-    numbers = numbers_of(call)
+    numbers = read_numbers(call)
     distance = argument(call, "pixels", "clicks", "amount")
     if distance is None and len(numbers) % 2:  # pyautogui: distance, then position
         distance, numbers = numbers[0], numbers[1:]
-    fields = _first(points_of(call, numbers))
+    fields = _first(read_points(call, numbers))
     words = map(as_direction, [argument(call, "direction"), *call.args])
     direction = next(filter(None, words), None)
     if direction is None and is_number(distance):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import rounddiag as rd
 from rounddiag.loaders.parquet.totals import read_totals, totals_entry
-from rounddiag.stats.summary import summary_of_totals
+from rounddiag.stats.summary import summary_from_totals
 from tests.batches import hand_batch, padded
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_the_summary_is_that_of_the_columns(
         batch = replace(batch, group_ids=names)
     totals = read_totals(totals_entry(batch))
     assert totals is not None
-    found, expected = summary_of_totals(totals["rounds"]), rd.round_summary(batch)
+    found, expected = summary_from_totals(totals["rounds"]), rd.round_summary(batch)
     if expected["num_nonfinite"].any():
         # A sample without any finite diff is left out of the draws of a footer only.
         found, expected = (

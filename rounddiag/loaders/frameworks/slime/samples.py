@@ -50,7 +50,7 @@ _FILE_KEYS = {
 _SHARD_KEYS = {"rank", "data_parallel_rank", *_RENAMED, *_LAYOUT}
 
 
-def columns_of_samples(
+def columns_from_samples(
     root: Mapping[str, object], source: Source
 ) -> tuple[Columns, list[str]]:
     """Return the columns of version 2, and the names of the fields left out."""
@@ -68,7 +68,7 @@ def columns_of_samples(
     return columns, [*left_out, *unused]
 
 
-def columns_of_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
+def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
     """Return the columns of a rank, and the names of those left out."""
     if not isinstance(value, dict):
         raise source.damaged(found="`rollout_data` that is no dictionary of columns")

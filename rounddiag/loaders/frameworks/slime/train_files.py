@@ -20,8 +20,8 @@ from rounddiag.loaders.frameworks.slime.rollout_files import (
     with_weight_versions,
 )
 from rounddiag.loaders.frameworks.slime.samples import (
-    columns_of_rank,
-    columns_of_samples,
+    columns_from_rank,
+    columns_from_samples,
     token_fields,
     whole_numbers,
 )
@@ -48,13 +48,13 @@ def read_samples(root: Mapping[str, object], source: Source) -> Batch:
             found=f"{reprlib.repr(root['format_version']):.40}",
             advice="Update rounddiag, or dump the step with the slime that it knows.",
         )
-    columns, left_out = columns_of_samples(root, source)
+    columns, left_out = columns_from_samples(root, source)
     return _batch(root, columns, left_out, root.get("raw_reward"), source)
 
 
 def read_columns(root: Mapping[str, Any], source: Source) -> Batch:
     """Build a batch from the columns that one rank trained on."""
-    columns, left_out = columns_of_rank(root["rollout_data"], source)
+    columns, left_out = columns_from_rank(root["rollout_data"], source)
     columns["rank"] = [root["rank"]] * len(columns.get("response_lengths", ()))
     rewards = root["rollout_data"].get("raw_reward")
     return _batch(root, columns, left_out, rewards, source)
