@@ -145,8 +145,8 @@ def _describe(batch: Batch, place: TokenPlace, tokenizer: object | None) -> str:
     first, stop = max(place.position - _CONTEXT, 0), place.position + _CONTEXT
     at = slice(place.position, stop)
     parts = (own[first : place.position], own[at], rollout[at])
-    before, here, there = (_text(ids.tolist(), tokenizer) for ids in parts)
-    return f"after {before} the trainer has {here} and the sampler {there}"
+    before, trainer, sampler = (_text(ids.tolist(), tokenizer) for ids in parts)
+    return f"after {before} the trainer has {trainer} and the sampler {sampler}"
 
 
 def _text(ids: list[int], tokenizer: object | None) -> str:

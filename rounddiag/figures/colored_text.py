@@ -81,13 +81,13 @@ def chip(num_tokens: int) -> str:
     return f'<div><span class="o">{size}</span></div>'
 
 
-def text_by_round(shown: pd.DataFrame, pair: Pair) -> dict[int, str]:
+def text_by_round(part: pd.DataFrame, pair: Pair) -> dict[int, str]:
     """Return the coloured text of each round, a span per token.
 
     Tokens that share a character share a span.
     """
-    texts, rounds = shown["text"].tolist(), shown["round"].to_numpy()
-    columns = shown[["diff", "rollout_log_prob", "old_log_prob"]]
+    texts, rounds = part["text"].tolist(), part["round"].to_numpy()
+    columns = part[["diff", "rollout_log_prob", "old_log_prob"]]
     values = list(columns.itertuples(index=False, name=None))
     is_start = np.diff(rounds, prepend=-1) != 0
     is_start |= np.array([text != "" for text in texts], dtype=bool)
@@ -131,7 +131,7 @@ def _printable(line: str) -> str:
 
 
 def rounds_html(
-    tokens: pd.DataFrame, shown: pd.DataFrame, end: int | None, pair: Pair
+    tokens: pd.DataFrame, part: pd.DataFrame, end: int | None, pair: Pair
 ) -> Iterator[str]:
     """Yield the text of the excerpt by round, with the size of what is left out.
 
@@ -139,8 +139,8 @@ def rounds_html(
     """
     if tokens.empty:
         yield '<div class="k">The response mask is 0 everywhere.</div>'
-    texts = text_by_round(shown, pair)
-    num_shown = shown["round"].value_counts()
+    texts = text_by_round(part, pair)
+    num_shown = part["round"].value_counts()
     left_out: dict[int, int] = {}
     reached = 0
     rounds = tokens.groupby("round")["position"].agg(["first", "size"])
@@ -270,14 +270,14 @@ def token_text(
             advice="Leave it out for all rounds of the sample.",
         )
     selected = tokens if round is None else tokens[tokens["round"] == round]
-    shown = excerpt(selected, max_tokens)
-    is_cut = len(shown) < len(selected)
+    part = excerpt(selected, max_tokens)
+    is_cut = len(part) < len(selected)
     end = int(batch.lengths[sample]) if round is None else None
     head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(batch))
     head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
-    head += _OF_LONG.format(len(shown), len(selected)) if is_cut else ""
-    body = "".join(rounds_html(selected, shown, end, pair))
+    head += _OF_LONG.format(len(part), len(selected)) if is_cut else ""
+    body = "".join(rounds_html(selected, part, end, pair))
     return TokenText(
         f'<div class="rd-text mathjax_ignore {style_name(theme)}">'
         f"<style>{style_sheet(theme)}</style>"

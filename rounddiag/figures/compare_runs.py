@@ -89,8 +89,8 @@ def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:
     """
     if other is not None:
         runs = [runs, other]
-    given = [runs] if isinstance(runs, Run) else runs
-    found = given.values() if isinstance(given, Mapping) else given
+    chosen = [runs] if isinstance(runs, Run) else runs
+    found = chosen.values() if isinstance(chosen, Mapping) else chosen
     many = [*found] if isinstance(found, Iterable) else []
     if not any(isinstance(one, Run) for one in many):
         return None
@@ -101,8 +101,8 @@ def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:
             found=str([type(one).__name__ for one in many])[:80],
             advice="Use `rounddiag.plot_compare(run, other)`.",
         )
-    if isinstance(given, Mapping):
-        return {str(name): run for name, run in given.items()}
+    if isinstance(chosen, Mapping):
+        return {str(name): run for name, run in chosen.items()}
     names = [PurePath(run.path).name or run.path for run in many]
     if names[0] == names[1]:
         names = ["run 0", "run 1"]

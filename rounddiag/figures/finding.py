@@ -69,11 +69,11 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
             found=f"a {type(finding).__name__}",
             advice="Pass an item of `rounddiag.diagnose(batch)`, such as its first.",
         )
-    look = theme_of(theme)
+    colors = theme_of(theme)
     pair = Pair(finding.view.a, finding.view.b)
     evidence = exhibit(finding)
-    figure = new_figure(_safe(finding.cause), _caption(finding), look, height=_HEIGHT)
-    figure.add_traces(_traces(evidence, look, pair))
+    figure = new_figure(_safe(finding.cause), _caption(finding), colors, height=_HEIGHT)
+    figure.add_traces(_traces(evidence, colors, pair))
     figure.update_xaxes(title_text=_x_title(evidence.axis, pair))
     if evidence.axis == "log_prob":
         figure.update_yaxes(title_text=pair.label(DIFF))
@@ -81,7 +81,7 @@ def plot_finding(finding: Finding, *, theme: ThemeName | None = None) -> go.Figu
         title = axis_title("abs_diff", pair)
         figure.update_yaxes(title_text=title, rangemode="tozero")
     if evidence.onset is not None:
-        line = {"dash": "dot", "color": look.muted, "width": 1}
+        line = {"dash": "dot", "color": colors.muted, "width": 1}
         figure.add_vline(x=evidence.onset - 0.5, line=line)
     return figure
 

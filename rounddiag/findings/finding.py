@@ -218,8 +218,8 @@ def exhibit(finding: Finding) -> Exhibit:
     --------
     >>> import rounddiag as rd
     >>> diagnosis = rd.diagnose(rd.load("sample_data/image_window.parquet"))
-    >>> shown = exhibit(diagnosis[0])
-    >>> shown.axis, shown.onset, len(shown.frame)
+    >>> chart = exhibit(diagnosis[0])
+    >>> chart.axis, chart.onset, len(chart.frame)
     ('round', 2, 8)
     """
     view = finding.view
@@ -269,9 +269,11 @@ def _by_step(view: View, inside: Array) -> pd.DataFrame:
         total = np.bincount(
             code[chosen], weights=view.abs[chosen], minlength=len(edges)
         )
-        there = num > 0
-        part = {"x": edges[there], "y": total[there] / num[there]}
-        parts.append(pd.DataFrame({**part, "inside": flag, "num_tokens": num[there]}))
+        has_tokens = num > 0
+        part = {"x": edges[has_tokens], "y": total[has_tokens] / num[has_tokens]}
+        parts.append(
+            pd.DataFrame({**part, "inside": flag, "num_tokens": num[has_tokens]})
+        )
     return pd.concat(parts, ignore_index=True)
 
 

@@ -246,34 +246,34 @@ def _row_sets(cells: Cells) -> Iterator[Pattern]:
     num_rows = cells.view.batch.num_samples
     num = np.bincount(cells.sample, weights=cells.num, minlength=num_rows)
     total = np.bincount(cells.sample, weights=cells.total, minlength=num_rows)
-    there = num > 0
-    if there.sum() < _MIN_ROWS:
+    is_present = num > 0
+    if is_present.sum() < _MIN_ROWS:
         return
-    rest = np.where(there, total - cells.mean * num, 0.0)
+    rest = np.where(is_present, total - cells.mean * num, 0.0)
     block = _best_block(rest, num)
     if block is not None:
         rows = np.zeros(num_rows, dtype=bool)
         rows[block[0] : block[1]] = True
-        rows &= there
+        rows &= is_present
         yield from _set(
             cells,
             "block",
             rows[cells.sample],
-            2 * np.log(there.sum()),
+            2 * np.log(is_present.sum()),
             samples=np.flatnonzero(rows),
         )
-    rows = _upper(rest, num, there)
-    chosen = rows.sum() / there.sum()
+    rows = _upper(rest, num, is_present)
+    chosen = rows.sum() / is_present.sum()
     bits = -(chosen * np.log(chosen) + (1 - chosen) * np.log1p(-chosen))
     yield from _set(
         cells,
         "rows",
         rows[cells.sample],
-        float(there.sum() * bits) + np.log(there.sum()),
+        float(is_present.sum() * bits) + np.log(is_present.sum()),
         samples=np.flatnonzero(rows),
     )
     group = cells.view.facts.group
-    if group is None or not _MIN_ROWS <= int(group.max()) + 1 < there.sum():
+    if group is None or not _MIN_ROWS <= int(group.max()) + 1 < is_present.sum():
         return
     num_groups = int(group.max()) + 1
     num_g = np.bincount(group, weights=num, minlength=num_groups)
@@ -323,10 +323,10 @@ def _best_block(rest: Array, num: Array) -> tuple[int, int] | None:
     return (int(begin), int(stop)) if np.isfinite(gain[begin, stop]) else None
 
 
-def _upper(rest: Array, num: Array, there: Array) -> Array:
+def _upper(rest: Array, num: Array, is_present: Array) -> Array:
     """Return the rows above the cut that explains most."""
-    mean = np.where(there, rest / np.maximum(num, 1), -np.inf)
-    order = np.argsort(-mean, kind="stable")[: int(there.sum())]
+    mean = np.where(is_present, rest / np.maximum(num, 1), -np.inf)
+    order = np.argsort(-mean, kind="stable")[: int(is_present.sum())]
     sums, counts = np.cumsum(rest[order]), np.cumsum(num[order])
     whole = counts[-1]
     gain = sums[:-1] ** 2 * whole / (counts[:-1] * (whole - counts[:-1]))

@@ -95,15 +95,15 @@ def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
             expected="screenshots whose `position` is known",
             found=f"{positions.count(None)} of {len(shots)} without it",
         )
-    shown = np.array([index for index, _, _ in shots], dtype=np.int64)
+    shot_sample = np.array([index for index, _, _ in shots], dtype=np.int64)
     began = np.array(positions, dtype=np.int64)
-    order = np.lexsort((began, shown))
-    shown, began = shown[order], began[order]
+    order = np.lexsort((began, shot_sample))
+    shot_sample, began = shot_sample[order], began[order]
     lowest = int(began.min(initial=0))
     span = int(max(began.max(initial=0), start.max(initial=0))) - lowest + 1
-    keys, wanted = shown * span + began - lowest, sample * span + start - lowest
+    keys, wanted = shot_sample * span + began - lowest, sample * span + start - lowest
     last = np.searchsorted(keys, wanted, side="right") - 1
-    found = (last >= 0) & (np.append(shown, -1)[last] == sample)
+    found = (last >= 0) & (np.append(shot_sample, -1)[last] == sample)
     return np.where(found, start - np.append(began, 0)[last], NO_POSITION)
 
 
@@ -135,10 +135,10 @@ def num_seen(
             found=f"{num_unknown} of {len(shots)} without it",
         )
     pairs = [(index, before) for index, _, before in shots if before is not None]
-    shown, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    shot_sample, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     sample, index = (np.asarray(rounds[k], np.int64) for k in ("sample", "round"))
     span = int(max(before.max(initial=0), index.max(initial=0))) + 1
-    keys = np.sort(shown * span + before)
+    keys = np.sort(shot_sample * span + before)
     upto = np.searchsorted(keys, sample * span + index, side="right")
     num_seen: Array = upto - np.searchsorted(keys, sample * span)
     return num_seen

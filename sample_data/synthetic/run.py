@@ -26,8 +26,8 @@ def save_run(healthy: rd.Batch, image_window: rd.Batch, folder: Path) -> None:
         rows = np.sort(generator.choice(len(batch), SAMPLES, replace=False))
         drawn = batch[rows.tolist()]
         shots = drawn.images or ()
-        shown = [one if i < SHOWN else () for i, one in enumerate(shots)]
+        images = [one if i < SHOWN else () for i, one in enumerate(shots)]
         # Of a batch that was read from a file, the file is not its origin.
         meta = {name: fact for name, fact in drawn.meta.items() if name != "source"}
-        drawn = replace(drawn, step=step, images=tuple(shown), meta=meta)
+        drawn = replace(drawn, step=step, images=tuple(images), meta=meta)
         rd.save(drawn, folder / f"step_{step}.parquet")

@@ -67,7 +67,7 @@ def times(call: Callable[[], object], *, between: Callable[[], object]) -> list[
     return found
 
 
-def shown(name: str, found: list[float], copy: float) -> str:
+def table_row(name: str, found: list[float], copy: float) -> str:
     """One line of the table."""
     median, p95 = np.percentile(found, [50, 95])
     return f"{name:34} {median:8.2f} {p95:8.2f} {median / copy:8.2f}"
@@ -94,13 +94,13 @@ def report(num_samples: int, width: int, device: str) -> None:
         print(
             f"{'ms on the training thread':34} {'median':>8} {'p95':>8} {'copies':>8}"
         )
-        print(shown("one copy of the inputs", copied, copy))
+        print(table_row("one copy of the inputs", copied, copy))
         found = times(lambda: recorder.step(0, step), between=recorder.close)
-        print(shown("step", found, copy))
+        print(table_row("step", found, copy))
         found = times(lambda: recorder.step(0, pictured), between=recorder.close)
-        print(shown(f"step, 8 samples x {SCREENS} screenshots", found, copy))
+        print(table_row(f"step, 8 samples x {SCREENS} screenshots", found, copy))
         found = times(lambda: recorder.finish(0, later), between=record)
-        print(shown("finish, with advantages", found, copy))
+        print(table_row("finish, with advantages", found, copy))
         print(in_background(recorder, step, Path(folder)))
 
 

@@ -42,7 +42,7 @@ class Measured(subprocess.Popen[bytes]):
 
 def main(size: float, words: list[str]) -> None:
     """Print a row for each kind."""
-    print("| kind | bytes | seconds | MB | said |")
+    print("| kind | bytes | seconds | MB | message |")
     print("|---|--:|--:|--:|---|", flush=True)  # before a fork
     for kind, (name, write) in KINDS.items():
         if words and not any(word in kind for word in words):
@@ -55,10 +55,10 @@ def main(size: float, words: list[str]) -> None:
 
 def print_row(kind: str, path: Path) -> None:
     start = perf_counter()
-    said = open_untrusted(path)
+    message = open_untrusted(path)
     took, most = perf_counter() - start, Measured.num_bytes / 1e6
     facts = f"{path.stat().st_size:,} | {took:.1f} | {most:,.0f}"
-    print(f"| {kind} | {facts} | {said:.150} |", flush=True)
+    print(f"| {kind} | {facts} | {message:.150} |", flush=True)
 
 
 def in_a_fork(act: Callable[[], object]) -> None:

@@ -106,9 +106,9 @@ def test_only_the_pixels_of_the_samples_that_are_shown_leave_the_queue(
     assert recorder.errors == 0
     images = load_parquet(tmp_path / "step_0.parquet").images
     assert images is not None
-    (shown,) = [sample for sample, row in enumerate(images) if row]
+    (sample_with_images,) = [sample for sample, row in enumerate(images) if row]
     assert ["multi_modal_inputs" in fields for _, fields in tq.asked] == [False, True]
-    assert tq.asked[1][0] == [["g_0_0", "g_1_0", "g_2_0"][shown]]
+    assert tq.asked[1][0] == [["g_0_0", "g_1_0", "g_2_0"][sample_with_images]]
 
 
 def test_a_step_with_keys_can_be_finished(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def test_a_notebook_below_the_current_folder_is_shown_from_there(
 @pytest.mark.parametrize("ip", ["--ip=0.0.0.0", "--ServerApp.ip=0.0.0.0"])
 def test_arguments_of_the_user_win(launched: list[list[str]], ip: str) -> None:
     start_lab(None, [ip, "--LabApp.extension_manager=pypi"])
-    (given,) = launched
-    assert given[-2:] == [ip, "--LabApp.extension_manager=pypi"]
-    assert not [other for other in given[:-2] if "ip=" in other or "manager" in other]
+    (command,) = launched
+    assert command[-2:] == [ip, "--LabApp.extension_manager=pypi"]
+    assert not [other for other in command[:-2] if "ip=" in other or "manager" in other]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_remote_prints_a_tunnel_and_an_address_that_answers(
             tunnel, address = process.stdout.readline(), process.stdout.readline()
             url = address.split()[-1]
             with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - ours
-                shown = answer.url
+                url = answer.url
         finally:
             process.terminate()  # else leaving the block would wait forever
     assert f"  ssh -N -L {port}:127.0.0.1:{port} " in tunnel
     assert address.startswith("Then open there:       http://127.0.0.1:")
-    assert "/lab/tree/x.ipynb" in shown
+    assert "/lab/tree/x.ipynb" in url

@@ -113,7 +113,7 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("arguments", "found"),
     [
         ((torch.ones(1, 2),), "Tensor"),
         (("step_40.parquet",), "str"),
@@ -122,7 +122,7 @@ def test_of_equal_rounds_the_lowest_is_the_worst() -> None:
     ],
 )
 def test_neither_a_batch_nor_three_tensors_is_an_error(
-    given: tuple[Any, ...], found: str
+    arguments: tuple[Any, ...], found: str
 ) -> None:
     message = (
         "expected a Batch, or three tensors: `response_mask, old_log_probs,"
@@ -130,7 +130,7 @@ def test_neither_a_batch_nor_three_tensors_is_an_error(
         " first, or pass all three, with `torch.as_tensor` around arrays."
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
-        metrics(*given)
+        metrics(*arguments)
 
 
 def test_reconcile_finds_equal_what_float32_makes_of_it() -> None:

@@ -52,8 +52,10 @@ def _kept(base: Context, keep: Tensor, *, replaced: bool = True) -> Context:
     ids = base.ids[keep]
     has_images = bool((base.ids == IMAGE).any())
     starts = base.ids == VISION_START
-    shown = keep[starts].tolist()
-    patches = [one for one, is_kept in zip(base.patches, shown, strict=True) if is_kept]
+    is_shown = keep[starts].tolist()
+    patches = [
+        one for one, is_kept in zip(base.patches, is_shown, strict=True) if is_kept
+    ]
     places = positions(ids, sees=has_images) if replaced else base.places[:, keep]
     return Context(base.row, ids, base.target[keep], places, patches)
 

@@ -122,12 +122,12 @@ def test_the_file_has_exactly_the_batches_below(cases: dict[str, Case]) -> None:
 def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
     name: str, cases: dict[str, Case]
 ) -> None:
-    said = run(cases[name])
+    outcome = run(cases[name])
     assert cases[name].causes == (EXPECTED[name],)
     if EXPECTED[name] == "healthy":
-        assert not said.is_alarm, said.text
+        assert not outcome.is_alarm, outcome.text
     else:
-        assert said.is_right(0), said.text
+        assert outcome.is_right(0), outcome.text
 
 
 def rows(rollout: list[float], old: list[float], mask: list[int]) -> Rows:

@@ -60,15 +60,15 @@ def without(figure: go.Figure, trace: int) -> go.Figure:
     return changed
 
 
-def ink(shown: Array, hidden: Array) -> Array:
+def ink(with_mark: Array, without_mark: Array) -> Array:
     """Mark the pixels that something changes, but for its soft edges.
 
     Parameters
     ----------
-    shown, hidden : array
+    with_mark, without_mark : array
         Pictures with it and without it.
     """
-    change = np.abs(lightness(shown) - lightness(hidden))
+    change = np.abs(lightness(with_mark) - lightness(without_mark))
     marked: Array = change > max(1.0, 0.8 * change.max())
     return marked
 

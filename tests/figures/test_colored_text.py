@@ -65,8 +65,8 @@ def test_a_notebook_shows_the_html() -> None:
 def test_hostile_tokens_are_text_and_no_tags() -> None:
     html = token_text(of_row([1] * 6, [0.0] * 6, hostile), sample=0).html
     assert {"script", "img"}.isdisjoint(Shown(html).tags)
-    shown = [text for _, _, text in Shown(html).spans]
-    assert shown == ["<script>", "&amp;", '"><img src=x>', "a  b", "↵\n", "··"]
+    texts = [text for _, _, text in Shown(html).spans]
+    assert texts == ["<script>", "&amp;", '"><img src=x>', "a  b", "↵\n", "··"]
 
 
 def test_sign_strength_and_line_of_a_token_tell_its_diff() -> None:
@@ -134,8 +134,8 @@ def test_of_a_long_sample_the_worst_rounds_are_shown_and_it_says_so() -> None:
     text = Shown(html).text
     assert [name for name, _, _ in Shown(html).spans] == ["", "p6", "p6", "n6"]
     assert "4 of 6 tokens are shown, of the rounds with the largest mean |diff|" in text
-    said = re.findall(r"Left out: .*?\.|round \d, |\d observation", text)
-    assert said == [
+    notes = re.findall(r"Left out: .*?\.|round \d, |\d observation", text)
+    assert notes == [
         *("Left out: round 0, 1 token.", "1 observation", "round 1, "),
         *("Left out: round 2, 1 token.", "2 observation", "round 3, "),
     ]
@@ -203,9 +203,9 @@ def test_tokens_of_a_redacted_batch_are_squares() -> None:
 
 def test_another_pair_is_named_in_the_key_and_on_hover() -> None:
     batch = hand_batch(scores={'a"b': torch.full((3, 6), -1.5)})
-    shown = Shown(token_text(batch, sample=0, a='a"b').html)
-    assert shown.spans[0][1] == 'diff -0.5, a"b -1.5, rollout -1'
-    text = shown.text.replace("\xa0", "")
+    page = Shown(token_text(batch, sample=0, a='a"b').html)
+    assert page.spans[0][1] == 'diff -0.5, a"b -1.5, rollout -1'
+    text = page.text.replace("\xa0", "")
     assert (
         'a"b - rollout log-prob [nat]:  0.003 to 3, a"b likes the token more;' in text
     )

@@ -34,8 +34,8 @@ def test_a_cell_is_the_metric_of_its_sample_and_round() -> None:
     # Whatever the colour shows, a cell says its mean, 95 % and largest too.
     p95 = [[0.25 + 0.95 * 0.25, 1], [0.25 + 0.9 * 0.25, 2], [1, 0]]
     for figure, others in ((cells, [p95, largest.z]), (largest, [cells.z, p95])):
-        said = np.moveaxis(figure.customdata, -1, 0)
-        np.testing.assert_allclose(said, np.nan_to_num(others), rtol=1e-6)
+        hover_values = np.moveaxis(figure.customdata, -1, 0)
+        np.testing.assert_allclose(hover_values, np.nan_to_num(others), rtol=1e-6)
     assert cells.hovertemplate == (
         "<b>%{y}<br>round %{x}</b><br>tokens %{text}"
         "<br>mean |old - rollout| log-prob %{z:.3g}"

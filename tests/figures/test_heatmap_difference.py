@@ -43,8 +43,8 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
         "<br>in the first batch %{customdata[0]:.3g}"
         "<br>mean |old - rollout| log-prob %{customdata[1]:.3g}"
     )
-    said = cells.customdata[0, 0]
-    assert (said[0], said[1]) == (0.25, 0.375)
+    hover_values = cells.customdata[0, 0]
+    assert (hover_values[0], hover_values[1]) == (0.25, 0.375)
 
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:

@@ -75,8 +75,8 @@ def test_the_axis_names_the_metric_and_what_counts_alike() -> None:
             "mean |old - rollout| probability,<br>sample-weighted",
         ),
     ]
-    for given, title in options:
-        assert plot_rounds(hand_batch(), **given).layout.yaxis.title.text == title
+    for arguments, title in options:
+        assert plot_rounds(hand_batch(), **arguments).layout.yaxis.title.text == title
 
 
 def test_by_draws_a_line_for_each_value_that_differs_in_grey_too() -> None:
@@ -119,14 +119,16 @@ def test_survivors_of_another_metric_or_of_a_summary_are_refused() -> None:
 
 @pytest.mark.parametrize("option", [("metric", "diff"), ("by", "reward")])
 def test_quantiles_that_cannot_be_drawn_are_refused(option: tuple[str, str]) -> None:
-    given = dict([option])
-    found = OPTIONS.format(repr(given.get("metric", "abs_diff")), repr(given.get("by")))
+    options = dict([option])
+    found = OPTIONS.format(
+        repr(options.get("metric", "abs_diff")), repr(options.get("by"))
+    )
     fails(
         "`quantiles`: expected a metric that is never negative, and no `by`; found"
         f" {found}. Leave the layer out, or plot one value's samples at a time.",
         hand_batch(rewards=[0.0, 1.0, 0.0]),
         layers={"quantiles": True},
-        **given,
+        **options,
     )
 
 

@@ -33,9 +33,9 @@ def light_again() -> Iterator[None]:
 @pytest.mark.parametrize("name", PLOTS)
 def test_no_figure_has_an_upload_button_or_a_width(name: str) -> None:
     empty = hand_batch().where([False, False, False])
-    shown = [plot(name, hand_batch())]
-    shown += [plot(name, empty)] if name != "plot_trajectory" else []
-    for figure in shown:
+    pictures = [plot(name, hand_batch())]
+    pictures += [plot(name, empty)] if name != "plot_trajectory" else []
+    for figure in pictures:
         assert figure.layout.modebar.remove == ("sendChartToCloud",)
         assert figure.layout.width is None
         assert figure.layout.height > 0

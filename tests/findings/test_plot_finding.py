@@ -18,11 +18,11 @@ def test_rounds_show_their_means_and_the_onset() -> None:
     parts = arrays()
     shaken(parts, rounds_of(parts) >= 2, 0.3)
     finding = rd.diagnose(made(parts))[0]
-    shown = exhibit(finding)
+    chart = exhibit(finding)
     diff = np.abs(parts["old"] - parts["rollout"])[parts["mask"] > 0].reshape(32, 4, 20)
-    assert shown.frame["x"].tolist() == [0, 1, 2, 3]
-    np.testing.assert_allclose(shown.frame["y"], diff.mean((0, 2)), rtol=1e-4)
-    assert shown.frame["inside"].tolist() == [False, False, True, True]
+    assert chart.frame["x"].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(chart.frame["y"], diff.mean((0, 2)), rtol=1e-4)
+    assert chart.frame["inside"].tolist() == [False, False, True, True]
     figure = rd.plot_finding(finding)
     assert figure.layout.shapes[0].x0 == 1.5
     assert [trace.name for trace in figure.data] == ["others", "finding"]
@@ -48,9 +48,9 @@ def test_samples_of_a_worker_are_marked() -> None:
     rank = np.arange(32) % 4
     shaken(parts, (rank == 1)[:, None] & (parts["mask"] > 0), 0.3)
     finding = rd.diagnose(made(parts, sample_columns={"rank": rank}))[0]
-    shown = exhibit(finding)
-    assert shown.axis == "sample"
-    assert np.flatnonzero(shown.frame["inside"]).tolist() == list(range(1, 32, 4))
+    chart = exhibit(finding)
+    assert chart.axis == "sample"
+    assert np.flatnonzero(chart.frame["inside"]).tolist() == list(range(1, 32, 4))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

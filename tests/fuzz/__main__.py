@@ -65,18 +65,17 @@ def report(facts: list[dict[str, Any]]) -> int:
         print(f"  {count:7} {name}")
     for kind, alike in groupby(sorted(faults, key=_kind), key=_kind):
         fact, *others = alike
-        print(f"case {fact['case']} and {len(others)} more, {kind}: {fact['said']}")
+        print(f"case {fact['case']} and {len(others)} more, {kind}: {fact['message']}")
     for fact in facts:
         if fact["kind"] in {"limit", "crash"}:
-            print(
-                f"case {fact['case']}, {fact['seed']}, {fact['damage']}: {fact['said']}"
-            )
+            case = f"case {fact['case']}, {fact['seed']}, {fact['damage']}"
+            print(f"{case}: {fact['message']}")
     return 1 if faults else 0
 
 
 def _kind(fact: dict[str, Any]) -> str:
     """Say what faults have in common: the file, and the fault without its numbers."""
-    fault = fact["said"].rpartition("/")[2]
+    fault = fact["message"].rpartition("/")[2]
     return f"{fact['seed']}, {re.sub('[0-9]+', '#', fault):.60}"
 
 

@@ -7,6 +7,7 @@ Python's audit events are heard.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from contextlib import contextmanager, suppress
@@ -63,7 +64,7 @@ class Outcome:
     ----------
     kind : {"batch", "refused", "limit", "crash", "fault"}
         Refused by the loader; ended by a limit; ended inside a library.
-    said : str
+    message : str
         The error, or what is wrong with the loader.
     seconds : float
     extra_bytes : int
@@ -71,7 +72,7 @@ class Outcome:
     """
 
     kind: str
-    said: str
+    message: str
     seconds: float
     extra_bytes: int
 
@@ -142,10 +143,10 @@ class Guard:
         """Load a file, build its frames and decode some screenshots."""
         self._seen.clear()
         before, start = _memory_in_use(), perf_counter()
-        kind, said = self._open(path, columns)
+        kind, message = self._open(path, columns)
         return Outcome(
             kind="fault" if self._seen else kind,
-            said=f"audit: {self._seen[:3]}" if self._seen else said[:600],
+            message=f"audit: {self._seen[:3]}" if self._seen else message[:600],
             seconds=perf_counter() - start,
             extra_bytes=max(self._child.num_bytes - before, 0),
         )
@@ -169,12 +170,12 @@ class Guard:
             signal.alarm(0)
         return "batch", ""
 
-    def _kind(self, said: str) -> str:
-        if self._child.code == ESCAPED or "unexpected error" in said:
+    def _kind(self, message: str) -> str:
+        if self._child.code == ESCAPED or "unexpected error" in message:
             return "fault"
-        if "found one that needs more" in said or "found one that takes longer" in said:
+        if re.search("found one that (needs more|takes longer)", message):
             return "limit"
-        return "crash" if "ended the process" in said else "refused"
+        return "crash" if "ended the process" in message else "refused"
 
 
 def _hang(*_: object) -> None:

@@ -63,7 +63,7 @@ def _ended(number: int, how: str, code: int) -> dict[str, Any]:
         "seed": "?",
         "damage": "?",
         "kind": "fault",
-        "said": f"the worker {how} (code {code})",
+        "message": f"the worker {how} (code {code})",
         "seconds": 0.0,
         "extra_bytes": 0,
     }

@@ -99,7 +99,7 @@ watch = guard.Guard(Path("/none"))
 for deed in json.load(sys.stdin):
     guard.SECONDS = 1 if deed.startswith("while") else 60
     outcome = watch.open(Path("/none/a"))
-    print(json.dumps([outcome.kind, outcome.said]))
+    print(json.dumps([outcome.kind, outcome.message]))
 """
 
 
@@ -118,6 +118,6 @@ def outcome_of_deed() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_guard_notices(deed: str, outcome_of_deed: dict[str, list[str]]) -> None:
-    kind, said = DEEDS[deed]
+    kind, message = DEEDS[deed]
     assert outcome_of_deed[deed][0] == kind
-    assert said in outcome_of_deed[deed][1]
+    assert message in outcome_of_deed[deed][1]

@@ -246,17 +246,17 @@ def check_places() -> None:
 
 def run_v0(page: Page, rows: list[dict[str, Any]]) -> None:
     """Run the recipes where `fit` holds the batch."""
-    held, entropys = data_proto(rows), padded(rows, "old_log_probs") / -2
+    batch, entropys = data_proto(rows), padded(rows, "old_log_probs") / -2
     page.run("setup")
-    page.run("step", batch=held, entropys=entropys)
+    page.run("step", batch=batch, entropys=entropys)
     batch = page.written()
     check_recorded(batch, rows, "V0")
     assert batch.meta["sampling"] == {"temperature": 1.0}, batch.meta
     page.run("setup")
-    page.run("step", batch=held, entropys=entropys)
-    held, _ = compute_rollout_correction_and_add_to_batch(held, CORRECTION)
-    held.batch["advantages"] = torch.ones_like(held.batch["old_log_probs"])
-    page.run("finish", batch=held)
+    page.run("step", batch=batch, entropys=entropys)
+    batch, _ = compute_rollout_correction_and_add_to_batch(batch, CORRECTION)
+    batch.batch["advantages"] = torch.ones_like(batch.batch["old_log_probs"])
+    page.run("finish", batch=batch)
     finished = page.written()
     check_recorded(finished, rows, "V0, finished")
     check_finished(finished, "V0")

@@ -139,11 +139,11 @@ def write(folder: Path) -> None:
         for dtype, picture in cases:
             made = processor(images=[picture], return_tensors="pt")
             ((_, height, width),) = made["image_grid_thw"].tolist()
-            shown = resized(picture, (width * side // 2, height * side // 2))
+            picture_shown = resized(picture, (width * side // 2, height * side // 2))
             tensors = {
                 "pixel_values": made["pixel_values"].to(dtype),
                 "image_grid_thw": made["image_grid_thw"],
-                "resized": torch.tensor(np.asarray(shown)),
+                "resized": torch.tensor(np.asarray(picture_shown)),
             }
             name = f"transformers-{transformers.__version__}_{kind}_{str(dtype)[6:]}"
             save_file(tensors, folder / f"{name}.safetensors")
@@ -154,8 +154,8 @@ def main() -> None:
     for found in (of_images(), of_videos()):
         for name, dtype, values in found:
             worst = max(worst, *values)
-            shown = " ".join(f"{value:.3f}" for value in values)
-            print(f"{name:48} {str(dtype)[6:]:9} max {max(values):.3f}  [{shown}]")
+            text = " ".join(f"{value:.3f}" for value in values)
+            print(f"{name:48} {str(dtype)[6:]:9} max {max(values):.3f}  [{text}]")
     if worst >= MAX_ERROR:
         sys.exit(f"an error of {worst} of 255 is not under {MAX_ERROR}")
     if sys.argv[1:2] == ["--write"]:

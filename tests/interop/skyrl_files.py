@@ -69,21 +69,21 @@ def samples(prompts: list[list[int]]) -> dict[str, Any]:
 
 def fields(tensors: Any, prompts: list[list[int]]) -> dict[str, Any]:
     """Return the fields of a batch, padded and aligned by SkyRL's own function."""
-    given = samples(prompts)
+    rows = samples(prompts)
 
     def aligned(log_probs: list[list[float]]) -> tuple[Any, ...]:
         found: tuple[Any, ...] = tensors.convert_prompts_responses_to_batch_tensors(
             PADDING,
-            given["prompts"],
-            given["responses"],
-            given["rollout"],
-            given["loss_masks"],
+            rows["prompts"],
+            rows["responses"],
+            rows["rollout"],
+            rows["loss_masks"],
             log_probs,
         )
         return found
 
-    sequences, attention, response, _, loss, rollout, *_ = aligned(given["rollout"])
-    old = aligned(given["old"])[5]
+    sequences, attention, response, _, loss, rollout, *_ = aligned(rows["rollout"])
+    old = aligned(rows["old"])[5]
     return {
         "sequences": sequences,
         "attention_mask": attention,
@@ -115,12 +115,12 @@ def noted(tensors: Any) -> dict[str, Any]:
 
 def with_pictures(batches: Any, tensors: Any) -> dict[str, Any]:
     """Return fields whose first sample was shown a picture."""
-    shown = [PICTURE + PROMPTS[0], *PROMPTS[1:]]
+    prompts = [PICTURE + PROMPTS[0], *PROMPTS[1:]]
     pixels = [torch.arange(8 * 1176).reshape(8, 1176) % 256 / 128 - 1]
     grids = [torch.tensor(GRID)]
     none = [torch.zeros(0, 1176)] * 2, [torch.zeros(0, 3, dtype=torch.int64)] * 2
     return {
-        **fields(tensors, shown),
+        **fields(tensors, prompts),
         "pixel_values": batches.TensorList(pixels + none[0]),
         "image_grid_thw": batches.TensorList(grids + none[1]),
     }
@@ -136,8 +136,8 @@ def newest(batches: Any, tensors: Any) -> dict[str, Any]:
         "images": with_pictures(batches, tensors),
     }
     found = {}
-    for kind, given in kinds.items():
-        batch = batches.TrainingInputBatch(given)
+    for kind, tensors_by_name in kinds.items():
+        batch = batches.TrainingInputBatch(tensors_by_name)
         batch.metadata = noted(tensors)
         found[kind] = batches.pad_training_input_batch(batch, int(kind != "images"))
     return found
@@ -145,9 +145,9 @@ def newest(batches: Any, tensors: Any) -> dict[str, Any]:
 
 def older(batches: Any, tensors: Any) -> dict[str, Any]:
     """Return what 0.1.0 writes: responses padded on the right; here rows are steps."""
-    given = fields(tensors, PROMPTS)
-    given["is_last_step"] = torch.tensor([False, True, True])
-    batch = batches.TrainingInputBatch(given)
+    tensors_by_name = fields(tensors, PROMPTS)
+    tensors_by_name["is_last_step"] = torch.tensor([False, True, True])
+    batch = batches.TrainingInputBatch(tensors_by_name)
     ids = ["task-0_0", "task-0_0", "task-1_0"]
     batch.metadata = {"response_length": 7, "trajectory_ids": ids, "pad_size": 0}
     return {"older": batch}

@@ -161,8 +161,8 @@ def save_dataset(rolled: dict[str, list[list[Any]]], folder: Path) -> None:
         "task": [f"task {i // 2}" for i in range(count)],
         "images": shots,
     }
-    held = Dataset.from_dict(columns).cast_column("images", Sequence(Image()))
-    held.save_to_disk(folder, num_shards=2)
+    dataset = Dataset.from_dict(columns).cast_column("images", Sequence(Image()))
+    dataset.save_to_disk(folder, num_shards=2)
 
 
 def main() -> None:

@@ -74,15 +74,15 @@ def lines(path: Path, source: dict[str, list[Any]]) -> Path:
 def test_a_score_from_every_kind_of_source(
     batch: Batch, tmp_path: Path, source: dict[str, list[Any]], kind: str
 ) -> None:
-    given: Any = source
+    scores: Any = source
     if kind == "frame":
-        given = pd.DataFrame(source)
+        scores = pd.DataFrame(source)
     elif kind == "jsonl":
-        given = lines(tmp_path / "scores.jsonl", source)
+        scores = lines(tmp_path / "scores.jsonl", source)
     elif kind == "parquet":
-        given = str(tmp_path / "scores.parquet")
-        pd.DataFrame(source).to_parquet(given)
-    found = attach(batch, "x", given)
+        scores = str(tmp_path / "scores.parquet")
+        pd.DataFrame(source).to_parquet(scores)
+    found = attach(batch, "x", scores)
     np.testing.assert_array_equal(found.scores["x"], SCORE)
     assert batch.scores == {}
 

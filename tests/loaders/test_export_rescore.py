@@ -202,13 +202,15 @@ class Vllm:
         twice = [[t, t] if t == IMAGE else [t] for t in prompt["prompt_token_ids"]]
         ids = [token for group in twice for token in group]
         rows = log_probs_after(torch.tensor(ids)).tolist()
-        given = [
+        candidates = [
             {token: SimpleNamespace(logprob=row[token]), 0: SimpleNamespace(logprob=0)}
             if token
             else {token: SimpleNamespace(logprob=row[token])}
             for token, row in zip(ids[1:], rows, strict=False)
         ]
-        return [SimpleNamespace(prompt_token_ids=ids, prompt_logprobs=[None, *given])]
+        return [
+            SimpleNamespace(prompt_token_ids=ids, prompt_logprobs=[None, *candidates])
+        ]
 
 
 def test_the_vllm_loop_of_the_readme(batch: Batch, tmp_path: Path) -> None:

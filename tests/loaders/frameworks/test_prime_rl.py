@@ -177,15 +177,15 @@ def test_log_probs_by_another_model_are_a_score(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "shown"), [(2, "2"), ("1", "'1'"), (None, "None"), ([1], "array([1]")]
+    ("version", "found"), [(2, "2"), ("1", "'1'"), (None, "None"), ([1], "array([1]")]
 )
 def test_another_version_of_the_layout_is_an_error(
-    path: Path, version: object, shown: str
+    path: Path, version: object, found: str
 ) -> None:
     write(path, [*small_step(), record([1, 2], [False, True], schema_version=version)])
     message = refused_file(path)
 
-    assert message.startswith(f"expected `schema_version` 1; found {shown}")
+    assert message.startswith(f"expected `schema_version` 1; found {found}")
     assert message.endswith(
         " in line 3. Update rounddiag: this one does not know the newer layout."
     )

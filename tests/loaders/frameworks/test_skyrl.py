@@ -87,10 +87,10 @@ def test_responses_are_found_on_either_side_of_the_padding(path: Path) -> None:
 @files
 def test_prompts_have_no_padding(path: Path) -> None:
     batch = load(path)
-    shown = [151652, 151655, 151655, 151653] if path == IMAGES else []
+    image_ids = [151652, 151655, 151655, 151653] if path == IMAGES else []
 
     assert batch.prompt_ids is not None
-    assert batch.prompt_ids.tolist() == [*shown, 1, 2, 3, 1, 2, 3, 4, 5]
+    assert batch.prompt_ids.tolist() == [*image_ids, 1, 2, 3, 1, 2, 3, 4, 5]
 
 
 @files
