@@ -1,7 +1,7 @@
 """Noise or a bug: the cause of a mismatch, with evidence, places and a next step.
 
 `rd.diagnose(batch)` reads a batch into a `View`, lets every registered detector look
-for its evidence, takes the largest cause out and looks again, and judges the level by
+for its evidence, removes the largest cause and searches again, and judges the level by
 the range of the batch's kind:
 
 >>> import rounddiag as rd
@@ -14,10 +14,10 @@ the range of the batch's kind:
 - `causes`: what a finding can name, and what would tell causes apart; `finding`:
   `Finding`, the `Evidence` of a detector, the numbers of a finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
-- `registry`: `register` and the table of detectors; `detectors`: one cause a module.
+- `registry`: `register` and the table of detectors; `detectors`: one module per cause.
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
-- `explanation`: largest cause first, then what is left, and how sure each is.
+- `explanation`: the largest cause first, then what is left, and the confidence.
 - `places`: samples, roles, column values; `onset`: the first round that differs.
 """
 

@@ -49,7 +49,7 @@ CAUSES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """A cause that this batch cannot tell from the one that is named.
+    """A cause that this batch cannot tell from the one of the finding.
 
     Attributes
     ----------

@@ -48,7 +48,7 @@ class Diagnosis(Sequence[Finding]):
     reason : str
         Why the mismatch cannot be measured; empty otherwise.
     caveat : str
-        What to know before any number: that the rounds are unknown; empty otherwise.
+        A warning about all numbers, such as that the rounds are unknown; empty if none.
     """
 
     verdict: Verdict
@@ -79,13 +79,13 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def onset(self) -> Onset | None:
-        """The round from which on the batch differs, if a sure finding has one."""
+        """The round from which on the batch differs, if a confident finding has one."""
         sure = [one for one in self if one.confidence >= CONFIDENT]
         return next((one.where["onset"] for one in sure if "onset" in one.where), None)
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row a finding: `cause, confidence, share, where, num_tokens, ...`."""
+        """One row per finding: `cause, confidence, share, where, num_tokens, ...`."""
         import pandas as pd
 
         rows: list[dict[str, Any]] = [
@@ -148,11 +148,11 @@ def diagnose(
     ----------
     batch : Batch
     healthy : Batch, optional
-        A batch of the same run that is known to be sound: it gives the level of the
-        noise, in place of the range of the kind.
+        A batch of the same run that is known to be healthy. Its level of noise replaces
+        the range of the kind.
     kind : str, optional
         A key of `rounddiag.findings.REFERENCE`, such as `dense`, `moe` or `vlm`;
-        guessed from `batch.meta` where left out.
+        guessed from `batch.meta` by default.
     a, b : str
         The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
 
@@ -215,7 +215,7 @@ def diagnose(
 
 
 def _caveat(batch: Batch) -> str:
-    """Say that the rounds are unknown, and what the means are then over."""
+    """State that the rounds are unknown, and which tokens then count."""
     if batch.meta.get("rounds") != "unknown":
         return ""
     if str(batch.meta.get("mask_source")).startswith("attention_mask"):
@@ -242,12 +242,12 @@ def _finding(one: Explained, view: View) -> Finding:
 
 
 def _order(finding: Finding) -> tuple[bool, bool]:
-    """Sure findings first, then those that hold a part of the mismatch."""
+    """Sort confident findings first, then those that explain a part of the mismatch."""
     return finding.confidence < CONFIDENT, finding.share < MIN_SHARE
 
 
 def _not_measurable(view: View) -> str:
-    """Return why there is nothing to compare, or an empty text."""
+    """Return why there is nothing to compare; empty if there is something."""
     if len(view) == 0:
         if view.num_nonfinite:
             return (
@@ -264,7 +264,7 @@ def _not_measurable(view: View) -> str:
 
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
-    """Return the range that a batch known to be sound gives."""
+    """Return the range measured on a healthy batch."""
     from dataclasses import replace
 
     level = Level.from_view(View.from_batch(healthy, a, b))

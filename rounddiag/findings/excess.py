@@ -1,8 +1,8 @@
-"""By how much a token differs more than its like: the scale that patterns share.
+"""How much more a token differs than equally likely ones: the scale of all patterns.
 
-The size of honest noise depends on how likely a token is. `excess` is the logarithm of
-|diff| with the mean of tokens of the same rollout log-prob, and of the same id, taken
-out, so that a round of rare tokens does not look like a fault.
+The size of rounding noise depends on how likely a token is. `excess` is the logarithm
+of |diff| minus the mean over tokens of the same rollout log-prob and the same id, so
+that a round of rare tokens does not look like a fault.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _RARE = 10
 SMALLEST = 1e-5  # nats: what float32 rounds a log-prob to
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _STEPS = 32
-# Parts of prompts between which a spread can be measured.
+# Number of prompts from which a spread can be measured.
 _MIN_UNITS = 4
-# The variance inside of cells is at least this part of the whole.
+# The variance within cells is at least this part of the total.
 _MIN_PART = 0.5
 # Tokens at the start of a round that have cells of their own.
 START = 4
@@ -33,7 +33,7 @@ ENDS = (3, 6, 12, 24)
 
 
 def excess(view: View) -> Array:
-    """Return log |diff| of each token less the mean of tokens as likely."""
+    """Return log |diff| of each token minus the mean over equally likely tokens."""
     floor = _floor(view)
     size = np.minimum(view.abs, _LARGEST)
     values = np.log(size + floor)
@@ -45,13 +45,13 @@ def excess(view: View) -> Array:
 
 def _floor(view: View) -> float:
     unsure = view.abs[view.uncertain]
-    # A fit may leave nothing of most tokens.
+    # A fitted effect may leave nothing of most tokens.
     least = view.usual.usual / 4 if view.is_fitted else SMALLEST
     return max(0.1 * float(np.median(unsure)) if len(unsure) else 0.0, least)
 
 
 def _mean_by_id(ids: Array, values: Array) -> Array:
-    """Return the mean of the values of each id, drawn to 0 where it is rare."""
+    """Return the mean of the values of each id, shrunk towards 0 for rare ids."""
     known, code = np.unique(ids, return_inverse=True)
     total = np.bincount(code, weights=values, minlength=len(known))
     num = np.bincount(code, minlength=len(known))
@@ -170,7 +170,7 @@ class Cells:
         mean_out = np.where(inside, 0.0, self.total).sum() / num_out
         gap = float(mean_in - mean_out)
         gain = num_in * num_out / num * gap**2 / (2 * self.variance)
-        # Influence of each sample on the gap: a sample is one draw, not its tokens.
+        # Influence of each sample on the gap: samples are independent, tokens are not.
         part = np.where(
             inside,
             (self.total - mean_in * self.num) / num_in,
@@ -181,11 +181,12 @@ class Cells:
         return Contrast(gap, gap / max(error, 1e-9), float(gain))
 
     def worth_by_prompt(self, inside: Array) -> float:
-        """Return what a set of samples explains of the spread between prompts, in nats.
+        """Return the spread between prompts that a set of samples explains, in nats.
 
-        Samples of one prompt are alike: what a router finds hard there is hard in all
-        of them. A set of whole prompts counts if prompts differ less on either side;
-        infinite for a set of which a third is in prompts that it divides.
+        Samples of one prompt are similar: a prompt that is hard to route is hard in all
+        of them. A set of whole prompts counts if prompts differ less within it and
+        within the others. Infinite for a set with a third of its samples in prompts
+        that it divides.
         """
         prompt = self.view.facts.prompt
         if int(prompt.max()) + 1 == len(prompt):
@@ -228,7 +229,7 @@ def _spread(mean: Array, num: Array) -> float:
 
 @dataclass(frozen=True)
 class Contrast:
-    """How a set of tokens differs from the others.
+    """Difference between a set of tokens and the others.
 
     Attributes
     ----------

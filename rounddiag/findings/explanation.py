@@ -1,4 +1,4 @@
-"""What explains the mismatch: the largest cause first, then what is left of it."""
+"""What explains the mismatch: the largest cause first, then the remainder."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MAX_FINDINGS = 6
 # Evidence below this score is not a finding.
 MIN_SCORE = 0.3
 MIN_TOKENS = 32
-# Evidence that is not exact names a part of the sum of |diff| that is at least this: of
-# all tokens, or of those left as long as they are above the range.
+# Evidence that is not exact must hold at least this part of the sum of |diff|: of all
+# tokens, or of the remaining ones if they are above the range.
 MIN_SHARE = 0.03
-# What an effect must be, in parts of its size, at tokens on which it was not fitted.
+# Least size of an effect at tokens on which it was not fitted, relative to the fit.
 MIN_SLOPE, LARGE = 0.5, 5.0
 # (score, confidence) by cause or stage, rising: the share of first findings that were
 # right on `tests/faults`, 3,307 batches of the agents `test-2` to `test-4`, and of the
-# dense `tune-0` and `test-1` (2026-11-22). Of those that only the level tells 0.84 were
-# right; they stay below `CONFIDENT`, for a level alone is no verdict.
+# dense `tune-0` and `test-1` (2026-11-22). Of those that rest on the level alone, 0.84
+# were right; they stay below `CONFIDENT`, since a level alone is no verdict.
 TABLE: dict[str, tuple[tuple[float, float], ...]] = {
     "exact": ((0.45, 0.4), (0.8, 0.8), (0.9, 0.97), (0.97, 0.985)),
     "fit": ((0.4, 0.3), (0.65, 0.64), (0.75, 0.75), (0.87, 0.95), (0.97, 0.985)),
@@ -38,7 +38,7 @@ TABLE: dict[str, tuple[tuple[float, float], ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """Evidence, the tokens of the whole view that it goes with, and its share.
+    """Evidence, the tokens of the whole view that it concerns, and its share.
 
     Attributes
     ----------
@@ -57,11 +57,11 @@ class Explained:
 
 
 def explain(view: View) -> tuple[list[Explained], View]:
-    """Return the causes in the order in which they were taken out, and what is left.
+    """Return the causes in the order in which they were removed, and what is left.
 
-    An effect that could be fitted only after places were set aside is one of the whole
-    batch, if it shows in these places too: then it is taken out of all tokens, and the
-    search for places begins anew.
+    If an effect that could be fitted only after places were set aside shows in these
+    places too, it concerns the whole batch. It is then removed from all tokens, and the
+    search for places starts over.
     """
     found, left = _search(view, [])
     exact = [one for one in found if one.stage == "exact"]
@@ -75,7 +75,7 @@ def explain(view: View) -> tuple[list[Explained], View]:
 
 
 def _shows(view: View, evidence: Evidence, tokens: Array) -> bool:
-    """Whether a fitted effect is in the diff of tokens on which it was not fitted."""
+    """Return whether a fitted effect shows at tokens on which it was not fitted."""
     if evidence.effect is None or not tokens.any():
         return False
     effect, d = evidence.effect(view)[tokens], np.clip(view.d[tokens], -LARGE, LARGE)
@@ -83,7 +83,7 @@ def _shows(view: View, evidence: Evidence, tokens: Array) -> bool:
 
 
 def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
-    """Take out what is known, then the largest cause, and look again."""
+    """Remove what is known, then the largest cause, and search again."""
     total = bar = float(view.abs.sum())
     found: list[Explained] = []
     left, indices = view, np.arange(len(view))
@@ -108,7 +108,7 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
         share = min(max(part / total, 0.0), 1.0) if total > 0 else 0.0
         found.append(Explained(evidence, stage, indices[chosen], share))
         if stage == "exact":
-            bar -= part  # the size of a wrong value says nothing of the others
+            bar -= part  # the size of a wrong value tells nothing about the others
         if stage == "level":
             break
         if evidence.effect is None:
@@ -135,7 +135,7 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
 
 
 def _matters(evidence: Evidence, view: View, total: float) -> bool:
-    """Whether the tokens of some evidence hold a part of the mismatch worth a name."""
+    """Return whether the tokens of some evidence hold enough of the mismatch."""
     whole = total
     if view.abs.mean() > view.usual.usual:
         whole = float(view.abs.sum())
@@ -143,7 +143,7 @@ def _matters(evidence: Evidence, view: View, total: float) -> bool:
 
 
 def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:
-    """Rank copies and the like first: what they repeat must not count twice."""
+    """Rank copies first: what they repeat must not count twice."""
     value = evidence.score
     if stage in ("place", "exact"):
         value = evidence.gain or evidence.score

@@ -54,28 +54,29 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What a detector returns: tokens or a fitted effect, and the numbers behind it.
+    """The result of a detector: tokens or a fitted effect, and its numbers.
 
     Attributes
     ----------
     score : float
         Strength of the evidence, 0 to 1; calibrated to `Finding.confidence`.
     explanation : str
-        What was seen, in at most two sentences.
+        What was found, in at most two sentences.
     next_step : str
     tokens : bool array
-        The tokens of the view that the mismatch goes with.
+        The tokens of the view that carry the mismatch.
     effect : callable, optional
-        From a `View` to a fitted part of its `diff`, taken out in place of the tokens:
-        of this view, and of the whole batch where only a part of it was fitted.
+        Takes a `View` and returns the fitted part of its `diff`, which is removed
+        instead of the tokens. It is called with this view, and with that of the whole
+        batch if only a part of it was fitted.
     measures : tuple of Measure
     where : mapping of str to object
         Places that the detector knows: `rounds_from`, `samples`, `column`, `value`, ...
     alternatives : tuple of Alternative
     cause : str
-        Left empty for the name that the detector is registered under.
+        The name of the detector by default.
     adds_mismatch : bool
-        False for what distorts the batch without a mismatch, such as padding rows.
+        False for faults that cause no mismatch of their own, such as padding rows.
     gain : float
         How much better than chance the pattern fits, in nats of log-likelihood;
         compares place patterns with one another.
@@ -96,7 +97,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finding:
-    """One cause of the mismatch, as far as this batch tells.
+    """One cause of the mismatch, as far as this batch can tell.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class Finding:
     confidence : float
         0 to 1. Of the findings at 0.9, nine in ten are right on injected faults.
     share : float
-        The part of the sum of |diff| that goes with it.
+        The part of the sum of |diff| that it explains.
     evidence : tuple of Measure
     where : mapping of str to object
         Onset, samples, rounds, roles and column values that it follows.
@@ -130,7 +131,7 @@ class Finding:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that it goes with."""
+        """Number of its tokens."""
         return len(self.indices)
 
     @property
@@ -144,7 +145,7 @@ class Finding:
     def tokens(self) -> pd.DataFrame:
         """Return its tokens: `sample, round, token, diff` and the two log-probs.
 
-        Of a batch that was thinned, only the tokens that were read.
+        Of a thinned batch, only the tokens that were read.
         """
         import pandas as pd
 
@@ -188,13 +189,13 @@ _BY_STEP = frozenset(
     | {"model_mismatch", "truncated_round"}
 )
 _STEPS = 48
-# Points of a cloud; more are thinned evenly, those of the finding last.
+# Points of a scatter plot; more are thinned evenly, those of the finding last.
 _MAX_POINTS = 4_000
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """What a figure of a finding shows.
+    """The data of a finding's figure.
 
     Attributes
     ----------
@@ -252,7 +253,7 @@ def _means(view: View, by: Array, inside: Array) -> pd.DataFrame:
 
 
 def _by_step(view: View, inside: Array) -> pd.DataFrame:
-    """Means over stretches of the response, in the finding's samples and elsewhere."""
+    """Return means over stretches of the response, in its samples and the others."""
     import pandas as pd
 
     mine = np.isin(view.sample, np.unique(view.sample[inside]))

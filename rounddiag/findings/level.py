@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-_SAFE = 20.0  # nats: a larger |diff| is bounded before exp, as in verl's metrics
+_SAFE = 20.0  # nats: |diff| is clipped to this before exp, as in verl's metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rounddiag.findings.excess import Cells
     from rounddiag.findings.pattern_candidates import Pattern
 
-# A round belongs to the onset when its excess is above that of round 0 by this part of
-# the whole gap: an effect that accumulates reaches its full size some rounds later.
+# The onset is the first round whose excess is above that of round 0 by this part of the
+# whole gap: a cumulative effect reaches its full size some rounds later.
 PART = 0.4
 _NUM_DRAWS = 400
 _SEED = 5
@@ -31,7 +31,7 @@ class Onset:
     ----------
     round : int
     low, high : int
-        95 % interval, of samples (of groups where there are groups) drawn again.
+        95 % interval, by resampling samples, or groups if there are groups.
     before, after : float
         Mean |diff| of the rounds before it and from it on, in nats.
     """
@@ -54,7 +54,7 @@ class Onset:
 
 
 def round_onset(batch: Batch, a: str = "old", b: str = "rollout") -> Onset | None:
-    """Return the round from which on a batch differs, or None where there is none.
+    """Return the round from which on a batch differs, or None if there is none.
 
     Parameters
     ----------
@@ -65,8 +65,8 @@ def round_onset(batch: Batch, a: str = "old", b: str = "rollout") -> Onset | Non
     Returns
     -------
     Onset or None
-        None where |diff| of tokens as likely does not rise at a round: in a healthy
-        batch, and where the mismatch is there from the first round on.
+        None if the |diff| of equally likely tokens does not rise at a round: in a
+        healthy batch, and if the mismatch begins with the first round.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def steps_at_rounds(view: View) -> list[Pattern]:
         for one in strong_patterns(view, "round", "image")
         if one.where.get("images_from") != 1
     ]
-    if not view.is_fitted:  # what a fit leaves has slopes of its own
+    if not view.is_fitted:  # a fitted effect leaves slopes of its own
         found += [
             one
             for one in strong_patterns(view, "slope")
@@ -103,7 +103,7 @@ def steps_at_rounds(view: View) -> list[Pattern]:
 def onset(pattern: Pattern) -> Onset:
     """Return the change point of a pattern of rounds."""
     cells, view = pattern.cells, pattern.cells.view
-    # Of a step the search has settled that none is later; a slope has no edge.
+    # For a step, the search has found that the onset is no later; a slope has no edge.
     latest = int(view.round.max())
     if pattern.family != "slope":
         latest = max(int(view.round[pattern.tokens].min()), 1)

@@ -20,8 +20,8 @@ from rounddiag.findings.pattern_candidates import (
     patterns,
 )
 
-# What a pattern that claims a place must beat: the smallest gap (exp of it is a ratio),
-# and worth in nats. Healthy batches of the bench stay below.
+# Thresholds of a place pattern: the smallest gap (its exp is a ratio), and the worth in
+# nats. Healthy batches of the bench stay below.
 THRESHOLDS: dict[str, tuple[float, float]] = {
     "round": (0.5, 14.0),
     "image": (0.5, 14.0),
@@ -43,20 +43,21 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
 MIN_T = 5.0
 FAR_GAP = 1.4  # of some samples: inside is 4 times as large
 SHARED_GAP = 0.8  # of rounds and steps of all samples
-# No fault of all samples chooses a rank, a pack or a block of neighbours: with so many
-# standard errors it is one more fault, whatever the level of the others.
+# A fault of all samples does not single out a rank, a pack or a block of neighbours.
+# With this many standard errors it is a further fault, whatever the level of the
+# others.
 _CHOSEN = ("column", "block", "period")
 SURE_T = 12.0
-# A slope that explains this part of what a step does is the simpler pattern.
+# A slope that explains this part of what a step explains is the simpler pattern.
 STEADY = {"step": 0.75, "until": 0.86, "power": 1.0, "round": 0.9, "image": 0.9}
-# A step that a round, or a power of two, explains nearly as well is that; and samples
-# chosen one by one are those of a period.
+# A round or a power of two that explains a step nearly as well is preferred, and so is
+# a period to samples chosen one by one.
 SAME_ROUND = 0.85
 LOWER = 0.7
 
 
 def strong_patterns(view: View, *families: str) -> list[Pattern]:
-    """Return the patterns of some families that a batch cannot show by chance."""
+    """Return the patterns of these families that are unlikely by chance."""
     found = _patterns(view)
     slope = max((one.worth for one in found if one.family == "slope"), default=0.0)
     by_step = max((one.worth for one in found if one.family == "step"), default=0.0)
@@ -65,7 +66,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
         (one.worth for one in found if one.family in ("round", "image")), default=0.0
     )
     by_period = max((one.worth for one in found if one.family == "period"), default=0.0)
-    # A level above the usual is no noise: less is needed to say where it is.
+    # A level above the usual is not noise: less is needed to locate it.
     is_high = float(view.abs.mean()) > view.usual.usual if len(view) else False
     return [
         one
@@ -93,7 +94,7 @@ def strong_patterns(view: View, *families: str) -> list[Pattern]:
 
 
 def is_power(pattern: Pattern) -> bool:
-    """Whether it begins at a context position from which bfloat16 is coarser."""
+    """Return whether it begins at a context position from which bfloat16 is coarser."""
     where = pattern.where
     return (
         pattern.family == "step"
@@ -104,7 +105,7 @@ def is_power(pattern: Pattern) -> bool:
 
 
 def _is_shared(pattern: Pattern) -> bool:
-    """Whether a pattern is one of all samples, not of some of them."""
+    """Return whether a pattern concerns all samples."""
     return pattern.family in ("round", "image", "step", "slope")
 
 
@@ -130,7 +131,7 @@ def _is_strong(pattern: Pattern, factor: float) -> bool:
 
 
 def _spares_others(view: View, pattern: Pattern) -> bool:
-    """Whether what is outside of a set is within the limit, or far below the inside."""
+    """Return whether tokens outside are within the limit, or far below those inside."""
     large = SHARED_GAP if _is_shared(pattern) else FAR_GAP
     if pattern.family == "step" and not pattern.where["is_after"]:
         large = FAR_GAP
@@ -153,7 +154,7 @@ def _patterns(view: View) -> tuple[Pattern, ...]:
 
 
 def at_limit(view: View, tokens: Array, part: float = 0.9) -> bool:
-    """Whether most tokens are the last ones of samples of the longest length."""
+    """Return whether most tokens are the last ones of samples of maximum length."""
     lengths = view.batch.lengths.cpu().numpy()
     longest = lengths >= 0.98 * lengths.max()
     if not 1 < longest.sum() < len(lengths) or not tokens.any():

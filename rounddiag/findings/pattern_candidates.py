@@ -24,11 +24,12 @@ _ALTERNATE = 2
 _MIN_ROWS = 4
 _FLAT = 0.35
 _JUMP = 0.5
-# By so much the excess rises after round 0 where context is lost, and inside of rounds
-# it falls; with the position it rises by less, or inside of rounds too.
+# Rise of the excess after round 0 if context is lost; within rounds it then falls. With
+# the position it rises by less, or within rounds too.
 _SHARP = 0.9
 _MAX_BLOCK_ROWS = 1024
-# Sets of samples, and what they must explain of the spread between prompts, in nats.
+# Families of sets of samples, and how much of the spread between prompts they must
+# explain, in nats.
 _SAMPLES, _BY_PROMPT = ("block", "rows", "groups"), 3.0
 _SMALLEST_GAP = 0.2
 MIN_TOKENS = 64
@@ -36,14 +37,14 @@ MIN_TOKENS = 64
 POWERS = 2 ** np.arange(8, 17)
 
 
-# Columns that name the weights: what changes with them is expected to.
+# Columns that name the weights, which are expected to change the level.
 VERSIONS = re.compile(r"version|global_step|policy_step|staleness|lag", re.IGNORECASE)
 CACHES = re.compile(r"cached", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pattern:
-    """One hypothesis of where a batch is off.
+    """One hypothesis of where a batch differs.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class Pattern:
     gap, t, gain : float
         As of `Contrast`.
     price : float
-        Nats that the search for it costs; `worth` is gain less price.
+        Cost of the search for it, in nats; `worth` is gain minus price.
     where : mapping of str to object
     """
 
@@ -76,17 +77,17 @@ class Pattern:
 
     @property
     def ratio(self) -> float:
-        """How many times as large |diff| is inside, of tokens as likely."""
+        """The ratio of |diff| inside to outside, for equally likely tokens."""
         return float(np.exp(self.gap))
 
     @property
     def worth(self) -> float:
-        """What it explains less what the search costs, in nats."""
+        """The gain minus the price, in nats."""
         return self.gain - self.price
 
 
 def patterns(cells: Cells) -> Iterator[Pattern]:
-    """Give every pattern that a batch can have."""
+    """Yield every pattern that a batch can have."""
     yield from _rounds(cells)
     yield from _images(cells)
     yield from _steps(cells)
@@ -138,10 +139,10 @@ def _images(cells: Cells) -> Iterator[Pattern]:
 
 
 def _steps(cells: Cells) -> Iterator[Pattern]:
-    """Give places from which on, or up to which, all samples are off.
+    """Yield places from which on, or up to which, all samples differ.
 
-    The place counts in generated tokens, or in the context with its prompt: engines
-    that write samples side by side count either way.
+    The place is counted in generated tokens, or in the context including the prompt:
+    batched engines may count either way.
     """
     view = cells.view
     coordinates = {"generated tokens": decoding_step(view)[cells.first]}
@@ -187,7 +188,7 @@ def _slopes(cells: Cells) -> Iterator[Pattern]:
 
 
 def _is_flat_at_first(cells: Cells, covariate: Array) -> bool:
-    """Whether the slope of the first round is small beside that of all rounds."""
+    """Return whether the slope of the first round is small beside the overall one."""
     first = cells.round == 0
     if first.all() or not first.any():
         return False
@@ -242,7 +243,7 @@ def _columns(cells: Cells) -> Iterator[Pattern]:
 
 
 def _row_sets(cells: Cells) -> Iterator[Pattern]:
-    """Give samples that are off as a whole: a block of neighbours, groups, or any."""
+    """Yield samples that differ as a whole: a block of neighbours, groups, or any."""
     num_rows = cells.view.batch.num_samples
     num = np.bincount(cells.sample, weights=cells.num, minlength=num_rows)
     total = np.bincount(cells.sample, weights=cells.total, minlength=num_rows)
@@ -293,7 +294,7 @@ def _row_sets(cells: Cells) -> Iterator[Pattern]:
 
 
 def _periods(cells: Cells) -> Iterator[Pattern]:
-    """Every p-th sample is off, or all but every p-th."""
+    """Yield every p-th sample, or all but every p-th."""
     num_rows = cells.view.batch.num_samples
     longest = min(_LONGEST_PERIOD, num_rows // _MIN_PERIODS)
     price = np.log(longest * longest + 1)
@@ -318,13 +319,13 @@ def _best_block(rest: Array, num: Array) -> tuple[int, int] | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = inside**2 * counts[-1] / (weight * others)
     gain = np.where((inside > 0) & (weight > 0) & (others > 0), gain, -np.inf)
-    gain[np.tril_indices(size + 1, 1)] = -np.inf  # one row is no block
+    gain[np.tril_indices(size + 1, 1)] = -np.inf  # a single row is not a block
     begin, stop = np.unravel_index(gain.argmax(), gain.shape)
     return (int(begin), int(stop)) if np.isfinite(gain[begin, stop]) else None
 
 
 def _upper(rest: Array, num: Array, is_present: Array) -> Array:
-    """Return the rows above the cut that explains most."""
+    """Return the rows above the threshold that explains most."""
     mean = np.where(is_present, rest / np.maximum(num, 1), -np.inf)
     order = np.argsort(-mean, kind="stable")[: int(is_present.sum())]
     sums, counts = np.cumsum(rest[order]), np.cumsum(num[order])
@@ -336,7 +337,7 @@ def _upper(rest: Array, num: Array, is_present: Array) -> Array:
 
 
 def _changes(cells: Cells) -> Iterator[Pattern]:
-    """Give samples that are off, each from a place of its own on."""
+    """Yield samples that differ, each from its own place on."""
     begins = np.flatnonzero(np.r_[True, np.diff(cells.sample) != 0])
     ends = np.r_[begins[1:], len(cells.sample)]
     row = np.repeat(np.arange(len(begins)), ends - begins)
@@ -378,7 +379,7 @@ def _starts(cells: Cells) -> Iterator[Pattern]:
 
 
 def _limits(cells: Cells) -> Iterator[Pattern]:
-    """Give the last tokens of the samples that reach the longest length."""
+    """Yield the last tokens of the samples that reach the maximum length."""
     lengths = cells.view.batch.lengths.cpu().numpy()
     longest = lengths >= 0.98 * lengths.max()
     if not 1 < longest.sum() < len(lengths):

@@ -1,4 +1,4 @@
-"""Where the tokens of a finding are, in the terms that a user acts on."""
+"""Where the tokens of a finding are: samples, rounds, roles and column values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# |diff| from which two engines differ by more than a factor of 2.
+# |diff| at which two engines differ by a factor of 2.
 FACTOR_2 = float(np.log(2))
-# A role or a column value is named where this part of the large diffs has it ...
+# A role or a column value is named if this share of the large diffs has it ...
 MOST = 0.9
 # ... and at most this part of all tokens.
 MAX_BASE = 0.7
@@ -34,8 +34,8 @@ def places(view: View, indices: Array) -> dict[str, Any]:
     -------
     dict
         `samples`, `rounds` (first and last), `num_large` (tokens that differ by more
-        than a factor of 2, or all where they are few), and where most of those share
-        one: `role`, `column` with `value`; `not_with` names what it does not follow.
+        than a factor of 2, or all if these are few), and where most of those share one:
+        `role`, `column` with `value`; `not_with` names what it does not follow.
     """
     samples = np.unique(view.sample[indices])
     large = indices[view.abs[indices] > FACTOR_2]
@@ -68,7 +68,7 @@ def _role(view: View, large: Array) -> dict[str, Any]:
 
 
 def _roles(view: View) -> tuple[list[str], Array] | None:
-    """Return the names of the roles, and the code of each token of the view."""
+    """Return the names of the roles, and the code of each token's role."""
     batch = view.batch
     if batch.tokenizer is None or batch.is_redacted:
         return None
@@ -93,7 +93,7 @@ def _read_roles(view: View) -> tuple[list[str], Array] | None:
     try:
         role = token_frame(view.batch, columns=["role"])["role"]
     except (RounddiagError, OSError):
-        return None  # a tokenizer that is a name of the network, or is gone
+        return None  # a tokenizer that must be downloaded, or no longer exists
     return [str(name) for name in role.cat.categories], role.cat.codes.to_numpy()
 
 
@@ -127,9 +127,9 @@ def _column(view: View, large: Array) -> dict[str, Any]:
 def not_followed(view: View, indices: Array) -> list[str]:
     """Name what |diff| of some tokens does not follow.
 
-    Of `length`, `rounds`, `screenshots` and `reward`, by sample, and `position` in the
-    round: those that vary and whose correlation with |diff| is within 3 standard errors
-    of 0.
+    Those of `length`, `rounds`, `screenshots` and `reward` of a sample and `position`
+    in the round that vary, and whose correlation with |diff| is within 3 standard
+    errors of 0.
     """
     num_samples = view.batch.num_samples
     sample, size = view.sample[indices], view.abs[indices]
@@ -154,7 +154,7 @@ def not_followed(view: View, indices: Array) -> list[str]:
 
 
 def _is_flat(x: Array, y: Array) -> bool:
-    """Whether two facts of samples vary and are not correlated."""
+    """Return whether two values per sample vary and are not correlated."""
     if len(x) < 2 * _FEW or not np.isfinite(x).all() or x.std() == 0 or y.std() == 0:
         return False
     return bool(abs(np.corrcoef(x, y)[0, 1]) * np.sqrt(len(x)) < _MIN_Z)

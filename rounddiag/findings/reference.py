@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """What is usual for one kind of run.
+    """The usual level of one kind of run.
 
     Attributes
     ----------
@@ -33,11 +33,11 @@ class Range:
     source : str
         Where the numbers come from.
     is_quantized : bool
-        Whether the sampler's weights are rounded: within the range, ids that move the
-        same way in different samples are then no sign of older weights.
+        Whether the sampler's weights are quantized: within the range, ids that move the
+        same way in different samples then do not indicate older weights.
     is_routed : bool
         Whether a router chooses experts: single tokens that are far off are then
-        consistent with routes that differ.
+        consistent with different routes.
     """
 
     meaning: str

@@ -11,8 +11,8 @@ from rounddiag.findings.view import View
 
 Found: TypeAlias = Evidence | Iterable[Evidence] | None
 Look: TypeAlias = Callable[[View], Found]
-# Exact evidence is taken first and all of it. Then one finding a time: fitted effects,
-# patterns of places, and last what only the level of the mismatch tells.
+# All exact evidence is taken first. Then one finding at a time: fitted effects,
+# patterns of places, and last, evidence from the level of the mismatch alone.
 Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
 L = TypeVar("L", bound=Look)
 STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")
@@ -50,7 +50,7 @@ def register(name: str, *, stage: Stage = "place") -> Callable[[L], L]:
 
     Examples
     --------
-    A detector of one's own: tokens after position 100 are off.
+    A custom detector: tokens after position 100 differ.
 
     >>> import rounddiag as rd
     >>> @rd.findings.register("late_tokens")
@@ -77,7 +77,7 @@ def register(name: str, *, stage: Stage = "place") -> Callable[[L], L]:
 
 
 def look(detector: Detector, view: View) -> list[Evidence]:
-    """Run a detector and return what it finds as a list."""
+    """Run a detector and return its evidence as a list."""
     found = detector.look(view)
     if found is None:
         return []

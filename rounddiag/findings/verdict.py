@@ -26,8 +26,8 @@ Verdict: TypeAlias = Literal[
     "broken",
     "not_measurable",
 ]
-# From good to bad. What could not be measured is unknown, so it ranks worst: a gate
-# that measured nothing must not pass.
+# From good to bad. `not_measurable` ranks worst: a gate that measured nothing must not
+# pass.
 _SEVERITY: dict[Verdict, int] = {
     "identical": 0,
     "healthy": 0,
@@ -39,7 +39,7 @@ _SEVERITY: dict[Verdict, int] = {
 }
 # A finding below this confidence does not change the verdict.
 CONFIDENT = 0.5
-# Causes that are arithmetic, not a bug: they make a batch noisy at most.
+# Numerical causes, not bugs: they make a batch noisy at most.
 NOISE = frozenset({"moe_routing", "low_precision", "batch_shape"})
 STALE = frozenset({"stale_weights", "mixed_weights"})
 # A k3 estimate of KL(rollout | old) of this size ends runs (threads.md section 4).
@@ -48,7 +48,7 @@ _BROKEN_SHARE = 0.3
 
 
 def is_at_least(verdict: Verdict, level: Verdict) -> bool:
-    """Whether a verdict is as bad as a level, or worse.
+    """Return whether a verdict is as bad as a level, or worse.
 
     The order is identical and healthy, noisy, stale, suspicious, broken;
     `not_measurable` is at least as bad as any of them.
@@ -89,7 +89,7 @@ _OPENING = {
 
 
 def write_sentence(diagnosis: Diagnosis) -> str:
-    """Return the diagnosis in words."""
+    """Return the diagnosis as one or two sentences."""
     level = diagnosis.level
     if diagnosis.verdict == "not_measurable":
         return f"The mismatch cannot be measured: {diagnosis.reason}."

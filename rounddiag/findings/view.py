@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # consecutive tokens: no statistic here needs more.
 MAX_TOKENS = 250_000
 _BLOCK = 256
-# A run of so many equal ids in observations is an image; in so many places at least.
+# A run of this many equal ids in observations is an image, if there are this many runs.
 _IMAGE_RUN = 8
 _MIN_IMAGES = 4
 _MAX_SEARCHED = 4_000_000
@@ -31,7 +31,7 @@ _SURE = -1e-3  # nats: 99.9 % likely
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """What detectors read of a batch: one array entry per finite generated token.
+    """The data that detectors read: one array entry per finite generated token.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class View:
     images : int64 array or None
         Number of images in the context before the token.
     is_fitted : bool
-        Whether a fitted effect was taken out of `diff`: no fit is exact.
+        Whether a fitted effect was removed from `diff`. No fit is exact.
     num_nonfinite : int
         Generated tokens that were left out because a log-prob is NaN or infinite.
     is_thinned : bool
@@ -60,7 +60,7 @@ class View:
         What is usual for the kind of run.
     facts : Facts
     memo : dict
-        What detectors share of this view, by name.
+        Results that detectors share, by name.
     """
 
     batch: Batch
@@ -131,7 +131,7 @@ class View:
         return len(self.o)
 
     def keep(self, tokens: Array) -> View:
-        """Return the view of some tokens: a boolean array."""
+        """Return the view of the tokens that a boolean array selects."""
         if tokens.all():
             return self
         parts: dict[str, Any] = {
@@ -142,12 +142,12 @@ class View:
         return replace(self, **parts, memo={})
 
     def without(self, effect: Array) -> View:
-        """Return the view with a fitted part of `diff` taken out of `o`."""
+        """Return the view with a fitted part of `diff` subtracted from `o`."""
         return replace(self, o=self.o - effect, is_fitted=True, memo={})
 
     @property
     def has_images(self) -> bool:
-        """Whether images are in the context of some tokens, as far as is known."""
+        """Whether some tokens are known to have images in their context."""
         return self.images is not None and bool((self.images > 0).any())
 
     @cached_property
@@ -162,7 +162,7 @@ class View:
 
     @cached_property
     def follows(self) -> Array:
-        """Whether the token before in these arrays is the one before in its round."""
+        """Whether the previous entry of the arrays is the round's previous token."""
         flags = np.zeros(len(self), dtype=bool)
         flags[1:] = (np.diff(self.flat) == 1) & (np.diff(self.segment) == 0)
         return flags
@@ -187,7 +187,7 @@ class View:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """What a batch records per sample and per round, as arrays.
+    """The columns of a batch per sample and per round, as arrays.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class Facts:
         Of each sample, the positions of its images in the response; negative ones are
         in the prompt.
     memo : dict
-        What detectors share of the batch, by name.
+        Results that detectors share for the whole batch, by name.
     """
 
     group: Array | None
@@ -265,13 +265,13 @@ def _array(tensor: Any) -> Array:  # noqa: ANN401 a tensor: torch stays below
 
 
 def _tokens(num: Array) -> tuple[Array, Array, bool]:
-    """Return token and round of each token to read, and whether some are not."""
+    """Return index and round of each token to read, and whether some are left out."""
     total = int(num.sum())
     if total <= MAX_TOKENS:
         segment = np.repeat(np.arange(len(num)), num)
         token = np.arange(total) - np.repeat(np.cumsum(num) - num, num)
         return token, segment, False
-    # One block of tokens in `every`, from another block on in each round.
+    # One block of tokens in `every`, with another first block in each round.
     every = -(-total // MAX_TOKENS)
     blocks = -(-num // _BLOCK)
     owner = np.repeat(np.arange(len(num)), blocks)
@@ -316,7 +316,7 @@ def _image_positions(batch: Batch) -> list[Array] | None:
 
 
 def _image_runs(batch: Batch) -> list[Array] | None:
-    """Return where one id is repeated many times in observations: image tokens."""
+    """Return the image tokens: runs of one id in observations."""
     ids, mask = _array(batch.response_ids), _array(batch.response_mask)
     offsets = _array(batch.offsets)
     change = (np.diff(ids) != 0) | (np.diff(mask) != 0)
@@ -334,5 +334,5 @@ def _image_runs(batch: Batch) -> list[Array] | None:
     inside &= ids[begins] == known[counts.argmax()]
     places = begins[inside] - offsets[row[inside]]
     parts = np.searchsorted(row[inside], np.arange(batch.num_samples + 1))
-    # The prompt has one too, as a rule: it is what the first round looks at.
+    # The prompt usually has one too, which the first round sees.
     return [np.r_[-1, places[a:b]] for a, b in pairwise(parts)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-# Plotly's markers, how they theme in text, and the dashes that go with them: grey
+# Plotly's markers, how they look in text, and the dashes that go with them: grey
 # pictures tell lines apart by both.
 _SIGNS = (
     ("circle", "●", "solid"),

@@ -73,7 +73,7 @@ class LogScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values theme logarithmic."""
+        """Return a plotly colour scale that makes linear values look logarithmic."""
         shares = np.linspace(0, 1, _PIECES + 1)
         values = self.low * (self.high / self.low) ** shares
         places = (values - self.low) / (self.high - self.low)
@@ -184,7 +184,7 @@ class SignedScale:
         return shares
 
     def linear_colors(self) -> list[list[Any]]:
-        """Return a plotly colour scale that makes linear values theme logarithmic."""
+        """Return a plotly colour scale that makes linear values look logarithmic."""
         sizes = np.geomspace(self.size.low, self.high, _PIECES + 1)
         values = np.concatenate([-sizes[::-1], sizes])
         places = (values - self.low) / (self.high - self.low)

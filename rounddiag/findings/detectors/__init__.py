@@ -1,4 +1,4 @@
-"""The detectors: one cause a module, or one family of causes that share evidence.
+"""The detectors: each module has one cause, or several that share evidence.
 
 - Ids, masks and values: `contracts` (failed checks), `fills`, `shifts`, `rows`,
   `masks`, `identical`, `precision`.
@@ -6,7 +6,7 @@
 - Context: `context`, `positions`.
 - Engines and weights: `changes` (from one token on, or at the length limit), `slopes`
   (growing), `weights`, `workers` (whole samples).
-- A place whose cause is not known: `tails` (single tokens).
+- A place whose cause is unknown: `tails` (single tokens).
 """
 
 from rounddiag.findings.detectors import changes as changes

@@ -1,4 +1,4 @@
-"""Rows that are off from one token on: other weights, another path, a length limit."""
+"""Samples that differ from one token on: other weights, a decode path, a limit."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 
-# Up to so many generated tokens a step is the start of a decay.
+# A step within this many generated tokens is the start of a decay.
 FADES = 8
-# Fewer tokens than this part of all are the start of the response, not of a run.
+# A smaller share of all tokens is the start of the responses, not other weights.
 MIN_BEFORE = 0.29
-# A decay has lost this part of its gap between the halves of what is before the step.
+# In a decay, |diff| falls by this part of the gap between the first and the second half
+# of the tokens before the step.
 FALL = 0.35
-# Samples of a group that are hit, and hit samples that are in such groups.
+# Share of a group's samples that are affected, and of the affected samples that are in
+# such groups.
 MOST = 0.75
 
 
 @register("mixed_weights")
 def mixed_weights(view: View) -> Iterator[Evidence]:
-    """Find rows that are off from one decoding step on."""
+    """Find samples that differ from one decoding step on."""
     for pattern in strong_patterns(view, "step"):
         if is_power(pattern):
             yield _rounded(pattern)
@@ -67,12 +69,12 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         scope = f"in {len(samples)} samples"
         scope += ", whole groups of them" if whole else ""
         yield _change(
-            view, pattern, cause, f"{scope}, each from a token of its own on", others
+            view, pattern, cause, f"{scope}, each from a different token on", others
         )
 
 
 def _in_whole_groups(view: View, samples: Array) -> bool:
-    """Whether most of some samples make up nearly all of their groups."""
+    """Return whether most of the samples are nearly all of their groups."""
     group = view.facts.group
     if group is None:
         return False
@@ -83,7 +85,7 @@ def _in_whole_groups(view: View, samples: Array) -> bool:
 
 
 def _fades(pattern: Pattern) -> bool:
-    """Whether |diff| decays up to the step, and does not end there."""
+    """Return whether |diff| decays before the step, and does not drop at it."""
     cells, inside = pattern.cells, pattern.inside
     step = decoding_step(cells.view)[cells.first]
     weight = np.where(inside, cells.num, 0.0)
@@ -107,14 +109,13 @@ def _rounded(pattern: Pattern) -> Evidence:
         where=dict(pattern.where),
         measures=(
             Measure(name="first position", value=place),
-            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="ratio for equally likely tokens", value=pattern.ratio),
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
             f"|diff| is {pattern.ratio:.3g} times as large from context position "
-            f"{place} "
-            "on, a power of two: consistent with position ids that went through "
-            "bfloat16."
+            f"{place} on, a power of two: consistent with position ids that went "
+            "through bfloat16."
         ),
         alternatives=list_alternatives("model_mismatch", "mixed_weights"),
         next_step=(
@@ -148,7 +149,7 @@ def _change(
         measures=(
             Measure(name="mean |diff| from there", value=float(inside), unit="nat"),
             Measure(name="mean |diff| before", value=float(outside), unit="nat"),
-            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="ratio for equally likely tokens", value=pattern.ratio),
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
@@ -178,7 +179,7 @@ def cut_off(view: View, pattern: Pattern) -> Evidence:
         tokens=tokens,
         where={"samples": samples},
         measures=(
-            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="ratio for equally likely tokens", value=pattern.ratio),
             Measure(name="samples at the limit", value=len(samples)),
         ),
         explanation=(

@@ -1,4 +1,4 @@
-"""`image_window`, `dropped_image`, `context_masked`: one engine read less context."""
+"""`image_window`, `dropped_image`, `context_masked`: one engine saw less context."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _step(view: View, pattern: Pattern) -> Evidence:
             Measure(name="first round", value=first, low=change.low, high=change.high),
             Measure(name="mean |diff| from there", value=inside, unit="nat"),
             Measure(name="mean |diff| before", value=outside, unit="nat"),
-            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="ratio for equally likely tokens", value=pattern.ratio),
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
@@ -101,17 +101,17 @@ def _meaning(
     return "context_masked", others, meaning, step
 
 
-# A lost context multiplies |diff| of tokens as likely by exp of this at least, where it
-# leaves the usual range: positions and models that differ grow more slowly.
+# Lost context multiplies the |diff| of equally likely tokens by at least exp of this,
+# where it leaves the usual range. With other positions or another model, |diff| grows
+# more slowly.
 MIN_STEP = 0.95
-# A smaller step is one of a context if |diff| does not grow with the position before
-# it, and does after it, as more and more is lost; the growth in standard errors,
-# clustered by sample.
+# A smaller step is lost context if |diff| grows with the position after it, as more is
+# lost, but not before it. Growth is in standard errors, clustered by sample.
 MIN_FLAT_STEP, GROWTH = 0.5, 1.5
 
 
 def _is_sound_before(view: View, pattern: Pattern, change: Onset) -> bool:
-    """Whether the rounds before the onset are as usual, and the step is a sharp one."""
+    """Return whether the rounds before the onset are normal and the step is sharp."""
     is_sharp = pattern.gap > MIN_STEP
     if change.before > (view.usual.limit if is_sharp else view.usual.usual):
         return False
@@ -147,13 +147,13 @@ def _seen(view: View, pattern: Pattern) -> Evidence:
         measures=(
             Measure(name="mean |diff| with images", value=inside, unit="nat"),
             Measure(name="mean |diff| without images", value=outside, unit="nat"),
-            Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+            Measure(name="ratio for equally likely tokens", value=pattern.ratio),
             Measure(name="t, clustered by sample", value=pattern.t),
         ),
         explanation=(
             f"The mean |diff| is {inside:.3g} nat at tokens with an image in their "
             f"context and {outside:.3g} at those without: consistent with images that "
-            "one engine did not see, or saw otherwise."
+            "one engine did not see, or saw differently."
         ),
         alternatives=list_alternatives(*_NO_PLACE),
         next_step=_WITHOUT,
@@ -164,9 +164,9 @@ def _score(pattern: Pattern) -> float:
     return float(min(0.6 + abs(pattern.gap) / 5, 0.95))
 
 
-# All tokens of a batch with images are off, and old is below rollout on balance, by
-# more than a normal diff of this size: tokens drawn from the sampler give it a mean of
-# half its variance, so a balance of 0.63 of its root mean square.
+# In a batch with images where all tokens differ, old is below rollout by more than a
+# normally distributed diff of this size. Since tokens are drawn from the sampler, such
+# a diff has a mean of half its variance: a balance of 0.63 times its root mean square.
 MIN_BALANCE = 0.45
 NORMAL, FACTOR = 0.63, 1.5
 MIN_Z = 5.0
@@ -211,7 +211,7 @@ def dropped_image(view: View) -> Evidence | None:
         explanation=(
             f"`{view.a}` finds the text less likely from the first token on "
             f"({mean:.3g} nat on average), in a batch with images: consistent with "
-            "images that it did not see as the sampler did."
+            "images that it did not see, or saw differently from the sampler."
         ),
         alternatives=list_alternatives(*_NO_PLACE),
         next_step=_WITHOUT,

@@ -1,4 +1,4 @@
-"""Failed contracts of `rd.check` as findings, under the cause that they point to."""
+"""Failed contracts of `rd.check` as findings, under the cause they point to."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rounddiag.findings.view import View
 
-# What a failed contract points to, the score, and what to do. Contracts that state a
-# fact and no fault, as rounds that were cut off, are not here.
+# The cause that a failed contract points to, the score, and the next step. Contracts
+# whose failure is a fact and not a fault, such as truncated rounds, are left out.
 _BY_CONTRACT: dict[str, tuple[str, float, str]] = {
     "position ids are integers": (
         "position_ids",
@@ -33,8 +33,7 @@ _BY_CONTRACT: dict[str, tuple[str, float, str]] = {
         0.9,
         (
             "Expand image placeholders once, in one place, and send the engine "
-            "unexpanded "
-            "ids."
+            "unexpanded ids."
         ),
     ),
     "every screenshot has one image block": (
@@ -56,9 +55,8 @@ _BY_CONTRACT: dict[str, tuple[str, float, str]] = {
         "padding_rows",
         0.95,
         (
-            "Drop rows without a generated token before the metrics: a mean of "
-            "sample means "
-            "counts them as 0."
+            "Drop rows without a generated token before the metrics: a mean of sample "
+            "means counts them as 0."
         ),
     ),
     "no response is empty": (

@@ -1,4 +1,4 @@
-"""`filled_log_probs`: one exact value stands where a log-prob should be."""
+"""`filled_log_probs`: one exact value in place of log-probs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# |diff| in nats from which an exact value is far from the other engine's: the most
-# likely of two tokens is at 0.7.
+# An exact value is far from the other engine's from this |diff| on, in nats. The more
+# likely of two tokens is at 0.7 or nearer.
 FAR = 0.7
 MIN_COUNT = 3
-# A filled value is far from the other engine at this part of its tokens at least; a
-# value of a coarse grid recurs too, but the other engine is near.
+# The other engine is far from a filled value at this share of its tokens or more. A
+# value on a coarse grid recurs as well, but the other engine is near it.
 MIN_FAR_SHARE = 0.1
 MOST = 0.9
 NEAR_ZERO = 0.02  # nats
@@ -56,7 +56,7 @@ def filled_tokens(view: View, values: Array) -> Array | None:
 
 
 def _recurring(view: View, values: Array, far: Array) -> Array | None:
-    """Return the tokens of the value, other than 0, that recurs most among far ones."""
+    """Return the tokens of the nonzero value that recurs most among far values."""
     known, counts = np.unique(values[far & (values != 0)], return_counts=True)
     if len(known) == 0:
         return None
@@ -64,7 +64,8 @@ def _recurring(view: View, values: Array, far: Array) -> Array | None:
     num = int(counts.max())
     if num < MIN_COUNT or num < MIN_FAR_SHARE * tokens.sum():
         return None
-    # Samples of one prompt begin alike: both columns, or one, recur at equal tokens.
+    # Samples of one prompt begin with the same tokens, where both columns, or one,
+    # recur.
     others = view.o if values is view.r else view.r
     places = np.unique(np.stack([view.position, view.id])[:, tokens & far], axis=1)
     least = max(MIN_COUNT, num / 2)
@@ -74,18 +75,19 @@ def _recurring(view: View, values: Array, far: Array) -> Array | None:
 
 
 def _zeros(view: View, values: Array, far: Array) -> Array | None:
-    """Return zeros that are no sure tokens.
+    """Return zeros that are not certain tokens.
 
-    A sure token is 0 exactly. Where the other engine lacks context it is as often far
-    from such zeros as from values just below, and from others in the same samples;
-    and it is near most of the zeros.
+    The log-prob of a certain token is exactly 0. An engine that lacks context is as
+    often far from such zeros as from values just below 0 and from others in the same
+    samples, and it is near most of the zeros.
     """
     zero = (values == 0) & ~not_written(view)
     tokens = zero & (view.abs > FAR / 10)
     num = int((tokens & far).sum())
     below = (values < 0) & (values > -NEAR_ZERO)
     if below.sum() < MIN_BELOW:
-        # Hardly a sure token to compare with: zeros that are nearly all far are fills.
+        # Too few certain tokens to compare with: if nearly all zeros are far, they are
+        # fills.
         return zero if num > max(MOST * zero.sum(), MIN_ZEROS) else None
     if num == 0:
         return None
@@ -105,11 +107,11 @@ def _zeros(view: View, values: Array, far: Array) -> Array | None:
 
 
 def _zero_tails(view: View, values: Array) -> Array | None:
-    """Return tails of samples that are 0 throughout, unsure tokens included.
+    """Return ends of samples that are 0 throughout, even at uncertain tokens.
 
-    Where another fault makes many tokens far, zeros among them prove nothing. But at an
-    unsure token 0 is as rare in a tail as at other tokens of its id, and the chances of
-    a tail multiply.
+    If another fault makes many tokens far, single zeros among them prove nothing. But
+    at an uncertain token, 0 is as rare at the end as at other tokens of its id, and
+    over the tokens of a tail the probabilities multiply.
     """
     if view.batch.is_redacted:
         return None
@@ -178,7 +180,6 @@ def _evidence(
         ),
         next_step=(
             f"Find where `{name}` log-probs are padded or appended with {value:g}; "
-            "keep "
-            "the sampled value, or mask the token."
+            "keep the sampled value, or mask the token."
         ),
     )

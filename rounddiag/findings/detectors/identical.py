@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# A row counts when it has this many uncertain tokens: sure ones are 0 in both engines.
+# A row counts if it has this many uncertain tokens: certain ones are 0 in both engines.
 MIN_UNCERTAIN = 5
-# Kernels that depend on the batch's shape leave less than this, in nats.
+# Kernels that depend on the batch's shape differ by less than this, in nats.
 MAX_LEVEL = 0.1
-# Chance that a row of the others' kind is equal as a whole.
+# Probability that a whole row like the others is equal by chance.
 MAX_CHANCE = 1e-4
 
 
@@ -35,7 +35,7 @@ def identical_log_probs(view: View) -> Evidence | None:
         return None
     whole = not view.abs.any()
     if not whole:
-        # Elsewhere about half of the tokens may be equal by chance, never a whole row.
+        # By chance about half of the tokens may be equal, never a whole row.
         equal = 1 - float(np.nanmean(differs[others]))
         expected = equal ** float(np.median(uncertain[rows]))
         if expected > MAX_CHANCE:
@@ -73,15 +73,13 @@ def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
             Measure(name="mean |diff| of the others", value=level, unit="nat"),
         ),
         explanation=(
-            f"{num} of {total} rows are bitwise equal in `{view.a}` and "
-            f"`{view.b}`, the "
-            f"others differ by {level:.3g} nat: consistent with kernels that depend on "
-            "the shape of the micro-batch."
+            f"{num} of {total} rows are bitwise equal in `{view.a}` and `{view.b}`, "
+            f"the others differ by {level:.3g} nat: consistent with kernels that "
+            "depend on the shape of the micro-batch."
         ),
         alternatives=list_alternatives("low_precision"),
         next_step=(
             "Use equal micro-batches in both passes, or set old to current in the "
-            "first "
-            "update; 0.01 to 0.03 nat is harmless."
+            "first update; 0.01 to 0.03 nat is harmless."
         ),
     )

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 MIN_RUN = 2
 MIN_RUNS = 3
 SAME_START = 0.5
-# Nats: the sum of the other engine over a run; sure tokens are truly 0.
+# Nats: the other engine's sum over a run; that of certain tokens really is 0.
 UNSURE = -1.0
-# Share of rounds that begin with the end of the prompt, or hold an end of turn.
+# Share of rounds that begin with the end of the prompt, or contain an end of turn.
 MIN_SHARE = 0.3
-# Longest hole that a rejection leaves, in tokens.
+# Longest hole that rejection leaves, in tokens.
 MAX_HOLE = 3
 # Longest template under the mask, in tokens, and how many rounds have it.
 MAX_TEMPLATE = 8
@@ -91,8 +91,7 @@ def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
         explanation=explanation,
         next_step=(
             "Use the mask of generated tokens (verl: `response_mask`, not the "
-            "attention "
-            "mask) in the loss and in the metric."
+            "attention mask) in the loss and in the metric."
         ),
     )
 
@@ -110,7 +109,7 @@ def observation_runs(view: View) -> Array:
     num = np.bincount(run_of)
     unlikely = np.bincount(run_of, weights=view.o[inside]) < UNSURE
     first = np.flatnonzero(begins)
-    # The run ends before the end of its sample: a filled tail does not.
+    # The run ends before its sample does; a filled tail does not.
     last = first + num - 1
     goes_on = np.r_[view.sample[1:] == view.sample[:-1], False][last]
     # At the border of two rounds a single token of the template is enough.
@@ -135,7 +134,7 @@ def observation_runs(view: View) -> Array:
 def _never_written(view: View, tokens: Array) -> Array:
     """Return whether later rounds that begin with the ids of tokens have r = 0 there.
 
-    Of rows that got the log-probs of other rows, some have.
+    Some rows that got the log-probs of other rows have one.
     """
     start = np.flatnonzero((view.token == 0) & (view.round > 0))
     known, code = np.unique(view.id[start], return_inverse=True)
@@ -159,7 +158,7 @@ def _usual_start(view: View, tokens: Array) -> Array:
 
 
 def _headers(view: View) -> Array:
-    """Return first tokens that later rounds have in common, and first ones lack."""
+    """Return initial tokens that later rounds share and first rounds lack."""
     flags = np.zeros(len(view), dtype=bool)
     if view.batch.is_redacted:
         return flags
@@ -254,9 +253,8 @@ def mask_punched(view: View) -> Evidence | None:
         ),
         next_step=(
             "Save the batch before the rejection (verl: before "
-            "`compute_rollout_correction_and_add_to_batch`), or pass the mask "
-            "after it as "
-            "`loss_mask`."
+            "`compute_rollout_correction_and_add_to_batch`), or pass the mask after it "
+            "as `loss_mask`."
         ),
     )
 

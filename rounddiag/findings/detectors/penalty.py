@@ -1,4 +1,4 @@
-"""`logit_processor`: the sampler penalises ids that it has seen before."""
+"""`logit_processor`: the sampler penalises ids that occurred before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MIN_TOKENS = 30
 # Difference of the mean diff of seen and fresh ids, in standard errors.
 MIN_Z = 6.0
-# What the split by seen ids leaves less of the squares, beside the log-prob alone.
+# Least part of the squares that the split explains, beyond the log-prob alone.
 MIN_PARTIAL = 0.12
 LARGE = 3.0
 _VOCABULARY = 1 << 32
@@ -42,7 +42,7 @@ def logit_processor(view: View) -> Evidence | None:
         effect=split.effect,
         measures=(
             Measure(
-                name="diff at ids seen before, less that at fresh ids as likely",
+                name="diff at ids seen before minus diff at equally likely fresh ids",
                 value=split.gap,
                 unit="nat",
                 low=split.gap - 1.96 * split.error,
@@ -56,7 +56,7 @@ def logit_processor(view: View) -> Evidence | None:
         ),
         explanation=(
             f"At ids that occurred earlier {scope} `{view.a}` is above `{view.b}` by "
-            f"{split.gap:.3g} nat more than at fresh ids as likely. Consistent "
+            f"{split.gap:.3g} nat more than at equally likely fresh ids. Consistent "
             "with a penalty on repeated tokens."
         ),
         next_step=(
@@ -75,7 +75,7 @@ class Split:
     gap, error : float
         Difference of the mean diff at the same log-prob, and its standard error.
     partial : float
-        Part of the sum of squares around the mean of tokens as likely that it explains.
+        Part of the sum of squares around the mean of equally likely tokens.
     is_context : bool
         Whether prompt and observations count as seen, as in transformers and in vLLM's
         repetition_penalty.
@@ -104,7 +104,7 @@ class Split:
 
 
 def best_split(view: View) -> Split | None:
-    """Return the split that explains more, of the response's ids and of all ids."""
+    """Return the better split: by the ids of the response, or of the whole context."""
     if view.batch.is_redacted or view.is_fitted:
         return None
     if "seen" not in view.memo:
@@ -147,7 +147,7 @@ def _log_prob(view: View) -> Array:
 
 
 def seen_in_context(view: View) -> Array:
-    """Return whether a token's id stands before it, in the prompt or the response."""
+    """Return whether a token's id occurs before it, in the prompt or the response."""
     memo = view.facts.memo
     if "first_in_context" not in memo:
         memo["first_in_context"] = _first_in_context(view.batch)
@@ -158,7 +158,7 @@ def seen_in_context(view: View) -> Array:
 
 
 def _first_in_context(batch: Batch) -> tuple[Array, Array, int]:
-    """Return the ids of each sample, where each stands first, and the prompts' size."""
+    """Return the ids of each sample, their first positions, and the prompts' size."""
     ids = batch.response_ids.cpu().numpy().astype(np.int64)
     sizes = np.diff(batch.offsets.cpu().numpy())
     owner = np.repeat(np.arange(batch.num_samples), sizes)

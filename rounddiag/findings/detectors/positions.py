@@ -1,4 +1,4 @@
-"""`position_ids`, exact: saved position ids that no processor gives."""
+"""`position_ids`, exact: saved position ids that no processor computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 MIN_REPEATED = 3
-# Rows of M-RoPE: time, height, width; some files put the plain position before them.
+# Rows of M-RoPE: time, height, width. Some files have the text position before them.
 _AXES = 3
 
 
@@ -36,11 +36,10 @@ def repeated_position_ids(view: View) -> Evidence | None:
         tokens=_from_first(view, tokens),
         measures=(Measure(name="tokens with a repeated id", value=num, unit="tokens"),),
         explanation=(
-            f"{num} generated tokens have the position id of the token before, "
-            "first at "
-            f"position {int(view.position[first])} of sample "
-            f"{int(view.sample[first])}: "
-            "ids were rounded, as by a cast to bfloat16 above 256."
+            f"{num} generated tokens have the position id of the token before, first "
+            f"at position {int(view.position[first])} of sample "
+            f"{int(view.sample[first])}: ids were rounded, as by a cast to bfloat16 "
+            "above 256."
         ),
         next_step="Keep position ids in int64 from the processor to the model.",
     )
@@ -48,7 +47,7 @@ def repeated_position_ids(view: View) -> Evidence | None:
 
 @register("impossible_position_ids", stage="exact")
 def impossible_position_ids(view: View) -> Evidence | None:
-    """Find M-RoPE ids that differ at text, or that are alike in and after images."""
+    """Find M-RoPE ids that differ at text, or do not differ in images."""
     text, plain = (np.zeros(len(view), dtype=bool) for _ in range(2))
     for part, values, at in _saved(view):
         axes = values[-_AXES:]

@@ -1,4 +1,4 @@
-"""`low_precision`: log-probs stand on the grid of a short dtype."""
+"""`low_precision`: log-probs lie on the grid of a short dtype."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Share of values on the grid: of float32 values by chance one in 2**13 or fewer.
+# Share of values on the grid. By chance, one float32 value in 2**13 or fewer is.
 MIN_SHARE = 0.9
 MIN_TOKENS = 30
 # Low bits of float32 that are 0 for each dtype.
@@ -46,9 +46,8 @@ def low_precision(view: View) -> Iterator[Evidence]:
             ),
             explanation=f"`{name}` log-probs lie on the grid of {text}.",
             next_step=(
-                "Compute log-softmax, and store log-probs, in float32 on both "
-                "sides; set "
-                "lm_head to float32 to see what is left."
+                "Compute log-softmax, and store log-probs, in float32 on both sides; "
+                "set lm_head to float32 to see what is left."
             ),
         )
 

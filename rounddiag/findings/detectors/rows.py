@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Tokens of a row that are compared, and how many must exist in the other row.
+# Number of tokens of a row to compare, and how many the other row must have.
 PROBES = 96
 MIN_PROBES = 8
-# Rows with a mean |diff| above this, in nats, are tried, and so many of them at most.
+# Rows with a mean |diff| above this, in nats, are tried: at most this many.
 MIN_DIFF = 0.1
 MAX_ROWS = 192
 # The other row must leave less than this part of the row's own mean |diff|.
 REST = 0.4
-# And save this much over the row, in nats: a few sure tokens fit by chance.
+# And save this much over the row, in nats: a few certain tokens fit by chance.
 MIN_GAIN = 2.0
 MIN_ROWS = 2
 MIN_ZEROS = 3
 LARGE = 2.0
-# Two rows alike by chance: less than this many such pairs are expected.
+# Rows are copies if fewer than this many equal pairs are expected by chance.
 MAX_CHANCE = 1e-3
 
 
@@ -48,7 +48,7 @@ def swapped_rows(view: View) -> Evidence | None:
     for sample in tried.tolist():
         index = np.arange(begins[sample], begins[sample + 1])[:PROBES]
         o = view.o[index]
-        # One value far off must not decide: a filled tail fits any other row better.
+        # A few extreme values must not decide: a filled tail fits any other row better.
         here = float(np.minimum(view.abs[index], LARGE).mean())
         for other, left in (
             by_position.nearest(o, view.position[index], sample),
@@ -86,17 +86,16 @@ def swapped_rows(view: View) -> Evidence | None:
             f"Sample {first} has those of sample {partner[first]}."
         ),
         next_step=(
-            "Join the sampler's results by request id, not by order; look for a "
-            "sort or "
-            "a balancing step that moves one column only."
+            "Join the sampler's results by request id, not by order; look for a sort "
+            "or a balancing step that moves one column only."
         ),
     )
 
 
 def _short(view: View) -> Array:
-    """Return rows with zeros at unsure tokens, where the row in their place has none.
+    """Return rows with wrong zeros at uncertain tokens.
 
-    The row in their place is then too short to be recognised.
+    The row in their place was too short to be recognised.
     """
     wrong = (view.r == 0) & (view.abs > MIN_DIFF) & ~not_written(view)
     num = np.bincount(view.sample[wrong], minlength=view.batch.num_samples)
@@ -133,7 +132,7 @@ def _nearest_in_order(
 
 
 def _least(away: Array, sample: int) -> tuple[int, float]:
-    """Return the other row that is nearest, and how near it is."""
+    """Return the nearest other row, and its distance."""
     known = np.isfinite(away).sum(axis=1)
     total = np.nansum(away, axis=1)
     mean = np.where(
@@ -184,7 +183,7 @@ def copied_rows(view: View) -> Evidence | None:
 
 
 def _chance(view: View, edges: Array, rows: list[int]) -> float:
-    """Return how many such sets of rows sampling would give: sure answers recur."""
+    """Return how many such sets are expected by chance: certain answers recur."""
     log_prob = float(view.r[edges[rows[0]] : edges[rows[0] + 1]].sum())
     group = view.facts.group
     mates = view.batch.num_samples

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rounddiag.findings.view import View
 
 LAGS = (1, -1, 2, -2, 3, -3)
-# Lags that no fault gives: the |diff| of rounds that fit one of them is chance.
+# Lags that no fault causes: they show how well a lag fits by chance.
 CONTROLS = (5, -5, 7, -7, 9, -9)
 MIN_TIMES_CHANCE = 3
 # A stretch is shifted where the lag leaves less than this part of mean |diff| ...
@@ -24,23 +24,24 @@ REST = 0.35
 # ... and mean |diff| is above this, in nats, over so many tokens.
 MIN_DIFF = 0.1
 MIN_TOKENS = 4
-# What a lag must save in one stretch, in nats: a few tokens fit by chance.
+# Least sum of |diff| that a lag must remove in one stretch, in nats: a few tokens fit
+# by chance.
 MIN_GAIN = 4.0
-# Where a lag is established, shorter stretches with the same one need less.
+# Once a lag is established, shorter stretches with the same lag need less.
 MIN_TOKENS_SAME_LAG = 2
 MIN_GAIN_SAME_LAG = 0.5
 # All stretches together: the part of |diff| that the lag leaves, and their tokens. By
-# chance a lag leaves a fifth or more of a large mismatch; where the other tokens are
-# off too, a little more is left if it is what they have.
+# chance a lag leaves a fifth or more of a large mismatch. If the other tokens differ
+# too, it may leave a little more, up to about what they have.
 MAX_LEFT, MAX_USUAL_LEFT, AS_USUAL = 0.2, 0.3, 1.3
 MIN_ALL = 8
-# Tokens at the start of a stretch that a shift may spare by chance.
+# Tokens at the start of a stretch that may fit without the shift by chance.
 SLACK = 3
 
 
 @register("shifted_log_probs", stage="exact")
 def shifted_log_probs(view: View) -> list[Evidence]:
-    """Find rows, or stretches of rounds, that fit with a lag and not without."""
+    """Find rows, or stretches of rounds, that fit only with a lag."""
     suspects = view.abs > MIN_DIFF
     if suspects.sum() < MIN_TOKENS:
         return []
@@ -77,7 +78,7 @@ def _begins(view: View) -> Array:
 
 
 def _gain(view: View, lag: int) -> tuple[Array, Array]:
-    """Return |o_i - r_(i + lag)| where it exists, else NaN, and where it does."""
+    """Return |o_i - r_(i + lag)|, else NaN, and where there is such a token."""
     num, k = len(view), abs(lag)
     shifted = np.full(num, np.nan)
     if num <= k:
@@ -176,12 +177,12 @@ class _Shape:
 
     @property
     def is_retokenised(self) -> bool:
-        """Whether the shift is over with its round, as other ids leave it."""
+        """Whether the shift ends with its round, as after other token ids."""
         return self.num_healed + self.num_late > max(self.num_kept, self.num_whole)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether no later round says which of the two it is."""
+        """Whether no later round tells which of the two it is."""
         settled = self.num_healed + self.num_kept > 0
         return not settled and self.num_inside > self.num_whole
 

@@ -25,12 +25,12 @@ WEIGHTS = ("stale_weights", "sync_broken", "lora_mismatch")
 def slopes(view: View) -> Iterator[Evidence]:
     """Find |diff| that grows, or decays, with the decoding step."""
     if view.is_fitted:
-        return  # what a fit leaves has slopes of its own
+        return  # a fitted effect leaves slopes of its own
     has_images = view.has_images
     others: tuple[str, ...]
     for pattern in strong_patterns(view, "slope"):
         if pattern.where["rises"] and pattern.where["is_flat"]:
-            continue  # begins after the first round: less context, not positions
+            continue  # begins after the first round: lost context, not positions
         rises, follows = pattern.where["rises"], pattern.where["follows"]
         if follows != "position":
             cause, others = "stale_cache", ()

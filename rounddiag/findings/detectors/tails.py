@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# An outlier differs by more than this, in nats, and by so many times the 90th
-# percentile of tokens as likely.
+# An outlier differs by more than this, in nats, and by this many times the 90th
+# percentile of equally likely tokens.
 MIN_DIFF = 0.2
 FACTOR = 30.0
 MIN_OUTLIERS = 3
-# One is enough where it differs by more than this, in nats.
+# A single outlier is enough if it differs by more than this, in nats.
 HUGE = 4.0
 # Part of the sum of |diff| that outliers have together.
 MIN_SHARE = 0.12
-# A router's flips of healthy mixtures of experts are off by 120 times the 90th
-# percentile, and hold half of the sum: outliers are farther off, or hold more.
+# In healthy mixtures of experts, tokens with other routes differ by 120 times the 90th
+# percentile and hold half of the sum. Outliers differ more, or hold more.
 MIN_RATIO, LARGE_SHARE = 150.0, 0.6
-# More tokens than this are no longer single ones.
+# A larger share of the tokens is more than single tokens.
 MAX_PART = 0.05
-# Outliers whose neighbour is one too: a stretch is another cause.
+# Share of outliers next to another one: stretches have another cause.
 MAX_NEIGHBOURS = 0.35
-# Outliers of one sample.
+# Share of the outliers in one sample.
 MAX_IN_ONE = 0.5
 MIN_TOKENS = 100
-# Outliers of which this part is in a place that has at most that part of all tokens.
+# Outliers have a place if this share of them, and at most that share of all tokens, is
+# in it.
 INSIDE, MAX_BASE = 0.85, 0.75
 _FAMILIES = (
     *("round", "image", "step", "column", "block", "groups", "rows", "period"),
@@ -46,7 +47,7 @@ _BINS = 16
 
 @register("outlier_tokens", stage="fit")
 def outlier_tokens(view: View) -> Evidence | None:
-    """Find single tokens that are far off while all others are as usual."""
+    """Find single tokens that are far off while all others are normal."""
     if len(view) < MIN_TOKENS or view.is_fitted:
         return None
     ratio = view.abs / high_by_bin(view)
@@ -58,7 +59,7 @@ def outlier_tokens(view: View) -> Evidence | None:
     if few or share < MIN_SHARE or num > MAX_PART * len(view):
         return None
     is_mild = np.median(ratio[tokens]) < MIN_RATIO and share < LARGE_SHARE
-    # Or all tokens are off; some more than others.
+    # Or all tokens differ, some more than others.
     if is_mild or view.abs[~tokens].mean() > view.usual.limit:
         return None
     neighbours = float((tokens[1:] & tokens[:-1]).sum() / num)
@@ -81,8 +82,8 @@ def outlier_tokens(view: View) -> Evidence | None:
         ),
         explanation=(
             f"{num} single tokens ({num / len(view):.2%}) differ by more than "
-            f"{FACTOR:g} times what tokens as likely do, and make {share:.0%} of the "
-            "sum; they follow no sample, round or position."
+            f"{FACTOR:g} times as much as equally likely tokens, and make {share:.0%} "
+            "of the sum; they follow no sample, round or position."
         ),
         alternatives=list_alternatives(other, "low_precision"),
         next_step=(
@@ -93,13 +94,13 @@ def outlier_tokens(view: View) -> Evidence | None:
 
 
 def _has_place(view: View, tokens: Array) -> bool:
-    """Whether the outliers are where a pattern of places is."""
+    """Return whether the outliers lie in one of the patterns of places."""
     if at_limit(view, tokens, 0.6):
         return True
-    # Outliers draw patterns of their own: those of the other tokens count.
+    # Outliers cause patterns of their own, so those of the other tokens count.
     rest = view.keep(~tokens)
     if strong_patterns(rest, "slope", "step"):
-        return True  # all tokens are off, these the most
+        return True  # all tokens differ, these the most
     nearest = np.searchsorted(rest.flat, view.flat[tokens])
     nearest = np.minimum(nearest, len(rest) - 1)
     for pattern in strong_patterns(rest, *_FAMILIES):
@@ -110,7 +111,7 @@ def _has_place(view: View, tokens: Array) -> bool:
 
 
 def high_by_bin(view: View) -> Array:
-    """Return for each token the 90th percentile of |diff| of tokens as likely."""
+    """Return the 90th percentile of |diff| of equally likely tokens, for each token."""
     edges = np.unique(np.quantile(view.r, np.linspace(0, 1, _BINS + 1)[1:-1]))
     code = np.searchsorted(edges, view.r)
     order = np.argsort(code, kind="stable")

@@ -1,4 +1,4 @@
-"""`temperature`: one side divides its logits by another temperature."""
+"""`temperature`: the two sides divide their logits by different temperatures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Correlation of the difference of the log-odds with their mean. Other activations
-# reach 0.70, other weights 0.43, healthy batches 0.23.
+# Correlation of the difference of the log-odds with their mean. Other activations reach
+# 0.70, other weights 0.43, healthy batches 0.23.
 MIN_CORRELATION = 0.72
-# Samples whose own difference follows their log-odds, this much of as well as usual.
+# Least share of samples whose difference follows their log-odds, and how strongly
+# relative to the typical sample.
 MIN_AGREEMENT, PART = 0.6, 0.7
 MIN_TOKENS, MIN_PER_SAMPLE, MIN_SAMPLES = 30, 8, 6
 # The slope in standard errors clustered by sample.
@@ -29,13 +30,14 @@ MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 # A split by ids seen before that explains more than this is a penalty.
 MAX_SEEN = 0.12
 LARGE = 5.0
-# Nearer to 0 a log-prob is rounded away, and its log-odds with it.
+# Nearer to 0, a log-prob is lost to rounding, and its log-odds with it.
 SURE = -1e-6
 # Without entropy: by how much log n grows with the log-odds. On the bench 0.05 to 0.33,
 # of normal logits of many sizes -0.28 to -0.05.
 GROWTH, LEAST_GROWTH, MOST_GROWTH = 0.15, -0.3, 0.33
-# Part of the tokens whose log n is in the band that a temperature is allowed, and the
-# largest log n without entropy. With it, log n is so near to the entropy of the rest.
+# Share of the tokens whose log n is in the band that a temperature may give, and the
+# largest log n without entropy. With entropy, log n is this near to the entropy of the
+# other tokens.
 BAND, MAX_LOG_N = (0.1, 0.9), 8.0
 LEAST_REST, MOST_REST = -1.0, 1.5
 
@@ -140,10 +142,10 @@ class _Line:
         )
 
     def effect(self, view: View) -> Array:
-        """Return the part of the diff that the temperature can have given each token.
+        """Return the part of each token's diff that the temperature can explain.
 
-        What is inside of the band is its own. Far beyond it is another fault's, and the
-        temperature has given what it gives on average.
+        Inside the band the temperature explains all of it. Far beyond, another fault
+        adds to it, and the temperature gets its average part.
         """
         log_n, odds = _log_n(view), log_odds(view.o)
         first, second = (
@@ -171,10 +173,9 @@ def _log_n(view: View) -> Array:
 
 
 def _agreeing(sample: Array, x: Array, y: Array, chosen: Array) -> tuple[Array, float]:
-    """Return the tokens of samples whose own gap follows x as most do, and their share.
+    """Return the tokens of samples whose gap follows x as in most, and their share.
 
-    A temperature is one of all samples. Those with another fault on top would hide it,
-    as long as they are fewer.
+    A temperature applies to all samples. A minority with a further fault would hide it.
     """
     size = int(sample.max()) + 1
     num = np.bincount(sample, chosen, size)
@@ -211,6 +212,6 @@ def _median(values: Array, weight: Array) -> float:
 
 
 def _spread(values: Array) -> float:
-    """Return the width of the middle 80 %: other faults reach only its ends."""
+    """Return the width of the middle 80 %, beyond which other faults lie."""
     low, high = np.quantile(values, [0.1, 0.9])
     return float(max(high - low, 1e-12))

@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-# Part of the sum of |diff| that is missing mass, and its standard errors. Where a
-# context is lost a few large terms are missing by chance: 0.62 and 6 on the bench.
+# Part of the sum of |diff| that is missing mass, and the missing mass in standard
+# errors. Lost context reaches 0.62 and 6 on the bench, as a few large terms are missing
+# by chance.
 MIN_MISSING = 0.68
 MIN_Z = 8.0
 MIN_TOKENS = 30
 MIN_ALONE = 0.02
-# A cut of the distribution is the same in all rounds and positions.
+# Truncation is the same in all rounds and at all positions.
 MAX_GAP = 0.45
-# And hardly any token is above: the sum of diff, as a part of that of |diff|.
+# And hardly any diff is positive: the sum of diff, as a part of that of |diff|.
 NEARLY_ALL = 0.96
 _PLACES = ("round", "image", "step", "slope", "change", "rows", "block", "column")
-# One token above it weighs no more; its exp balances hundreds below 0.
+# Larger diffs count as this: the exp of one would outweigh hundreds below 0.
 LARGEST = 5.0
 LARGE = 3.0
 
@@ -35,9 +36,9 @@ LARGE = 3.0
 def truncated_sampling(view: View) -> Evidence | None:
     """Find tokens whose mean of exp(diff) is below 1.
 
-    Tokens are drawn from what the sampler believes, r. The mean of exp(o - r) over them
-    is the mass that o has where r is not 0: 1 for any two whole distributions, and the
-    kept mass where the sampler's was truncated.
+    Tokens are drawn from the sampler's distribution, r. The mean of exp(o - r) over
+    them is the mass of o where r is not 0: 1 for two complete distributions, and the
+    kept mass if the sampler's was truncated.
     """
     mass = missing_mass(view)
     if mass is None:
@@ -45,7 +46,7 @@ def truncated_sampling(view: View) -> Evidence | None:
     lost, error, missing = mass
     chosen = view.uncertain
     d = np.minimum(view.d[chosen], LARGEST)
-    # Where one token is kept alone its log-prob is exactly 0.
+    # If truncation keeps a single token, its log-prob is exactly 0.
     alone = int(((view.r == 0) & chosen).sum())
     if alone < MIN_ALONE * chosen.sum() and _may_lack_context(view, d):
         return None
@@ -81,11 +82,11 @@ def truncated_sampling(view: View) -> Evidence | None:
 def missing_mass(view: View) -> tuple[float, float, float] | None:
     """Return the mass that `a` lacks, its standard error, and its part of mean |diff|.
 
-    None where two whole distributions may have left as much.
+    None if two complete distributions can explain as much.
     """
     chosen = view.uncertain
     if view.is_fitted or chosen.sum() < MIN_TOKENS:
-        return None  # a fit leaves less than a whole distribution
+        return None  # a fitted effect leaves less than a complete distribution
     d = np.minimum(view.d[chosen], LARGEST)
     lost, error = clustered_mean(-np.expm1(d), view.sample[chosen])
     missing = lost / max(float(np.abs(d).mean()), 1e-300)
@@ -95,12 +96,12 @@ def missing_mass(view: View) -> tuple[float, float, float] | None:
 
 
 def _lost(view: View) -> Array:
-    """Return what truncation may have taken from each token."""
+    """Return the part of each token's diff that truncation can explain."""
     return np.where(view.uncertain, np.clip(view.d, -LARGE, 0.0), 0.0)
 
 
 def _may_lack_context(view: View, d: Array) -> bool:
-    """Whether a context that one engine lacks would take mass away as well."""
+    """Return whether context that one engine lacks would explain the missing mass."""
     below = -float(d.sum() / max(np.abs(d).sum(), 1e-300))
     if view.has_images and below < NEARLY_ALL:
         return True

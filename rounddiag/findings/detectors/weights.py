@@ -1,4 +1,4 @@
-"""`stale_weights`, `sync_broken` and their like: other weights at every token."""
+"""`stale_weights`, `sync_broken` and similar: other weights at every token."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 # Correlation of the diff with its mean over the same two ids in other groups, and its
 # standard errors. Healthy batches reach 0.24, of 8-bit weights.
 MIN_CORRELATION = 0.42
-# Above the range of the kind less is needed.
+# Above the range of the kind, less is enough.
 RAISED_CORRELATION = 0.3
-# Below this the ids say nothing: noise of a lower precision is as likely. Experts that
-# a router chooses otherwise follow the ids in part: 0.35 on the bench.
+# Below this, the ids tell nothing: noise of a lower precision is as likely. Differently
+# routed experts partly follow the ids: 0.35 on the bench.
 LEAST_CORRELATION, ROUTED_CORRELATION = 0.12, 0.38
 MIN_Z = 2.5
 # Rounding moves all tokens alike: the 90th percentile of the difference of the log-odds
-# is at most 3.3 medians. Other experts and weights move some tokens far: 3.6 and more.
+# is at most 3.3 medians. Other experts and weights move some tokens far: 3.6 medians or
+# more.
 MIN_TAIL = 3.5
 MIN_TOKENS = 250
 # Pearson r of probabilities below which weights did not arrive at all.
@@ -48,12 +49,12 @@ def stale_weights(view: View) -> Evidence | None:
         return None
     level = Level.from_view(view)
     if view.is_fitted and view.entropy is None and level.low <= view.usual.limit:
-        return None  # what a temperature leaves without entropy follows the ids as well
+        return None  # without entropy, the rest of a temperature follows the ids
     correlation, z = id_correlation(view)
     is_raised = level.low > view.usual.usual
     weakest = ROUTED_CORRELATION if view.usual.is_routed else LEAST_CORRELATION
     least = max(RAISED_CORRELATION, weakest) if is_raised else MIN_CORRELATION
-    # Within the range few prompts have to agree more, as in a t-test.
+    # Within the range, fewer prompts have to agree better, as in a t-test.
     num_prompts = len(np.unique(view.facts.prompt[view.sample]))
     few = 0.0 if is_raised else 3 / max(num_prompts - 1, 1)
     is_known = correlation > least and z > MIN_Z * (1 + few)
@@ -91,7 +92,7 @@ def stale_weights(view: View) -> Evidence | None:
             ),
             Measure(name="Pearson r of probabilities", value=level.pearson),
         ),
-        explanation=f"All tokens are off alike; {meaning}.",
+        explanation=f"All tokens differ alike; {meaning}.",
         alternatives=list_alternatives(*(one for one in others if one != cause)),
         next_step=(
             "Save step 0 and a later step. Healthy at 0: weights do not arrive. Score "

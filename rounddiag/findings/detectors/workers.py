@@ -1,4 +1,4 @@
-"""`bad_worker`: whole samples are off, and follow a column, a block or nothing."""
+"""`bad_worker`: whole samples differ: by a column, in a block, or scattered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CUT = re.compile(r"status|finish|trunc|stop_reason", re.IGNORECASE)
 
 @register("bad_worker")
 def bad_worker(view: View) -> Iterator[Evidence]:
-    """Find samples that are off as a whole."""
+    """Find samples that differ as a whole."""
     for pattern in strong_patterns(view, "column"):
         yield from _by_column(view, pattern)
     for pattern in strong_patterns(view, "period"):
@@ -51,7 +51,7 @@ def _measures(view: View, pattern: Pattern) -> tuple[Measure, ...]:
             value=float(view.abs[~tokens].mean()),
             unit="nat",
         ),
-        Measure(name="ratio, of tokens as likely", value=pattern.ratio),
+        Measure(name="ratio for equally likely tokens", value=pattern.ratio),
         Measure(name="t, clustered by sample", value=pattern.t),
     )
 
@@ -62,7 +62,7 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
     samples = np.unique(view.sample[tokens])
     fact = (
         f"{int(tokens.sum())} tokens in {len(samples)} samples with `{name}` = {value} "
-        f"differ {pattern.ratio:.3g} times as much as others as likely"
+        f"differ {pattern.ratio:.3g} times as much as equally likely others"
     )
     others: tuple[str, ...] = ()
     if VERSIONS.search(name):
@@ -79,7 +79,7 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
         cause, meaning = "stale_cache", "consistent with a cache of older weights"
         step = "Reset the prefix cache after each weight update, and score again."
     elif CUT.search(name):
-        cause, meaning = "truncated_round", "the samples that were cut off are off"
+        cause, meaning = "truncated_round", "the truncated samples differ"
         step = "Compare how each engine handles the token at the length limit."
     elif WORKERS.search(name):
         cause, meaning = "bad_worker", "consistent with one worker that differs"
@@ -100,7 +100,7 @@ def _by_column(view: View, pattern: Pattern) -> Iterator[Evidence]:
 
 
 def _is_mixed(view: View, name: str) -> bool:
-    """Whether a column changes inside of one sample in ten or more."""
+    """Return whether a column changes within at least one sample in ten."""
     values = view.facts.round_columns.get(name)
     if values is None:
         return False
