@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Status: TypeAlias = Literal["passed", "failed", "not testable"]
-# In display order, each with a sign that needs no colour.
+# In display order, each with a sign, since colour alone is not enough.
 _SIGNS: dict[Status, str] = {
     "failed": "\N{BALLOT X}",
     "passed": "\N{CHECK MARK}",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Below this, in nats, an engine is not sure of the token.
+# Below this, in nats, an engine is uncertain of the token.
 _UNSURE = -1.0
 # float32 rounding can put a log-softmax at most this far above 0.
 _ROUNDING = 1e-4
@@ -114,7 +114,7 @@ def _above(batch: Batch, name: str, values: Tensor) -> Fault | None:
 
 
 def _likely_kind(batch: Batch, values: Tensor) -> str:
-    """Return what values without a negative one probably are; empty if log-probs."""
+    """Return what values without a negative one probably are; empty for log-probs."""
     written = values[batch.response_mask != 0]
     finite = written[written.isfinite()]
     if len(finite) == 0 or (finite < 0).any():
@@ -167,8 +167,8 @@ ZERO_IN_BOTH = Contract(
 
 # A value is a fill if at least this share and this number of a sample's tokens have it.
 _SHARE, _TOKENS = 1 / 4, 8
-# Log-probs this near 0, in nats, repeat because the model is sure of the tokens. They
-# are a fill only if the sample has no others.
+# Log-probs this near 0, in nats, repeat because the model is certain of the tokens.
+# They are a fill only if the sample has no others.
 _SURE = 1e-3
 
 

@@ -114,7 +114,7 @@ def _wrong_starts(batch: Batch) -> Fault | None:
     if not any(HEADER.search(text) for text in [*texts, *_beginnings(batch, runs)]):
         why = "no round begins after a known assistant header"
         raise UntestableError(field="tokenizer", why=why)
-    # A round with nothing known before it is not wrong.
+    # A round without known tokens before it is not a failure.
     wrong = [at for at, text in enumerate(texts) if text and not _is_header(text)]
     what = "at the start of a run of the mask, without a header before it"
     fault = fault_at(batch, runs.start[wrong], what)

@@ -57,8 +57,8 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
     ----------
     batch : Batch
     sure : bool
-        Leave out rows that are merely unlikely to be equal by chance. A copy is sure if
-        its total log-prob is below -20 nats, or it has the name of the other row.
+        Leave out rows that are merely unlikely to be equal by chance. A copy is certain
+        if its total log-prob is below -20 nats, or it has the name of the other row.
     """
     written = batch.rounds.sample.unique_consecutive().tolist()
     if len(written) < 2:  # noqa: PLR2004 two rows can be equal
@@ -236,8 +236,8 @@ def _version_fault(name: str, values: Iterable[Iterable[object]]) -> Fault | Non
         return None
     first = ", ".join(versions[mixed[0]])
     return Fault(
-        f"{pluralize(len(mixed), 'sample')} written by more than one version, a fact to"
-        f" know ({name}): sample {mixed[0]} by {first}",
+        f"{pluralize(len(mixed), 'sample')} written by more than one version, which"
+        f" is not always a fault ({name}): sample {mixed[0]} by {first}",
         tuple(mixed),
     )
 

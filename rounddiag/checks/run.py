@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# They need at most a tokenizer that is there, and search no prompts.
+# They need no tokenizer beyond the one that is present, and search no prompts.
 _CHEAP = (
     rounds.KNOWN,
     tokens.TOKENIZER,
@@ -51,7 +51,7 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
 
     - `passed`;
     - `failed`, with the number of places and the first few of them. Some failures are
-      no bug but worth knowing, such as mixed weight versions or truncated rounds;
+      not bugs but worth knowing, such as mixed weight versions or truncated rounds;
     - `not testable`, with the field that is missing.
 
     Parameters

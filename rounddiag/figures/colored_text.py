@@ -241,10 +241,10 @@ def token_text(
     How to read it: blue tokens are more likely under `a` (training), orange ones less;
     the strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts
     can be compared. In a healthy batch most text is plain, some tokens are pale, and
-    none has a line: one under a token says that `a` gives it less than half of the
-    probability, one over it, more than twice. A dashed frame marks a diff that is not
-    finite. Colour that is dense from one round on points to its context; a coloured
-    first token of every round, to the template; coloured numbers in actions, to the
+    none has a line. A line under a token means that `a` gives it less than half of the
+    probability; a line over it, more than twice. A dashed frame marks a diff that is
+    not finite. Dense colour from one round on points to its context; a coloured first
+    token of every round, to the template; coloured numbers in actions, to the
     screenshots. Hover a token for its numbers. Without a tokenizer, token ids stand for
     the text, and squares where a file was redacted.
 

@@ -86,7 +86,7 @@ class Comparison:
     Attributes
     ----------
     names : list of str
-        As the user gave them; those of the lines are cut and escaped.
+        As the user passed them; those of the lines are shortened and escaped.
     lines : list of RoundLine
         A line per batch, with its `stats.round_summary`.
     differences : DataFrame
@@ -135,8 +135,8 @@ def plot_compare(
     Parameters
     ----------
     batches : mapping of str to Batch, sequence of Batch, or Run
-        Up to 8, the one that the others are compared with first; token frames will do.
-        Or two runs, in a mapping or sequence, or as two arguments.
+        Up to 8, the one that the others are compared with first; token frames are
+        accepted. Or two runs, in a mapping or sequence, or as two arguments.
     other : Run, optional
         The run that is compared with the first one.
     metric : str
@@ -169,13 +169,13 @@ def plot_compare(
     Notes
     -----
     How to read it: two healthy batches lie on each other above, and their differences
-    on zero. A fault that a change brought in lifts one of them, in all rounds (a
+    on zero. A fault introduced by a change raises one of them, in all rounds (a
     temperature, a precision, older weights) or from some round on (a context that one
-    engine cuts). Believe a difference whose interval stays clear of zero. Where the
-    batches are paired, samples are compared with themselves, which tells small faults
-    from the choice of samples; the title says how many pairs there are. A hollow point
-    has fewer than 10 samples. The strip has one range of colours for all. A metric with
-    a sign, such as `diff`, has a linear axis: noise lies on both sides of zero, another
+    engine cuts). Trust a difference whose interval excludes zero. Where the batches are
+    paired, samples are compared with themselves, which separates small faults from the
+    choice of samples; the title says how many pairs there are. A hollow point has fewer
+    than 10 samples. The strip has one range of colours for all. A metric with a sign,
+    such as `diff`, has a linear axis: noise lies on both sides of zero, another
     temperature or other weights on one.
 
     Examples
@@ -253,7 +253,7 @@ def _prepare_all(
 def _style_batches(
     data: Mapping[str, Batch | pd.DataFrame], metric: str, theme: Theme
 ) -> list[RoundLine]:
-    """Summarise each batch, in a colour that stands for no magnitude."""
+    """Summarise each batch, in a colour that does not encode a magnitude."""
     colors = (theme.text, theme.more, theme.less, theme.muted)
     summaries = {
         name: round_summary(batch, metric=metric).sort_values("round")
@@ -290,7 +290,7 @@ def _domains(
 def _explanation(
     comparison: Comparison, means: pd.DataFrame, axis: MeanAxis
 ) -> list[str]:
-    """Say how each batch is compared with the first, a line each; then the marks."""
+    """State how each batch is compared with the first, a line each; then the marks."""
     first, *others = (f"{_sign(line)} {line.name}" for line in comparison.lines)
     lines = [f"{first}: the baseline of the others"]
     rows = comparison.differences
@@ -414,7 +414,7 @@ def _set_axes(
     axis: MeanAxis,
     domains: Mapping[str, list[float]],
 ) -> None:
-    """Put the panels where `domains` says, and name what they show."""
+    """Place the panels by `domains`, and title their axes."""
     names = {"means": "y", "difference": "y2", "strip": "y3"}
     inputs = comparison.inputs
     figure.update_layout(

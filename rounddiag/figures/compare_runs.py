@@ -75,12 +75,12 @@ class RunPair:
 
     @property
     def colors(self) -> list[str]:
-        """Of the lines; they stand for no magnitude."""
+        """Colours of the lines; they do not encode a magnitude."""
         return [self.inputs.theme.text, self.inputs.theme.more]
 
 
 def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:
-    """Return two runs by their names; None if these are no runs.
+    """Return two runs by their names; None if they are not runs.
 
     Raises
     ------

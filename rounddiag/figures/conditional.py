@@ -106,21 +106,21 @@ def plot_conditional(
 
     Notes
     -----
-    How to read it: a line is a group of rounds, a place on its axis a bin of the
+    How to read it: a line is a group of rounds, and each x position is a bin of the
     rollout probability. In a healthy batch the lines fall to the right, lie on each
     other, and follow the dotted one, which is what rounding errors of logits do to a
-    token of probability p: they scale with 1 - p. Lines that lie on each other say
-    that later rounds are no worse at equally likely tokens, whatever their means are:
-    they sample less likely ones. Lines that separate say that later rounds are
-    computed differently: other context, other screenshots, other weights. A line above
-    the dotted one at its right end has an error that does not care how sure the model
-    is. The lowest panel sums that up: the diamonds are the means per round, the points
-    are the same means as if each round had sampled what all rounds together did. Where
-    the diamonds rise and the points do not, it was only the tokens.
+    token of probability p: they scale with 1 - p. Lines that coincide show that later
+    rounds are no worse at equally likely tokens, whatever their means: they sample less
+    likely ones. Lines that separate show that later rounds are computed differently:
+    other context, other screenshots, other weights. A line above the dotted one at its
+    right end has an error that does not depend on how certain the model is. The lowest
+    panel sums that up: the diamonds are the means per round, the points are the same
+    means as if each round had sampled what all rounds together did. If the diamonds
+    rise and the points do not, only the choice of tokens changed.
 
-    With `by`, lines that separate say that one rank, replica or kind of sample is
-    computed differently at equally likely tokens. A metric with a sign, such as
-    `diff`, has a linear axis: noise lies on both sides of zero, a fault on one.
+    With `by`, lines that separate show that one rank, replica or kind of sample is
+    computed differently at equally likely tokens. A metric with a sign, such as `diff`,
+    has a linear axis: noise lies on both sides of zero, a fault on one.
 
     Examples
     --------

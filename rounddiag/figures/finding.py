@@ -1,4 +1,4 @@
-"""The figure of a finding: the evidence that it rests on."""
+"""The figure of a finding: its evidence."""
 
 from __future__ import annotations
 

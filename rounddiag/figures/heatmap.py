@@ -126,8 +126,8 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         `rounddiag.stats.cell_frame` made it; or `difference`, from another batch, of a
         frame that `rounddiag.stats.paired_cells` made.
     color_range : tuple of float, optional
-        The smallest and the largest size that colours tell apart, so that several
-        heatmaps have the same; chosen to fit when left out.
+        The smallest and the largest magnitude that colours distinguish, to share
+        between heatmaps; chosen to fit by default.
     pooling : {"max", "mean"}
         What a row shows of its samples where they share rows, as more than 400 do, and
         fewer of more than 36 rounds: the largest value, so that none is hidden, or the
@@ -156,17 +156,16 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    How to read it: a healthy batch is an even field, with no row or column that stands
-    out. Columns that turn bright from some round on speak of the context (an image that
-    one engine drops, for example); single bright rows of one sample, a tokenizer or a
-    template; bright bands of neighbouring rows, of a replica or a rank. The colour is
-    logarithmic and its range is printed; arrows at its ends say that values lie beyond.
-    A signed metric is blue where `a` likes the tokens more and orange where less: a
-    field of one colour is an offset (a temperature applied by one engine only).
-    Hatched: the sample has no such round. A cross: the round is there, without any
-    finite value. Worst first, a wedge of bright rows says that few samples make the
-    mean; if low rewards gather at one end, the mismatch goes with failure, or with
-    length.
+    How to read it: a healthy batch is uniform: no row or column stands out. Columns
+    that turn bright from some round on point to the context (an image that one engine
+    drops, for example); single bright rows of one sample, a tokenizer or a template;
+    bright bands of neighbouring rows, of a replica or a rank. The colour is logarithmic
+    and its range is printed; arrows at its ends mark that values lie beyond. A signed
+    metric is blue where tokens are more likely under `a` and orange where less: a field
+    of one colour is an offset (a temperature applied by one engine only). Hatched: the
+    sample has no such round. A cross: the round is there, without any finite value.
+    Worst first, a wedge of bright rows shows that a few samples dominate the mean; if
+    low rewards gather at one end, the mismatch goes with failure, or with length.
 
     Examples
     --------
@@ -209,7 +208,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
 def _check_options(
     metric: str, pooling: str, color_range: tuple[float, float] | None
 ) -> None:
-    """Raise a FrameError for what a heatmap cannot show."""
+    """Raise a FrameError for invalid options."""
     _check("metric", metric, _METRICS)
     _check("pooling", pooling, _POOLINGS)
     _check_range(color_range)
@@ -443,7 +442,7 @@ def _add_samples(figure: go.Figure, heat: Heat, theme: Theme) -> None:
 
 
 def _ends(values: Array) -> dict[str, object]:
-    """Mark nothing but zero and the end that is farther from it."""
+    """Mark only zero and the end farther from it."""
     known = values[np.isfinite(values)]
     low, high = float(known.min(initial=0)), float(known.max(initial=0))
     ends = [low, high] if high > low else [0.0, 1.0]

@@ -85,16 +85,16 @@ def plot_log_ppl(
 
     Notes
     -----
-    How to read it: a point is a sample, in the left panel by its first round and in
-    the right one by all later rounds together; the log-perplexity is its mean
-    -log-prob. In a healthy batch both panels hug the dotted line with r near 1. Points
-    above it (orange) are samples that training finds more surprising than sampling
-    did. Where the right panel alone lifts off, what came after the first round differs:
-    the observation, its images, the context; a cloud that is off by the same in both
-    panels is a temperature, or another model; a few points far above, single samples
-    with a broken context. Above 5,000 points the panels are images of their density
-    with the 30 worst on top. With `by`, a panel that lifts off alone is the rank,
-    replica or kind of sample that is at fault.
+    How to read it: a point is a sample, in the left panel by its first round and in the
+    right one by all later rounds together; the log-perplexity is its mean -log-prob. In
+    a healthy batch the points of both panels lie along the dotted line, with r near 1.
+    Points above it (orange) are samples that training finds more surprising than
+    sampling did. Where the right panel alone lifts off, what came after the first round
+    differs: the observation, its images, the context; a cloud with the same offset in
+    both panels is a temperature, or another model; a few points far above, single
+    samples with a broken context. Above 5,000 points the panels are images of their
+    density with the 30 worst on top. With `by`, a panel that lifts off alone is the
+    rank, replica or kind of sample that is at fault.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The figure of means by where tokens stand in their round, response or context."""
+"""The figure of means by the position of tokens in round, response or context."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plot_positions(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot a metric's mean by where tokens stand, with intervals and counts.
+    """Plot a metric's mean by the position of tokens, with intervals and counts.
 
     Parameters
     ----------
@@ -99,11 +99,11 @@ def plot_positions(
     How to read it: a point is a bin of places, labelled with its first; bins double in
     size, except for screenshots, which are counted one by one. In a healthy batch the
     points lie on a level line as far as tokens are equally likely at all places: the
-    first token of a round often is certain, so look at `plot_conditional` before you
-    believe a rise. A point that stands out at token 0 points to the template or of an
-    off-by-one between the engines; one at the end, of the stop token. A rise with the
-    context's length is what accumulating errors, positions or a cache do; a step at
-    one length, a limit (a window, a chunk) of one engine. A step at one number of
+    first token of a round often is certain, so check `plot_conditional` before you
+    trust a rise. A point that stands out at token 0 points to the template or to an
+    off-by-one between the engines; one at the end, to the stop token. A rise with the
+    context's length is what accumulating errors, positions or a cache do; a step at one
+    length, a limit (a window, a chunk) of one engine. A step at one number of
     screenshots, and level lines by length, say that screenshots are lost or changed.
 
     Examples

@@ -115,11 +115,11 @@ def plot_probabilities(
     How to read it: the colour counts tokens, on a logarithmic scale. In a healthy batch
     both panels are the same thin band along the dotted line, which is widest at
     probabilities in the middle, and the 30 worst points lie close to it. A panel of
-    later rounds that is wider, with a lower r, speaks of the context: an image that one
+    later rounds that is wider, with a lower r, points to the context: an image that one
     engine drops, for example. A band that is bent over its whole length is a
     temperature or a logit processor that one engine applies; points along the lower
     edge are tokens that training finds nearly impossible: another tokenization, a wrong
-    mask, another model. With `axes="diff"` noise is a trumpet that opens towards
+    mask, another model. With `axes="diff"` noise widens symmetrically towards
     probability 0, and a fault lies on one side of zero. With `by`, the panels are those
     of one rank, replica or number of screenshots each (`num_images`).
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _LAYERS = ("ci", "counts")
 _TITLE = "Mismatch by token role"
-# Means of one row stand under each other, in this share of what lines have beside
-# each other in other figures.
+# Means of one row are stacked, within this share of the spacing of lines in other
+# figures.
 _SPREAD = 1.6
 # Height of a row with one mean, and what each further mean adds, in pixels.
 _ROW_HEIGHT, _EXTRA_HEIGHT = 30, 14
@@ -55,7 +55,7 @@ def plot_roles(
     layers: Mapping[str, bool] | None = None,
     theme: ThemeName | None = None,
 ) -> go.Figure:
-    """Plot mean |old - rollout| log-prob by what tokens are for.
+    """Plot mean |old - rollout| log-prob by the role of tokens.
 
     Parameters
     ----------
@@ -93,15 +93,15 @@ def plot_roles(
     -----
     How to read it: a row is a role, the largest mean on top; a line through a point is
     its interval, clustered by sample or group, and where two of them do not overlap the
-    roles differ. The axis is logarithmic. In a healthy batch the order follows how sure
-    the model is: syntax and special tokens, which are nearly certain, at the bottom,
-    thought and typed text on top, all of them small. Coordinates alone on top say that
-    the engines see another screenshot, or see it in another size; typed text and
-    thought, that one of them has forgotten something it read; special tokens, or the
-    first token of rounds, that their templates differ; the last one, that their stop
-    tokens do. First and last tokens, as diamonds, are counted in their roles too.
-    With `by`, the points of a row are those of its values: a fault of one rank, replica
-    or kind of sample stands apart in the roles that it touches.
+    roles differ. The axis is logarithmic. In a healthy batch the order follows how
+    certain the model is: syntax and special tokens, which are nearly certain, at the
+    bottom, thought and typed text on top, all of them small. Coordinates alone on top
+    mean that the engines see another screenshot, or see it in another size; typed text
+    and thought, that one of them lost part of its context; special tokens, or the first
+    token of rounds, that their templates differ; the last one, that their stop tokens
+    do. First and last tokens, as diamonds, are counted in their roles too. With `by`,
+    the points of a row are those of its values: a fault of one rank, replica or kind of
+    sample stands apart in the roles that it touches.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The figure of means per round, with the amount of data behind each."""
+"""The figure of means per round, with the number of samples and tokens of each."""
 
 from __future__ import annotations
 
@@ -235,26 +235,26 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
 
     Notes
     -----
-    How to read it: in a healthy batch the points lie on a level line near the noise
-    of the two engines' arithmetic, and the intervals overlap. A step at one round, or
-    a rise from round to round, says that the engines see different contexts from
-    there on. The interval (a vertical line) is clustered by sample, or by group where
-    there are groups; where two of them do not overlap, the rounds differ by more than
-    the choice of samples explains. Look at the bars before you believe a rise at the
-    end: few samples get that far, and they may differ from the others in all rounds.
-    The dashed line says whether they do: where it rises as the points do, the rise is
-    who is left and no effect of the round; where it stays level, the rise is real.
-    Where a batch (not a frame) differs from one round on, in all samples, that round is
-    marked as the onset, with its interval; else the worst round is marked. A hollow
-    point has fewer than 10 samples, and is the worst round only where no round has
-    more. Of more than 2,000 rounds, evenly spaced ones and the worst are drawn.
+    How to read it: in a healthy batch the points lie on a level line near the noise of
+    the two engines' arithmetic, and the intervals overlap. A step at one round, or a
+    rise from round to round, means that the engines see different contexts from there
+    on. The interval (a vertical line) is clustered by sample, or by group where there
+    are groups; where two of them do not overlap, the rounds differ by more than the
+    choice of samples explains. Check the bars before you trust a rise at the end: few
+    samples get that far, and they may differ from the others in all rounds. The dashed
+    line shows whether they do: if it rises as the points do, the rise comes from which
+    samples are left; if it stays level, the rise is real. Where a batch (not a frame)
+    differs from one round on, in all samples, that round is marked as the onset, with
+    its interval; else the worst round is marked. A hollow point has fewer than 10
+    samples, and is the worst round only where no round has more. Of more than 2,000
+    rounds, evenly spaced ones and the worst are drawn.
 
-    Quantiles tell what the mean is made of. Where all bars rise together, every token
-    is a little off (noise, another precision or temperature); where the median stays
-    and the largest rise, a few tokens are far off (another context, a template).
-    Aligned at the end, a fault of the last action stands out that is smeared over all
-    rounds otherwise. With `by`, a fault of one rank, replica or kind of sample is a
-    line that leaves the others.
+    Quantiles show what the mean consists of. If all bars rise together, every token is
+    a little off (noise, another precision or temperature); where the median stays and
+    the largest rise, a few tokens are far off (another context, a template). Aligned at
+    the end, a fault of the last action stands out, which is spread over all rounds
+    otherwise. With `by`, a fault of one rank, replica or kind of sample is a line that
+    leaves the others.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
     return figure
 
 
-# Of each batch that was drawn: it is searched for among all tokens.
+# Cached for each batch that was drawn: the search reads all tokens.
 _known_onsets: WeakKeyDictionary[Batch, Onset | None] = WeakKeyDictionary()
 
 

@@ -156,10 +156,10 @@ def plot_run(  # noqa: PLR0913 the options of a figure
     some round on is one of the context, such as images that one engine drops. Slow
     growth goes with what training changes: longer answers, rarer tokens, a cache that
     is never reset. A single spike that goes back is usual. Step 0, before the first
-    update, stands apart: a mismatch that is there already has nothing to do with
-    training. Dashed lines mark the steps that `Run.changes` finds; the band is the
-    usual range of the kind of run; ribbons are 95 % intervals. An empty cell of the
-    heatmap is a step without that round.
+    update, stands apart: a mismatch at step 0 is not caused by training. Dashed lines
+    mark the steps that `Run.changes` finds; the band is the usual range of the kind of
+    run; ribbons are 95 % intervals. An empty cell of the heatmap is a step without that
+    round.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def _get_rows(
 
 
 def _unknown_rounds(run: Run | pd.DataFrame) -> list[str]:
-    """Say at how many steps of a run the rounds are unknown, in a line if at any."""
+    """State at how many steps of a run the rounds are unknown, if any."""
     facts: Any = run.step_summary()["facts"] if isinstance(run, Run) else []
     count = sum(json.loads(text).get("rounds") == "unknown" for text in facts)
     note = f"the rounds of {pluralize(count, 'step')} are unknown"
@@ -270,7 +270,7 @@ def _choose_rounds(rows: pd.DataFrame, rounds: Sequence[int] | None) -> list[int
 def _usual(
     run: Run | pd.DataFrame, metric: str, kind: str | None
 ) -> tuple[str, float] | None:
-    """Return the usual range of the metric: what it is of, and its end."""
+    """Return the usual range of the metric: its meaning and its end."""
     if metric not in _RANGES:
         return None
     assumed = ""

@@ -100,14 +100,14 @@ def plot_tail(
     Notes
     -----
     How to read it: a line is a group of rounds, and both axes are logarithmic. In a
-    healthy batch the lines lie on each other and fall steeply long before the shaded
-    ratios: arithmetic noise has no tokens whose probabilities differ by a factor of 2.
-    A line that lies right of the others by the same factor at all heights is a round
-    with more noise; one that leaves them in the lower half only, with a shelf or a slow
-    decay, has a few tokens that are computed from another context. Read at the shaded
-    edges, the lines are the shares that clipping at a ratio of 2 or 5 would touch.
-    The end of a line is one token, and says little. With `by`, a fault of one rank,
-    replica or kind of sample is a line that leaves the others.
+    healthy batch the lines coincide and fall steeply long before the shaded ratios:
+    arithmetic noise has no tokens whose probabilities differ by a factor of 2. A line
+    that lies right of the others by the same factor at all heights is a round with more
+    noise; one that leaves them in the lower half only, with a shelf or a slow decay,
+    has a few tokens that are computed from another context. Read at the shaded edges,
+    the lines are the shares that clipping at a ratio of 2 or 5 would touch. The end of
+    a line is a single token and means little. With `by`, a fault of one rank, replica
+    or kind of sample is a line that leaves the others.
 
     Examples
     --------

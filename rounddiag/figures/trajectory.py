@@ -57,7 +57,7 @@ _STEMS_WIDTH, _MAX_STEM = 250, 6
 _REACH = 0.4
 # The width of an observation, and of all of them, as shares of all tokens.
 _OBSERVATION, _ALL_OBSERVATIONS = 0.012, 0.5
-# With so many tokens the JSON of a figure stays under 500 kB, and two tokens share a
+# With this many tokens the JSON of a figure stays under 500 kB, and two tokens share a
 # pixel of the widest figure.
 _MAX_TOKENS = 4_000
 # Of each stretch two or three tokens are kept; more are where rounds begin.
@@ -144,7 +144,7 @@ def plot_trajectory(
     Returns
     -------
     plotly.graph_objects.Figure
-        `layout.meta` says where on the x axis the first token of each round stands:
+        `layout.meta` says where on the x axis the first token of each round is:
         `rounds` and `starts`; the others of the round follow, one apart.
 
     Raises
@@ -299,7 +299,7 @@ def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
 
 
 def _add_stems(figure: go.Figure, x: Array, diff: Array, line: dict[str, Any]) -> None:
-    """Draw lines from zero as one path: bars would be one each, and slow."""
+    """Draw lines from zero as one path: a bar for each would be slow."""
     ends = np.zeros((len(diff), 3), dtype=np.float32)
     ends[:, 1] = diff
     ends[:, 2] = np.nan

@@ -196,7 +196,7 @@ def check_kinds(table: Table, columns: Mapping[str, str], source: Source) -> Non
     """
     for ours, theirs in columns.items():
         verls = _verl_name(ours)
-        key = verls if verls in table.names else ours  # the responses are not renamed
+        key = verls if verls in table.names else ours  # responses keep their name
         present = table.columns if our_name(ours) in _EXPECTED else table.fields
         if key not in present:
             raise _value_error(source, ours, theirs, found=_describe_column(table, key))

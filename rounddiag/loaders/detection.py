@@ -148,7 +148,7 @@ def describe_content(root: object) -> str:
             return f"a table of {format_names(root.names)}"
         case Mapping():
             keys = f"a dictionary of {format_names(root)}"
-            return "weights of a model, no batch" if is_weights(root) else keys
+            return "model weights, not a batch" if is_weights(root) else keys
         case Node(name):
             return _describe_object(name)
     return f"a pickle of {describe_kind(root)}"
@@ -207,7 +207,7 @@ def _unknown(source: Source) -> UnknownContent:
             is_packed = kind in {"a gzip file", "a zstd file"}
             return UnknownContent(kind, advice="Unpack it first. " * is_packed)
     if _CSV.match(start):
-        return UnknownContent("text with commas, as of a CSV file", advice=_NO_CSV)
+        return UnknownContent("text with commas, as in a CSV file", advice=_NO_CSV)
     if start.lstrip().startswith(b"["):
         return UnknownContent("one JSON list", advice=_LINES)
     if not start:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     Columns = Mapping[str, str]
 
 
-# Errors that no check foresaw become a LoadError, with the original as its cause.
+# Errors that no check anticipates become a LoadError, with the original as its cause.
 _UNEXPECTED = (
     ArithmeticError,
     AttributeError,
@@ -159,7 +159,7 @@ def _guarded(
         raise
     except MemoryError as error:
         raise source.error(
-            expected="a file that fits into the memory",
+            expected="a file that fits into memory",
             found="one that does not",
             advice="Close what you do not need, or open a smaller file.",
         ) from error

@@ -31,7 +31,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     if _URL.match(os.fspath(path)):
         raise LoadError.build(
             file=path,
-            expected="a path of this machine",
+            expected="a local path",
             found="a URL",
             advice="Copy it here first, or open it with fsspec.",
         )
@@ -43,7 +43,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
         raise LoadError.build(
             file=f"{full!s:.200}",
             expected="a path that can be opened",
-            found=error.strerror or "an error of the system",
+            found=error.strerror or "a system error",
             advice="Pass the path of a saved batch.",
         ) from error
 
@@ -81,8 +81,8 @@ def _list_folder(folder: Path) -> list[Path]:
         raise LoadError.build(
             file=folder,
             expected="the files of one step",
-            found=f"a checkpoint of a model: {_relative_names(checkpoint, folder)}",
-            advice="A checkpoint has weights, no batch: save one in the trainer.",
+            found=f"a model checkpoint: {_relative_names(checkpoint, folder)}",
+            advice="A checkpoint holds weights: save a batch in the trainer.",
         )
     raise LoadError.build(
         file=folder,

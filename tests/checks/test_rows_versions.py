@@ -28,7 +28,8 @@ def by_round(*versions: object) -> tuple[str, str, tuple[int, ...]]:
 def test_a_range_of_steps_is_mixed() -> None:
     assert sampled(min_global_steps=[7, 7], max_global_steps=[7, 8]) == (
         "failed",
-        "1 sample written by more than one version, a fact to know (`min_global_steps`"
+        "1 sample written by more than one version, which is not always a fault"
+        " (`min_global_steps`"
         " and `max_global_steps`): sample 1 by 7, 8",
         (1,),
     )
@@ -50,7 +51,8 @@ def test_ranges_of_versions_have_several_names(low: str, high: str) -> None:
 def test_rounds_of_several_versions_are_mixed() -> None:
     assert by_round("v1", "v1", "v1", "v2\n") == (
         "failed",
-        r"1 sample written by more than one version, a fact to know (`weight_version`):"
+        "1 sample written by more than one version, which is not always a fault"
+        r" (`weight_version`):"
         r" sample 1 by v1, v2\n",
         (1,),
     )

@@ -144,7 +144,7 @@ def test_a_run_from_a_stranger_is_not_opened(
 @pytest.mark.parametrize("address", ["s3://bucket/run", "memory://run"])
 def test_a_url_from_a_stranger_is_not_opened(address: str, capsys: Capture) -> None:
     assert main(["summary", address, "--untrusted"]) == 1
-    assert "expected a path of this machine; found a URL" in capsys.readouterr().err
+    assert "expected a local path; found a URL" in capsys.readouterr().err
 
 
 def test_one_step_from_a_stranger_is_read_in_a_child(

@@ -118,7 +118,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
         (b"", "an empty file"),
         (b"<html>", "HTML or XML text"),
         (gzip.compress(b"a", mtime=0), "a gzip file. Unpack it first"),
-        (b"ids,mask\n1,2\n", f"text with commas, as of a CSV file.{TABLES[:-1]}"),
+        (b"ids,mask\n1,2\n", f"text with commas, as in a CSV file.{TABLES[:-1]}"),
         (b'[{"a": 1}]', f"one JSON list.{LINES[:-1]}"),
         (
             b'{"ids": [[5], [6]], "mask": [[1], [1]], "lp": [[-1.5], [-2.5]]}',
@@ -219,7 +219,7 @@ def test_what_is_missing_after_renaming_is_reported_under_the_user_s_names() -> 
         (3, "a pickle of a number"),
         (
             {"layer.weight": torch.zeros(2, 2), "layer.bias": torch.zeros(2)},
-            "weights of a model, no batch",
+            "model weights, not a batch",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_ids_that_are_missing_after_renaming_are_reported_too() -> None:
 @pytest.mark.parametrize("url", ["s3://bucket/a.pt", "https://host/a.pt"])
 def test_a_url_is_refused(url: str) -> None:
     message = (
-        f"{url}: expected a path of this machine; found a URL. Copy it here first, or"
+        f"{url}: expected a local path; found a URL. Copy it here first, or"
         " open it with fsspec."
     )
     with pytest.raises(LoadError, match=says(message)):

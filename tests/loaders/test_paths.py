@@ -105,10 +105,10 @@ CHECKPOINT = (
 def test_a_checkpoint_is_known_by_its_names(tmp_path: Path) -> None:
     touch(tmp_path, *CHECKPOINT)
     message = (
-        f"{tmp_path}: expected the files of one step; found a checkpoint of a model:"
+        f"{tmp_path}: expected the files of one step; found a model checkpoint:"
         " model-00001-of-00002.safetensors, model-00002-of-00002.safetensors,"
-        " model_world_size_8_rank_0.pt, optimizer.pt. A checkpoint has weights, no"
-        " batch: save one in the trainer."
+        " model_world_size_8_rank_0.pt, optimizer.pt. A checkpoint holds weights:"
+        " save a batch in the trainer."
     )
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         resolve_paths(tmp_path)

@@ -174,7 +174,7 @@ def choose_axis(means: pd.DataFrame, metric: str) -> MeanAxis:
 
 
 def note_zeros(means: pd.DataFrame, axis: MeanAxis, edge: str) -> list[str]:
-    """Say how many means of exactly 0 are drawn at an edge, in a line if there are any.
+    """State how many means of exactly 0 are drawn at an edge, if any.
 
     Examples
     --------

@@ -56,9 +56,9 @@ class Theme:
     follows_page: bool = False
 
 
-# Opaque: a saved picture may stand on a page of the other theme. The lines are from
-# Okabe and Ito's palette, with the contrast on paper that text needs; lighter and
-# darker ones take turns: bars of neighbours touch.
+# The background is opaque, since a saved picture may be placed on a page of the other
+# theme. The lines are from Okabe and Ito's palette, with the contrast that text needs.
+# Lighter and darker colours alternate, because neighbouring bars touch.
 LIGHT = Theme(
     name="light",
     paper="#ffffff",
@@ -98,8 +98,7 @@ _default: list[Theme] = [replace(LIGHT, follows_page=True)]
 def use_theme(name: ThemeName) -> None:
     """Set the default theme of figures.
 
-    JupyterLab shows them in its own theme all the same; a theme that a figure was made
-    with stays.
+    JupyterLab still shows them in its own theme. Existing figures keep their theme.
 
     Parameters
     ----------
@@ -138,7 +137,7 @@ def theme_of(name: ThemeName | None) -> Theme:
 
 
 def list_colors(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme by what they are for."""
+    """Return the colours of a theme by their purpose."""
     values = {one.name: getattr(theme, one.name) for one in fields(theme)}
     del values["name"]
     return {name: value for name, value in values.items() if isinstance(value, str)}
@@ -154,9 +153,9 @@ def scale_colors(theme: Theme, num: int) -> list[str]:
 
 
 def color_changes(old: Theme, new: Theme) -> dict[str, str]:
-    """Return each colour of figures in one theme, and that in another one.
+    """Return each colour of figures in one theme, and its counterpart in another.
 
-    Without those of `scale_colors`, which colour scales share.
+    Those of `scale_colors` are left out, since colour scales use them too.
     """
     pairs = dict(zip(old.lines, new.lines, strict=True))
     names = list_colors(old).items()
@@ -164,7 +163,7 @@ def color_changes(old: Theme, new: Theme) -> dict[str, str]:
 
 
 class Figure(go.Figure):  # type: ignore[misc]
-    """A figure that pages without plotly replace by a picture or words."""
+    """A figure that pages without plotly replace by a picture or text."""
 
     def _ipython_display_(self) -> None:
         if is_in_jupyter():

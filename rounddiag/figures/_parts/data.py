@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _PAIR = ("rollout_log_prob", "old_log_prob")
-# Characters of a score's name that the title of an axis has room for.
+# Characters of a score's name that fit into the title of an axis.
 _NAME = 12
 
 
@@ -131,7 +131,7 @@ def get_sample_tokens(
 
 
 def is_index(value: object, count: int) -> bool:
-    """Tell whether a value is an integer from 0 to `count - 1`, also numpy's.
+    """Return whether a value is an integer from 0 to `count - 1`, or numpy's.
 
     Examples
     --------
@@ -187,13 +187,13 @@ def count_picked(data: Batch | pd.DataFrame) -> int:
 
 
 def note_unknown_rounds(data: Batch | pd.DataFrame) -> list[str]:
-    """Say that the rounds of a batch are unknown, in a line if they are."""
+    """State that the rounds of a batch are unknown, if they are."""
     is_unknown = isinstance(data, Batch) and data.meta.get("rounds") == "unknown"
     return ["the rounds are unknown: `rd.check(batch)` says why"] * is_unknown
 
 
 def note_picked(data: Batch | pd.DataFrame) -> list[str]:
-    """Say how many of the worst samples a statistic leaves out, in a line if any.
+    """State how many of the worst samples a statistic leaves out, if any.
 
     Examples
     --------

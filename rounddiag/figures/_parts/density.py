@@ -29,7 +29,7 @@ _BOTTOM = 52
 _UP, _DOWN = "triangle-up", "triangle-down"
 # How many of the largest differences each panel marks.
 NUM_WORST = 30
-# Where the colours begin: the darkest cannot be distinguished from dark paper.
+# Where the colours begin: the darkest are not visible on dark paper.
 _START = {"light": 0.0, "dark": 0.35}
 
 
@@ -48,7 +48,7 @@ class Clouds:
     ends : (Bins, Bins)
         The bins of x and y; marks beyond are drawn at the edge.
     guide : (float, float)
-        Where the line on which both engines agree is on y, left and right.
+        The y values, left and right, of the line on which both engines agree.
     noun : str
         The name of what a point stands for.
     numbers : list of str
@@ -148,6 +148,6 @@ class Clouds:
 
 
 def _scale(counts: Array, theme: Theme) -> LogScale:
-    """Start at one point in a bin, so that a lone one never looks like many."""
+    """Start at one point in a bin, so that a single one never looks like many."""
     high = max(10.0, LogScale.around(counts).high)
     return LogScale(low=1.0, high=high, start=_START[theme.name])

@@ -93,7 +93,7 @@ class Heat:
     pair : Pair
         The scores, as labels name them.
     color_range : tuple of float, optional
-        The smallest and the largest size that colours tell apart.
+        The smallest and the largest magnitude that colours distinguish.
     """
 
     rows: HeatmapRows
@@ -108,7 +108,7 @@ class Heat:
 
     @property
     def cell_values(self) -> Array:
-        """What the colour shows."""
+        """The values that the colour shows."""
         return self.grid.columns["shown"]
 
     @property
@@ -198,7 +198,7 @@ def _name_row(row: Mapping[Any, Any]) -> str:
     return " · ".join(parts)
 
 
-# What a hover text has of a cell's tokens, whatever its colour shows.
+# Columns of every hover text, whatever the colour shows.
 _HOVER_COLUMNS = ("baseline_mean", "mean_abs_diff", "p95_abs_diff", "max_abs_diff")
 # Up to this many rows have thin lines between cells.
 _FEW_ROWS = 64
@@ -207,7 +207,7 @@ _FEW_ROWS = 64
 def choose_hover_columns(
     placed: pd.DataFrame, metric: str, *, is_pooled: bool
 ) -> list[str]:
-    """Choose the columns of a hover text: those that exist, and nothing twice."""
+    """Choose the columns of a hover text that exist, each once."""
     own = None if is_pooled else metric
     return [name for name in _HOVER_COLUMNS if name in placed and name != own]
 

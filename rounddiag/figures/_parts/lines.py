@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rounddiag.figures._parts.canvas import Theme
 
 
-# Plotly's markers, how they look in text, and the dashes that go with them: grey
-# pictures tell lines apart by both.
+# Plotly's markers, how they look in text, and their dashes: both distinguish lines in
+# greyscale pictures.
 _SIGNS = (
     ("circle", "●", "solid"),
     ("square", "■", "dash"),
@@ -39,7 +39,7 @@ _SPREAD = 0.5
 _KEY = 44
 
 
-# A plot has no more pixels, and plotly takes a tenth of a millisecond for each point.
+# A plot has no more pixels, and plotly takes 0.1 ms for each point.
 _MAX_ROUNDS = 2000
 
 
@@ -119,7 +119,7 @@ def split_by_column(
 
 
 def check_num_lines(by: str, num: int) -> None:
-    """Raise a FrameError for more than 8 values, which nobody could tell apart."""
+    """Raise a FrameError for more than 8 values, which cannot be distinguished."""
     if num > MAX_LINES:
         raise FrameError.build(
             key="by",
@@ -156,7 +156,7 @@ def shorten(value: object, longest: int = 24) -> str:
     """
     text = printable(" ".join(str(value).split()))
     if len(text) > longest:
-        # What tells names apart is often at their end.
+        # Names often differ only at their end.
         start = longest * 7 // 12
         text = f"{text[:start]}…{text[start + 1 - longest :]}"
     return escape(text, quote=False)  # plotly shows &quot; as it is

@@ -32,7 +32,7 @@ HEIGHT, HEIGHT_WITHOUT_COUNTS = 460, 340
 COUNT_PANELS = {"y2": "num_samples", "y3": "num_tokens"}
 # Bottom and top of the three panels, as shares of the plot.
 _MEANS, _COUNTS = (0.46, 1.0), {"y2": (0.23, 0.34), "y3": (0.0, 0.11)}
-# Characters per line of an axis title that the panel of the means has room for.
+# Characters per line of an axis title that fit beside the panel of the means.
 _TITLE_WIDTH = 38
 # The columns that a hover text needs.
 _HOVER_COLUMNS = (
@@ -157,7 +157,7 @@ def axis_title(
     is_mean: bool = True,
     width: int = _TITLE_WIDTH,
 ) -> str:
-    """Name what the axis of the means, or of single tokens, shows.
+    """Write the title of the axis of means, or of single tokens.
 
     The `note` follows the label of the metric; lines have up to `width` characters.
 
@@ -232,7 +232,7 @@ def explain_marks(
 
 
 def note_left_out(num_nonfinite: int) -> list[str]:
-    """Say how many tokens have no finite diff, in a line if there are any."""
+    """State how many tokens have no finite diff, if any."""
     return [f"left out: {count_nonfinite(num_nonfinite)}"] if num_nonfinite else []
 
 
@@ -274,7 +274,7 @@ def add_counts(
 
 
 def add_heading(figure: go.Figure, axis: str, text: str, theme: Theme) -> None:
-    """Write over a lower panel what it shows."""
+    """Write a heading over a lower panel."""
     figure.add_annotation(
         text=text,
         x=0,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ALONE, _BESIDE = ((0.0, 1.0),), ((0.0, 0.455), (0.545, 1.0))
 # Height of a panel, in pixels: that of one row, and of each where there are more.
 _HEIGHT, _HEIGHT_OF_MANY = 340, 240
-# Bins that both axes of a panel are divided into: as many have the room to be seen.
+# Bins that both axes of a panel are divided into: as many as are large enough to see.
 _BINS, _BINS_OF_MANY = 100, 60
 # Lines of a head, in a size of which 25 characters fit half a figure of 400 pixels.
 _HEAD_SIZE, _HEAD_LINE = 11, 15
@@ -117,7 +117,7 @@ class Panels:
             )
 
     def add_empty(self, figure: go.Figure, axes: Axes, why: str, theme: Theme) -> None:
-        """Write in a panel why it is empty."""
+        """Write into a panel why it is empty."""
         # An axis without a trace would not be drawn.
         figure.add_scatter(x=[None], y=[None], **axes)
         figure.add_annotation(
@@ -220,7 +220,7 @@ def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
 def build_panels(
     agreed: pd.DataFrame, names: Sequence[str], noun: str, *, signed: bool = False
 ) -> Panels:
-    """Write over each panel its `stats.agreement`, or in it why it is empty.
+    """Write `stats.agreement` over each panel, or the reason why it is empty into it.
 
     `noun` names what was counted. With `signed`, the signed mean takes the place of
     Pearson's r, as x and y are no pair.
@@ -251,7 +251,7 @@ def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
 
 
 def explain_left_out(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[str]:
-    """Say how much is not drawn, and how many samples were picked as the worst."""
+    """State how much is not drawn, and how many samples were picked as the worst."""
     lines = []
     count = int(agreed["num_nonfinite"].sum())
     if count:
@@ -263,7 +263,7 @@ def explain_left_out(agreed: pd.DataFrame, noun: str, num_picked: int) -> list[s
 
 
 def why_empty(agreed: pd.DataFrame, noun: str) -> str:
-    """Say why there is nothing to draw."""
+    """State why there is nothing to draw."""
     count = int(agreed["num_nonfinite"].sum())
     if count:
         return f"{CROSS} {pluralize(count, noun)}, none with two finite values"

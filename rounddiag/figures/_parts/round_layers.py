@@ -93,7 +93,7 @@ class RoundAxis:
         layout = self.log.layout()
         if self.has_floor:
             names = dict(zip(layout["tickvals"], layout["ticktext"], strict=True))
-            names.pop(FLOOR, None)  # it would touch the name of the band
+            names.pop(FLOOR, None)  # it would touch the label of the band
             names[_MIDDLE] = f"≤ {tick_text(FLOOR)}"
             layout |= {"tickvals": [*names], "ticktext": [*names.values()]}
         return layout
@@ -147,13 +147,13 @@ class RoundScene:
 
 # Points of 60 rounds must not touch in a figure of 400 pixels.
 _PLOT_WIDTH = 300
-# From one quantile to the next, and how strong the bar's colour is.
+# From one quantile to the next, and the strength of the bar's colour.
 RIBBONS = (("p50", "p90", 0.85), ("p90", "p99", 0.5), ("p99", "max", 0.25))
 _COUNT_HOVER = "<b>round %{{x}}%{{meta}}</b><br>{}: %{{y:,}}<extra></extra>"
 
 
 def add_guide(figure: go.Figure, scene: RoundScene) -> None:
-    """Lead the eye from the marked round's mean down to its counts."""
+    """Draw a line from the marked round's mean down to its counts."""
     if scene.marked is not None:
         figure.add_shape(
             type="line",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _COLORS = "cividis"
 _DECADES = 4
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-# Linear pieces that approximate the logarithm: 64 are off by less than a colour step.
+# Linear pieces that approximate the logarithm: with 64 the error is less than a colour
+# step.
 _PIECES = 64
 # More ticks between the ends would touch in a figure of 400 pixels.
 _MAX_TICKS = 3
@@ -29,7 +30,7 @@ _CLEAR_OF_ENDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class LogScale:
-    """A range of magnitudes; values beyond look like the nearer end.
+    """A range of magnitudes; values beyond it are drawn as the nearer end.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ def _reaches(step: float, ratio: float, *, up: bool) -> bool:
     return step >= ratio * (1 - slack) if up else step <= ratio * (1 + slack)
 
 
-# From orange to blue it darkens throughout, so that grey shows the sign too.
+# It darkens from orange to blue, so that greyscale shows the sign too.
 _SIGNED_COLORS = [[0, "#ffbe6f"], [0.5, "#a3a3a3"], [1, "#1a5299"]]
 # Over more decades, noise would look as strong as outliers.
 _SIGNED_DECADES = 2

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Fixed, so that the texts of two samples, or two batches, can be compared.
 SCALE = LogScale(low=0.003, high=3.0)
-# Beyond, a token's probability differs by more than a factor of 2.
+# Beyond this, a token's probability differs by more than a factor of 2.
 UNDERLINED = math.log(2)
 LEVELS = 8
 NOT_FINITE = 127  # in place of a level

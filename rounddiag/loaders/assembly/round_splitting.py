@@ -1,4 +1,4 @@
-"""Rounds where the mask is not enough: no mask, adjacent turns, holes in the mask."""
+"""Rounds that the mask does not give: no mask, adjacent turns, holes in the mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of rows that are steps: from a column, or proved by their content.
+"""The order of rows that are steps: from a column, or derived from their content.
 
 Trainers balance their batches, so the order of the file is not the order of the steps.
 """

@@ -95,7 +95,7 @@ def _length(record: Record, num_tokens: int) -> int:
     raise record.source.error(
         expected=f"0 to {num_tokens} in `input_lengths` of line {record.line}",
         found=f"{length!r:.40}",
-        advice="It must say how many of the tokens are no padding.",
+        advice="It must say how many of the tokens are not padding.",
     )
 
 

@@ -120,7 +120,7 @@ _TRL_ADVICE = {
     " `rollout_func` returns `logprobs`.",
     "old_per_token_logps": "TRL computes them with"
     " `vllm_importance_sampling_correction=True`, or where"
-    " `gradient_accumulation_steps` is no multiple of `steps_per_generation *"
+    " `gradient_accumulation_steps` is not a multiple of `steps_per_generation *"
     " num_iterations`.",
 }
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Bytes. A tensor with stride 0 repeats its elements; up to this size it may be larger
-# than its storage.
+# In bytes. A tensor with stride 0 repeats its elements; up to this size it may be
+# larger than its storage.
 MAX_REPEATED = 1 << 28
 MAX_NUMBER = 1 << 48  # of a shape, stride or offset
 

@@ -1,4 +1,4 @@
-"""Pickles as plain data: names in the stream are not looked up, nothing is called.
+"""Pickles as plain data: no name in the stream is looked up, nothing is called.
 
 ================  =====================================================================
 `unpickler`       the stack machine: one method per opcode, and the dispatch table

@@ -115,7 +115,7 @@ def _mapping(pairs: object = ()) -> dict[object, object]:
 def _sequence(values: object = ()) -> list[object]:
     """Return sets as lists, so that nothing of the stream is hashed."""
     if not isinstance(values, list | tuple):
-        msg = "a set made from no list"
+        msg = "a set that is not made from a list"
         raise ValueError(msg)  # noqa: TRY004 the stream is wrong, not our caller
     return values if isinstance(values, list) else list(values)
 

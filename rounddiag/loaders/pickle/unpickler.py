@@ -210,7 +210,7 @@ class PickleMachine:
         target = self._stack[-1]
         items = target.items if isinstance(target, Node) else target
         if not isinstance(items, list):
-            msg = "items for something that is no list"
+            msg = "items for something that is not a list"
             raise BrokenPickleError(msg)
         items.extend(values)
 
@@ -226,7 +226,7 @@ class PickleMachine:
         target = self._stack[-1]
         entries = target.entries if isinstance(target, Node) else target
         if not isinstance(entries, dict):
-            msg = "keys for something that is no dictionary"
+            msg = "keys for something that is not a dictionary"
             raise BrokenPickleError(msg)
         entries.update(_pairs(values))
 
@@ -241,7 +241,7 @@ class PickleMachine:
 
     def _name(self, module: object, name: object) -> None:
         if not (isinstance(module, str) and isinstance(name, str)):
-            msg = "a global whose name is no text"
+            msg = "a global whose name is not text"
             raise BrokenPickleError(msg)
         self._stack.append(Name(f"{_RENAMED.get(module, module)}.{name}"))
 
@@ -352,12 +352,12 @@ def _scalar(key: object) -> object:
     is_small = isinstance(key, int) and abs(key) < MAX_KEY
     if is_small or key is None or isinstance(key, str | float | bytes):
         return key
-    msg = f"a dictionary key that is no plain value but a {type(key).__name__}"
+    msg = f"a dictionary key that is not a plain value but a {type(key).__name__}"
     raise BrokenPickleError(msg)
 
 
 def _called_name(value: object) -> str:
     if isinstance(value, Name):
         return value.name
-    msg = f"a call of something that is no name but a {type(value).__name__}"
+    msg = f"a call of something that is not a name but a {type(value).__name__}"
     raise BrokenPickleError(msg)

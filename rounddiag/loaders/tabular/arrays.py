@@ -290,7 +290,7 @@ def safetensors_root(source: Source) -> dict[str, object]:
     try:
         header = json.loads(whole.part(8, size).read())
     except (ValueError, RecursionError) as error:
-        raise source.damaged(found="a safetensors header that is no JSON") from error
+        raise source.damaged(found="a safetensors header that is not JSON") from error
     info = header.pop("__metadata__", {})
     tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
     if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):

@@ -129,8 +129,8 @@ def with_picture_column(
         images = batch.images or tuple(() for _ in read)
         batch = with_pictures(replace(batch, images=images), pictures)
     num_unread = sum(row.count(None) for row in read)
-    fact = f"{num_unread} of `{name}` are no pictures in the file: paths are not opened"
-    facts = [*batch.meta.get("screenshots", []), *[fact] * (num_unread > 0)]
+    fact = f"{num_unread} of `{name}` are not pictures in the file: paths are not"
+    facts = [*batch.meta.get("screenshots", []), *[f"{fact} opened"] * (num_unread > 0)]
     return replace(
         batch, meta={**batch.meta, **({"screenshots": facts} if facts else {})}
     )

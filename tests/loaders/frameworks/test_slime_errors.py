@@ -159,7 +159,7 @@ def test_samples_that_are_no_dictionaries_are_an_error(
     samples: list[object], tmp_path: Path
 ) -> None:
     assert refused(write_train_file(tmp_path, samples)) == (
-        "expected a whole file of its kind; found `samples` that is no list of"
+        "expected a whole file of its kind; found `samples` that is not a list of"
         f" dictionaries. {DAMAGED}"
     )
 
@@ -184,7 +184,7 @@ def test_columns_that_are_no_dictionary_are_an_error(tmp_path: Path) -> None:
     payload = {"rollout_id": 3, "rank": 0, "rollout_data": [1]}
 
     assert refused(write_payload(tmp_path / "3_0.pt", payload)) == (
-        "expected a whole file of its kind; found `rollout_data` that is no dictionary"
+        "expected a whole file of its kind; found `rollout_data` that is not a dictionary"
         f" of columns. {DAMAGED}"
     )
 

@@ -102,5 +102,5 @@ def test_pictures_of_another_kind_are_counted(inputs: object, tmp_path: Path) ->
 
     assert batch.images is None
     assert batch.meta["screenshots"] == [
-        "1 of `multimodal_inputs` are no pictures in the file: paths are not opened"
+        "1 of `multimodal_inputs` are not pictures in the file: paths are not opened"
     ]

@@ -174,7 +174,7 @@ def test_trl_s_fields_have_the_width_of_the_completions() -> None:
             "old_per_token_logps",
             "training",
             "TRL computes them with `vllm_importance_sampling_correction=True`, or"
-            " where `gradient_accumulation_steps` is no multiple of"
+            " where `gradient_accumulation_steps` is not a multiple of"
             " `steps_per_generation * num_iterations`.",
         ),
         (

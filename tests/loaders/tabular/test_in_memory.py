@@ -204,7 +204,7 @@ def test_pictures_come_as_bytes_and_paths_are_left_alone() -> None:
 
     assert batch.images is not None
     assert [[shot.data for shot in row] for row in batch.images] == [[b"1"], []]  # type: ignore[attr-defined]
-    note = ["1 of `images` are no pictures in the file: paths are not opened"]
+    note = ["1 of `images` are not pictures in the file: paths are not opened"]
     assert batch.meta["screenshots"] == note
 
 

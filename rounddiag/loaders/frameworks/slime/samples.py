@@ -71,7 +71,7 @@ def columns_from_samples(
 def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
     """Return the columns of a rank, and the names of those left out."""
     if not isinstance(value, dict):
-        raise source.damaged(found="`rollout_data` that is no dictionary of columns")
+        raise source.damaged(found="`rollout_data` that is not a dictionary of columns")
     stored = {
         _RENAMED.get(str(name), str(name)): _column_as_list(column, source)
         for name, column in value.items()
@@ -133,7 +133,7 @@ def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
 def dictionaries(value: object, source: Source) -> list[dict[str, Any]]:
     """Return a list of samples; a LoadError for any other value."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise source.damaged(found="`samples` that is no list of dictionaries")
+        raise source.damaged(found="`samples` that is not a list of dictionaries")
     return value
 
 
