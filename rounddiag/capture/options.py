@@ -71,7 +71,7 @@ class Options:
                 )
 
     def is_due(self, step: int) -> bool:
-        """Whether a step is recorded."""
+        """Return whether a step is recorded."""
         try:
             return index(step) % self.every == 0
         except TypeError:
@@ -89,7 +89,7 @@ class Options:
 
 
 def is_url(folder: str) -> bool:
-    """Whether a folder is in object storage, such as `s3://bucket/run`."""
+    """Return whether a folder is in object storage, such as `s3://bucket/run`."""
     return "://" in folder
 
 

@@ -313,7 +313,7 @@ _NEVER_CALLED = (
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What became of the calls of a Recorder.
+    """The outcome of the calls of a Recorder.
 
     Attributes
     ----------
@@ -342,7 +342,7 @@ class Outcome:
     def report(self) -> None:
         """Log a line if no step was recorded. Called when the Recorder or process ends.
 
-        A forked child, and a Recorder that was sent elsewhere, say nothing.
+        A forked child, and a Recorder that was sent elsewhere, log nothing.
         """
         is_other = self.is_sent and not self.num_calls
         if is_other or self._process != os.getpid():

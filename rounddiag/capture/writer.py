@@ -36,7 +36,7 @@ class Writer:
     errors : int
         Number of errors so far, of jobs and inside `guard`.
     first_error : str
-        What the first of them said; "" without one.
+        The message of the first of them; "" without one.
     num_done : int
         Number of jobs that ran without an error.
     """

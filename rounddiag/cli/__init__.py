@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Writes what was wrong in printable text: a glob may name hostile files."""
+    """Writes errors in printable text, since a glob may name hostile files."""
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
@@ -197,7 +197,7 @@ def _load(options: argparse.Namespace) -> Batch:
 
 
 def _open_run(options: argparse.Namespace) -> Run | None:
-    """Open a folder of steps; not one from a stranger, for a run has no guard."""
+    """Open a folder of steps, unless it is untrusted: a run has no guard."""
     from rounddiag.cli.run import open_steps
 
     return None if options.untrusted else open_steps(options.file, options.tokenizer)
@@ -278,7 +278,7 @@ def _ingest(options: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> None:
-    """Print lines that may hold text of a file, which must not command the terminal."""
+    """Print lines with text from files, which must not control the terminal."""
     print("\n".join(map(printable, text.split("\n"))), flush=True)
 
 

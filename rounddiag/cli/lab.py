@@ -126,7 +126,7 @@ def _loaded(notebook: Path) -> object:
 def _write(notebook: Path, file: Path, loads: dict[str, Any]) -> None:
     chosen = {name: loads[name] for name in ("tokenizer", "untrusted") if name in loads}
     options = "".join(f", {name}={value!r}" for name, value in chosen.items())
-    # A run has no guard: a folder from a stranger is loaded as the files of one step.
+    # A run has no guard: an untrusted folder is loaded as the files of one step.
     is_run = file.is_dir() and "untrusted" not in loads
     texts = [
         text.format(path=str(file), options=options)

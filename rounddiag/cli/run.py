@@ -1,4 +1,4 @@
-"""Folders of steps on the command line: what a run shows, and its ingestion."""
+"""Folders of steps on the command line: the text of a run, and of an ingestion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_steps(path: str, tokenizer: str | None = None) -> Run | None:
     except LoadError:
         if is_url(path):
             raise
-        return None  # `load` says what is wrong with it
+        return None  # `load` reports what is wrong with it
     return run if len(run) > 1 or is_url(path) else None
 
 

@@ -148,7 +148,7 @@ def _table(summary: pd.DataFrame, unit: str) -> str:
 
 
 def _onset(diagnosis: Diagnosis) -> str:
-    """Name the round from which on the batch differs, if a sure finding has one."""
+    """Name the round from which on the batch differs, by a confident finding."""
     onset = diagnosis.onset
     if onset is None:
         return ""

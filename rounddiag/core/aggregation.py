@@ -39,7 +39,7 @@ def means_of_sums(sums: Array, counts: Array) -> Array:
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Give exact quantiles along the last axis, interpolated as numpy does.
+    """Compute exact quantiles along the last axis, interpolated as numpy does.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
         rest, skipped = rest[..., low - skipped :], low
         below = rest[..., 0].astype(np.float64)
         above = rest[..., 1:].min(axis=-1) if low < place else below
-        # Of infinity and itself the difference is NaN.
+        # The difference of infinity and itself is NaN.
         rise = np.subtract(above, below, out=np.zeros_like(below), where=below < above)
         found[number] = below + rise * (place - low)
     return found

@@ -238,7 +238,7 @@ _ON_REQUEST = ("position", *_FIELDS, "prob_diff", "role", "text")
 
 
 def check_columns(batch: Batch, columns: Sequence[str]) -> None:
-    """Raise a FrameError for a column that is unknown or that the batch cannot give."""
+    """Raise a FrameError for a column that is unknown or that the batch lacks."""
     if isinstance(columns, str):
         raise FrameError.build(
             key="columns",

@@ -1,7 +1,7 @@
-"""How far two log-probabilities of one token are apart: one definition each.
+"""Divergences of two log-probabilities of one token: one definition each.
 
-`a` and `b` are log-probabilities of the same tokens, in nats; by default `a` is given
-by the training engine (`old`) and `b` by the sampling engine (`rollout`).
+`a` and `b` are log-probabilities of the same tokens, in nats; by default `a` is from
+the training engine (`old`) and `b` from the sampling engine (`rollout`).
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
     -------
     DataFrame
         One row per number: `name`, `logged`, `here` (computed from the batch), `equal`,
-        and `reason`: where they differ, the first known variant that gives the logged
+        and `reason`: where they differ, the first known variant that yields the logged
         number: another mask, the engines exchanged, log-probabilities against
         probabilities, weight per sample against per token, rows missing. Equal means
         within 2e-5, relative; 5e-4 where verl's float32 cancels.

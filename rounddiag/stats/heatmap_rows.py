@@ -196,7 +196,7 @@ def order_rows(
             expected=f"a batch with `{_LACKING.get(column, column)}` for {order!r},"
             f" or a round frame with `{column}`",
             found="none",
-            advice="Choose another order, `worst` say.",
+            advice="Choose another order, such as `worst`.",
         )
     if order == "sample":
         return samples.sort_values("sample", kind="stable")

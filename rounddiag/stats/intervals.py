@@ -308,7 +308,7 @@ def _interval(
 
 
 def is_few(counts: Array) -> bool:
-    """Return whether so few clusters have tokens that single ones decide the mean.
+    """Return whether so few clusters have tokens that single ones dominate the mean.
 
     The interval is then not a bootstrap, and covers less often than it should.
     """
@@ -338,7 +338,7 @@ class Estimator:
                 key="weight",
                 expected='"token" or "sample"',
                 found=repr(self.weight),
-                advice="Name what counts alike in a mean.",
+                advice="Name what has equal weight in a mean.",
             )
         if not 0 < self.ci < 1:
             raise FrameError.build(
@@ -418,7 +418,7 @@ def _sample_means(
     return part[first], means, np.sign(counts), runs["cluster"][first]
 
 
-# Single samples, or groups, decide the mean of a round that fewer than this reach.
+# Single samples, or groups, dominate the mean of a round that fewer than this reach.
 FEW_SAMPLES = MIN_DRAWN
 
 

@@ -44,7 +44,7 @@ def shared_ids(
     -------
     list of str
         Empty if they are fewer than half of the smaller batch's samples: ids that agree
-        by accident make no pairs.
+        by chance make no pairs.
     """
     shared = [name for name in before if name in after]
     return shared if 2 * len(shared) >= num_smaller else []

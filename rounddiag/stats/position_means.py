@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rounddiag.stats.token_positions import By
 
 
-# Change of place from one token of a round to the next, where it is not 1.
+# Change of position from one token of a round to the next, where it is not 1.
 _STEPS = {"end": -1, "images": 0}
 
 

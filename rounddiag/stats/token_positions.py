@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
-# Place of a round that has nothing before it to count from.
+# Position of a round without anything before it to count from.
 NO_POSITION = -1
 
 
 def first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
-    """Return the place of each round's first token.
+    """Return the position of each round's first token.
 
     Parameters
     ----------

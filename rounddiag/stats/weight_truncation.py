@@ -1,4 +1,4 @@
-"""What a correction would touch: the shares of tokens and samples beyond limits."""
+"""Effect of importance-ratio corrections: shares of tokens and samples they touch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def truncation(
     floor: float | None = None,
     by: str | None = None,
 ) -> pd.DataFrame:
-    r"""Return which share of each round a correction of the importance ratio touches.
+    r"""Return the share of each round that an importance-ratio correction affects.
 
     With :math:`\rho_t = e^{d_t}` (`old` over `rollout`), limits c and C, and products
     and geometric means over all rounds of a sample:
@@ -117,7 +117,7 @@ def _limits(threshold: float, floor: float | None) -> tuple[float, float]:
         raise FrameError.build(
             expected="`threshold` above 1, and `floor` between 0 and 1",
             found=f"{threshold} and {floor}",
-            advice="Pass ratios of probabilities, 2.0 and 0.5 say.",
+            advice="Pass ratios of probabilities, such as 2.0 and 0.5.",
         )
     return float(np.log(floor)), float(np.log(threshold))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _QUANTILE = 1.96  # a normal variable is lower in 97.5 % of draws
 # Tokens of the frame's mean and spread that are added to each cell and sample: a few
-# tokens cannot be worst by accident.
+# tokens cannot be worst by chance.
 _NUM_ADDED = 10
 _AGGREGATES = ["mean_abs_diff", "low", "num_tokens", "num_nonfinite"]
 
@@ -83,10 +83,10 @@ def _overall_mean(mean: Array, num: Array) -> float:
 def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     r"""Return the cells (rounds of samples) by a lower bound of |diff|, worst first.
 
-    A cell of few tokens can have a large mean by accident, so cells are ordered by a
-    shrunk lower bound: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and
-    the standard deviation :math:`s` of the cell's finite |diff| and of 10 added
-    tokens with the mean and the standard deviation of the whole frame.
+    A cell of few tokens can have a large mean by chance, so cells are ordered by a
+    shrunk lower bound: :math:`m - 1.96\, s / \sqrt{n}`, with the mean :math:`m` and the
+    standard deviation :math:`s` of the cell's finite |diff| and of 10 added tokens with
+    the mean and the standard deviation of the whole frame.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def worst_cells(tokens: pd.DataFrame, num: int = 20) -> pd.DataFrame:
     Notes
     -----
     The bound treats a cell's tokens as independent and selects the worst of many cells:
-    use it to find where to look, not to say how bad it is there.
+    use it to find where to look, not to quantify the mismatch there.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def worst_round(summary: pd.DataFrame) -> pd.Series[Any] | None:
     """Return the row of the round whose mean is the farthest from 0.
 
     On ties the lowest round wins; rounds without a finite mean cannot win. So that a
-    round of one odd sample does not win by accident, rounds of fewer than 10 samples
+    round of one unusual sample does not win by chance, rounds of fewer than 10 samples
     (or groups, where `is_few` says so) are compared only where no round has more.
 
     Parameters

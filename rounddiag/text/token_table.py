@@ -55,7 +55,7 @@ class TokenTable:
             If it fails.
         """
         ids = sorted({token_id for token_id in token_ids if token_id >= 0})
-        texts = pieces(ids, tokenizer, starts=range(len(ids)))  # each for itself
+        texts = pieces(ids, tokenizer, starts=range(len(ids)))  # one by one
         inner = resolve_tokenizer(tokenizer)
         tokens = {
             token_id: _token_bytes(inner, token_id, text)

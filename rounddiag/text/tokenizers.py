@@ -41,7 +41,7 @@ def special_tokens(tokenizer: object | None) -> dict[int, str]:
     Raises
     ------
     LoadError
-        If the path is no `tokenizer.json`, or the name cannot be found.
+        If the path is not a `tokenizer.json`, or the name cannot be found.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def decoder(tokenizer: object | None) -> Decode | None:
     Raises
     ------
     LoadError
-        If the path is no `tokenizer.json`, or the name cannot be found.
+        If the path is not a `tokenizer.json`, or the name cannot be found.
     BatchError
         If it is not a tokenizer.
     """
@@ -101,7 +101,7 @@ def resolve_tokenizer(tokenizer: object | None) -> Any:  # noqa: ANN401 two libr
 
 
 def _is_name(text: str) -> bool:
-    """Return whether it looks like `organisation/model` and is no existing path."""
+    """Return whether it looks like `organisation/model` and is not an existing path."""
     is_path = text.startswith((".", "~", "/")) or text.endswith(".json")
     return not is_path and text.count("/") <= 1 and not Path(text).exists()
 
@@ -142,7 +142,7 @@ def _from_file(path: Path, stamp: int | None) -> object:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Return whether a Rust library panicked, which is no `Exception`."""
+    """Return whether a Rust library panicked, which is not an `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
@@ -219,7 +219,7 @@ def _visible_character(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-# Decoders write it for bytes that are no complete character.
+# Decoders write it for bytes of an incomplete character.
 _FRAGMENT = "\ufffd"
 # A character has at most 4 bytes; a token may end one and begin the next.
 _MAX_TOKENS_PER_CHARACTER = 8
@@ -262,7 +262,7 @@ def pieces(
     Raises
     ------
     LoadError
-        If the path is no `tokenizer.json`, or the name cannot be found.
+        If the path is not a `tokenizer.json`, or the name cannot be found.
     BatchError
         If `tokenizer` is none of the above, fails, or does not return text.
 

@@ -107,7 +107,7 @@ class EncodedScreenshot(Screenshot):
         Raises
         ------
         LoadError
-            If the bytes are no such picture, are damaged, or exceed Pillow's limit.
+            If the bytes are not such a picture, are damaged, or exceed Pillow's limit.
         """
         return self._open(decode=True)
 

@@ -70,7 +70,7 @@ def test_an_order_that_a_batch_cannot_give_is_an_error() -> None:
     before, after = samples([1.0]), samples([1.0])
     expected = (
         "`order`: expected a batch with `rewards` for 'reward', or a round frame with"
-        " `reward`; found none. Choose another order, `worst` say."
+        " `reward`; found none. Choose another order, such as `worst`."
     )
     with pytest.raises(FrameError, match=re.escape(expected)):
         common_order(before, after, partners("x", "x"), "reward")

@@ -76,7 +76,7 @@ def test_the_error_names_what_an_order_needs(
 ) -> None:
     message = (
         f"`order`: expected a batch with `{field}` for {order!r}, or a round frame with"
-        f" `{column}`; found none. Choose another order, `worst` say."
+        f" `{column}`; found none. Choose another order, such as `worst`."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         order_rows(SAMPLES.drop(columns=column), order)

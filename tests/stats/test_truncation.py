@@ -195,7 +195,7 @@ def test_a_threshold_that_is_none_is_an_error(
     shown = 1 / threshold if floor is None else floor
     message = (
         "expected `threshold` above 1, and `floor` between 0 and 1; found"
-        f" {threshold} and {shown}. Pass ratios of probabilities, 2.0 and 0.5 say."
+        f" {threshold} and {shown}. Pass ratios of probabilities, such as 2.0 and 0.5."
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         truncation(FRAME, threshold=threshold, floor=floor)

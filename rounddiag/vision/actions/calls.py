@@ -43,7 +43,7 @@ def as_point(value: object) -> Point | None:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a plausible number: no bool, NaN or huge value."""
+    """Return whether a value is a plausible number: not a bool, NaN or huge value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) < _MAX_NUMBER
@@ -142,7 +142,7 @@ NAMES: dict[str, tuple[Kind, str | None]] = {
 
 
 def read_call(call: Call, otherwise: Coordinates) -> Action | None:
-    """Return the action of a call; None if the call is no action.
+    """Return the action of a call; None if the call is not an action.
 
     Parameters
     ----------
@@ -170,7 +170,8 @@ def read_call(call: Call, otherwise: Coordinates) -> Action | None:
 
 def _click(call: Call) -> Fields | None:
     points = read_points(call)
-    # Without arguments it is at the mouse pointer; with other arguments it is no click.
+    # Without arguments it is at the mouse pointer; with other arguments it is not a
+    # click.
     if not points and (call.args or call.kwargs):
         return None
     fields = _first(points)

@@ -184,8 +184,8 @@ def test_columns_that_are_no_dictionary_are_an_error(tmp_path: Path) -> None:
     payload = {"rollout_id": 3, "rank": 0, "rollout_data": [1]}
 
     assert refused(write_payload(tmp_path / "3_0.pt", payload)) == (
-        "expected a whole file of its kind; found `rollout_data` that is not a dictionary"
-        f" of columns. {DAMAGED}"
+        "expected a whole file of its kind; found `rollout_data` that is not a"
+        f" dictionary of columns. {DAMAGED}"
     )
 
 
