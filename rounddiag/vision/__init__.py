@@ -1,19 +1,20 @@
 """What the agent saw and did: screenshots, image tokens and actions.
 
-==============  ==================================================================
-`screenshots`   a screenshot as a file stores it
-`patches`       a screenshot rebuilt from the pixel values of the model's processor
-`image_tokens`  which token stands for images, and where
-`actions`       the actions in the text of a round, with their coordinates
-==============  ==================================================================
+================  ==================================================================
+`screenshots`     a screenshot as a file stores it
+`patches`         a screenshot rebuilt from the pixel values of the model's processor
+`image_tokens`    which token stands for images, and where
+`actions`         one action and its point on the screen; calls as actions
+`action_parsers`  the grammars of actions that are tried, and a registry for others
+================  ==================================================================
 """
 
-from rounddiag.vision.actions import (
-    Action,
+from rounddiag.vision.action_parsers import (
     parse_action,
     parse_actions,
     register_parser,
 )
+from rounddiag.vision.actions import Action
 from rounddiag.vision.patches import PatchScreenshot, patch_screenshots
 from rounddiag.vision.screenshots import EncodedScreenshot, RawScreenshot, Screenshot
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rounddiag.batch import Batch
     from rounddiag.vision import Action, Screenshot
-    from rounddiag.vision.actions.action import Point, Size
+    from rounddiag.vision.actions import Point, Size
 
 
 _SMALL = 160  # pixels wide

@@ -249,8 +249,8 @@ def test_any_pair_of_scores() -> None:
     [
         (
             {"weight": "round"},
-            '`weight`: expected "token" or "sample"; found \'round\'. Name what counts'
-            " alike in a mean.",
+            '`weight`: expected "token" or "sample"; found \'round\'. Name what has'
+            " equal weight in a mean.",
         ),
         (
             {"ci": 95},

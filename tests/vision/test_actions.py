@@ -9,7 +9,7 @@ import pytest
 from rounddiag.vision import Action
 
 if TYPE_CHECKING:
-    from rounddiag.vision.actions.action import Coordinates
+    from rounddiag.vision.actions import Coordinates
 
 SCREEN, SEEN, DRAWN = (1920, 1080), (960, 540), (640, 360)
 

@@ -14,7 +14,7 @@ from rounddiag.vision import (
     parse_actions,
     register_parser,
 )
-from rounddiag.vision.actions import grammars as registry
+from rounddiag.vision import action_parsers as registry
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from rounddiag.action_grammar import Call, find_calls, json_calls, xml_calls
 from rounddiag.errors import FrameError
-from rounddiag.vision.actions.action import Action, Coordinates
-from rounddiag.vision.actions.calls import NAMES, POINTS, read_call
+from rounddiag.vision.actions import NAMES, POINTS, Action, Coordinates, read_call
 
 if TYPE_CHECKING:
-    from rounddiag.vision.actions.action import Kind
+    from rounddiag.vision.actions import Kind
 
 
 _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
