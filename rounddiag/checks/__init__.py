@@ -1,7 +1,7 @@
 """Invariants of a batch, checked without statistics.
 
 ============  ====================================================================
-`run`         `check`: the list of contracts, and which are fast
+`suite`       `check`: the list of contracts, and which are fast
 `contracts`   contracts, their results, and places in messages
 `tokens`      token ids of both engines; prompts
 `log_probs`   log-probabilities that no engine computes
@@ -12,6 +12,6 @@
 """
 
 from rounddiag.checks.contracts import Check, Checks
-from rounddiag.checks.run import check, with_check_results
+from rounddiag.checks.suite import check, with_check_results
 
 __all__ = ["Check", "Checks", "check", "with_check_results"]

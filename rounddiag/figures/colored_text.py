@@ -17,7 +17,7 @@ from rounddiag.figures._parts.data import (
     note_unknown_rounds,
     select_pair,
 )
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.token_colors import (
     LEVELS,
     SCALE,
@@ -108,7 +108,8 @@ def _span(
     # Safe as text, but an attribute ends at a quote.
     a, b = (name.replace('"', "&quot;") for name in (pair.a, pair.b))
     title = "\n".join(
-        f"diff {number(diff)}, {a} {number(old)}, {b} {number(rollout)}"
+        f"diff {format_number(diff)}, {a} {format_number(old)},"
+        f" {b} {format_number(rollout)}"
         for diff, rollout, old in values
     )
     return f'<span{style} title="{title}">{_escape_token(text)}</span>'
@@ -290,12 +291,13 @@ def _key(pair: Pair) -> str:
         names = (f"{sign}{level}" for level in range(1, LEVELS + 1))
         return "".join(f'<span class="{name}">&nbsp;</span>' for name in names)
 
-    low, high = number(SCALE.low), number(SCALE.high)
+    low, high = format_number(SCALE.low), format_number(SCALE.high)
     return (
         f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
         f" {pair.fill('{training} likes the token more')};"
         f" {ramp('n')} -{low} to -{high}, less;"
-        f' beyond {number(UNDERLINED)} (factor 2) <span class="p0 u">overlined</span>,'
+        f" beyond {format_number(UNDERLINED)} (factor 2)"
+        f' <span class="p0 u">overlined</span>,'
         f' <span class="n0 u">underlined</span>;'
         f' <span class="x">framed</span> not finite'
     )

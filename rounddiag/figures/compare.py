@@ -23,7 +23,7 @@ from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.heatmap_cells import add_hatching, trace_outlines
 from rounddiag.figures._parts.labels import (
     NO_TOKENS,
-    number,
+    format_number,
     shorten_name,
     tick_step,
 )
@@ -361,7 +361,7 @@ def _hover_text(row: pd.Series[Any], metric: str) -> str:
     count, before = row["num_samples"], row["num_baseline_samples"]
     sizes = f"{pluralize(count, 'sample')}, {before:,} before"
     lines = [
-        f"difference {number(row['difference'])}{unit_suffix(metric)}",
+        f"difference {format_number(row['difference'])}{unit_suffix(metric)}",
         describe_interval(row["ci_low"], row["ci_high"]),
         pluralize(count, "pair") if row["num_pairs"] > 0 else sizes,
     ]

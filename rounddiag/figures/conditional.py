@@ -10,7 +10,13 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import TOP, colorize, empty_figure, new_figure
 from rounddiag.figures._parts.data import note_picked, note_unknown_rounds, prepare
-from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number, tick_step, wrap
+from rounddiag.figures._parts.labels import (
+    CROSS,
+    NO_TOKENS,
+    format_number,
+    tick_step,
+    wrap,
+)
 from rounddiag.figures._parts.lines import (
     format_key,
     shorten,
@@ -287,8 +293,8 @@ def _add_rounds(figure: go.Figure, rounds: pd.DataFrame, inputs: PlotInputs) -> 
 def _describe_round(row: Any, unit: str) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     lines = (
         f"<b>round {row.round}</b>",
-        f"observed mean {number(row.mean)}{unit}",
-        f"standardised mean {number(row.standardised)}{unit}",
+        f"observed mean {format_number(row.mean)}{unit}",
+        f"standardised mean {format_number(row.standardised)}{unit}",
         f"based on {100 * row.covered:.0f} % of the tokens",
         f"{pluralize(row.num_samples, 'sample')}, {pluralize(row.num_tokens, 'token')}",
     )

@@ -110,15 +110,15 @@ def _x_title(axis: Axis, pair: Pair) -> str:
 def _traces(evidence: Exhibit, theme: Theme, pair: Pair) -> list[Any]:
     """Return the points of all other tokens, and over them those of the finding."""
     is_cloud = evidence.axis == "log_prob"
-    number = np.float32 if is_cloud else np.float64  # half the size of a notebook
+    dtype = np.float32 if is_cloud else np.float64  # half the size of a notebook
     styles = (
         (False, "others", theme.quiet, "circle"),
         (True, "finding", theme.less, "diamond"),
     )
     return [
         go.Scatter(
-            x=points["x"].to_numpy(number),
-            y=points["y"].to_numpy(number),
+            x=points["x"].to_numpy(dtype),
+            y=points["y"].to_numpy(dtype),
             mode="lines+markers" if evidence.axis == "step" else "markers",
             name=name,
             marker={"color": color, "size": 4 if is_cloud else 8, "symbol": symbol},

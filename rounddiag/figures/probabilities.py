@@ -13,7 +13,7 @@ from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
 from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures._parts.labels import hover_text, number
+from rounddiag.figures._parts.labels import format_number, hover_text
 from rounddiag.figures._parts.panels import (
     build_panels,
     explain_left_out,
@@ -240,5 +240,5 @@ def _set_ticks(figure: go.Figure, y: Bins) -> None:
     decades = decades[:: -(-len(decades) // _MAX_DECADES)]
     values = np.concatenate([-decades[::-1], [0], decades])
     figure.update_yaxes(
-        tickvals=signed_log(values), ticktext=[number(value) for value in values]
+        tickvals=signed_log(values), ticktext=[format_number(value) for value in values]
     )

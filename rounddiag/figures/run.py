@@ -22,7 +22,7 @@ from rounddiag.figures._parts.canvas import (
     scale_colors,
 )
 from rounddiag.figures._parts.data import prepare
-from rounddiag.figures._parts.labels import NO_TOKENS, number
+from rounddiag.figures._parts.labels import NO_TOKENS, format_number
 from rounddiag.figures._parts.means import (
     MeanSeries,
     add_heading,
@@ -313,7 +313,7 @@ def _captions(
             lines.append("")
         lines[-1] += f"  {colorize('●', color)} {round_}"
     if usual is not None:
-        end = f"{number(usual[1])}{unit_suffix(scene.metric)}"
+        end = f"{format_number(usual[1])}{unit_suffix(scene.metric)}"
         lines.append(f"▒ usual: up to {end} ({usual[0]})")
     lines += [f"┆ {mark}" for mark in marks[:_MOST_MARKS]]
     if len(marks) > _MOST_MARKS:

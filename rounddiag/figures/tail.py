@@ -19,8 +19,8 @@ from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
     count_nonfinite,
-    number,
-    percent,
+    format_number,
+    format_percent,
 )
 from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
 from rounddiag.figures._parts.means import note_left_out
@@ -166,7 +166,7 @@ def _explanation(
     # All lines begin at the same size, above 0.
     zeros = count - sum(int(line.rows["num_tokens"].iloc[0]) for line in lines)
     if zeros:
-        share = percent(zeros / count)
+        share = format_percent(zeros / count)
         captions.append(f"exactly 0, so not on the axis: {share} of tokens")
     return captions + note_left_out(undefined)
 
@@ -214,7 +214,7 @@ def _add_ratios(figure: go.Figure, theme: Theme) -> None:
             line={"width": 0},
         )
         place = {"x": np.log10(np.log(ratio)), "xanchor": anchor}
-        _add_label(figure, f"{number(ratio)}x", theme, **place)
+        _add_label(figure, f"{format_number(ratio)}x", theme, **place)
 
 
 def _add_label(figure: go.Figure, text: str, theme: Theme, **place: Any) -> None:  # noqa: ANN401 what plotly takes

@@ -104,7 +104,7 @@ class Match:
     weights: Array
     num_pairs: int
 
-    def cells(self, sides: tuple[Side, Side]) -> Cells:
+    def cells(self, sides: tuple[Side, Side]) -> UnitSums:
         """Add up the rounds of each unit.
 
         A pair is left out of a round that either of its samples lacks.
@@ -118,14 +118,14 @@ class Match:
         unit, batch = np.concatenate(units), np.repeat([0, 1], [*map(len, units)])
         kept = unit >= 0
         rows, unit, batch = rows[kept], unit[kept], batch[kept]
-        cells = Cells.of(rows, unit, batch, num_rounds)
+        cells = UnitSums.of(rows, unit, batch, num_rounds)
         if self.num_pairs:
             cells = cells.where(cells.counts.min(axis=0) > 0)
         return cells
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class UnitSums:
     """Sums over the tokens of both batches, by round and unit or cluster.
 
     Attributes
@@ -146,7 +146,7 @@ class Cells:
     @classmethod
     def of(
         cls, rows: pd.DataFrame, unit: Array, batch: Array, num_rounds: int
-    ) -> Cells:
+    ) -> UnitSums:
         """Add up `total` and `num` of rows with a `round`."""
         num_units = int(unit.max(initial=0)) + 1
         place = rows["round"].to_numpy() * np.int64(num_units) + unit
@@ -162,7 +162,7 @@ class Cells:
             round=index, unit=unit, totals=totals, counts=counts, num_rounds=num_rounds
         )
 
-    def where(self, kept: Array) -> Cells:
+    def where(self, kept: Array) -> UnitSums:
         """Return the cells where `kept` is true."""
         return replace(
             self,
@@ -172,7 +172,7 @@ class Cells:
             counts=self.counts[:, kept],
         )
 
-    def by(self, cluster: Array) -> Cells:
+    def by(self, cluster: Array) -> UnitSums:
         """Add up the cells of the units of each cluster."""
         rows = pd.DataFrame(
             {
@@ -182,7 +182,7 @@ class Cells:
             }
         )
         batch = np.repeat([0, 1], len(self.round))
-        return Cells.of(rows, cluster[np.tile(self.unit, 2)], batch, self.num_rounds)
+        return UnitSums.of(rows, cluster[np.tile(self.unit, 2)], batch, self.num_rounds)
 
     @property
     def num_used(self) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from tests.browser.conftest import ROOT
 from tests.browser.explorers import (
     IMPORTS,
@@ -182,7 +182,7 @@ def test_the_list_is_of_the_largest_differences(
     row = lab.value("ex._session.difference.worst['rounds'].iloc[0].to_dict()")
     place = [row["sample"], row["round"]]
     waits_for(lab, "[ex.current['sample'], ex.current['round']]", place)
-    expect(first.first).to_contain_text(f"+{number(row['difference'])}")
+    expect(first.first).to_contain_text(f"+{format_number(row['difference'])}")
     radio(page, "Heatmap of", 1).check()
     expect(heads).to_contain_text("mean |diff| [nat]")
     page.get_by_role("tab", name="Rounds", exact=True).click()

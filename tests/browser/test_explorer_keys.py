@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from tests.browser.explored import worst
 from tests.browser.explorers import waits_for
 
@@ -118,7 +118,7 @@ def test_w_goes_to_the_next_of_the_worst(
         place = tokens.loc[index, ["sample", "round", "token"]]
         explored.is_at(*(int(value) for value in place))
     chosen = explored.find(".rdx-list-rows [aria-current='true']")
-    expect(chosen).to_contain_text(number(float(tokens["diff"][order[2]])))
+    expect(chosen).to_contain_text(format_number(float(tokens["diff"][order[2]])))
 
 
 def test_slash_searches_and_enter_walks_over_the_hits(
@@ -162,7 +162,7 @@ def test_t_lists_the_selection(explored: Explored, tokens: pd.DataFrame) -> None
     diff = tokens["diff"][is_cell]
     first = explored.find(".rdx-list-rows button").first.locator("span")
     largest = float(diff.iloc[worst(tokens[is_cell])])
-    expect(first.last).to_have_text(f"+{number(largest)}")
+    expect(first.last).to_have_text(f"+{format_number(largest)}")
     text = tokens["text"][is_cell].iloc[3]
     expect(first.first.locator("b")).to_have_text(text.strip())
     explored.lab.screenshot("explorer_selection")

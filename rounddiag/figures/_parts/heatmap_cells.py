@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.figures._parts.canvas import cross
-from rounddiag.figures._parts.labels import number, shorten_name
+from rounddiag.figures._parts.labels import format_number, shorten_name
 from rounddiag.figures._parts.scales import LogScale, choose_scale, make_scale
 from rounddiag.schema import CELLS, DIFFERENCE, METRICS, PAIRED_CELLS
 from rounddiag.stats.pairing import METRIC
@@ -173,7 +173,7 @@ class Heat:
         if "reward" not in self.rows.samples:
             return names
         means = zip(names, self.rows.means("reward"), strict=True)
-        return [f"{name} · mean reward {number(mean)}" for name, mean in means]
+        return [f"{name} · mean reward {format_number(mean)}" for name, mean in means]
 
 
 def choose_color_range(values: Array, metric: str) -> tuple[float, float]:
@@ -194,7 +194,7 @@ def _name_row(row: Mapping[Any, Any]) -> str:
     if not pd.isna(row.get("sample_id")):
         parts.append(shorten_name(str(row["sample_id"])))
     if "reward" in row:
-        parts.append(f"reward {number(row['reward'])}")
+        parts.append(f"reward {format_number(row['reward'])}")
     return " · ".join(parts)
 
 

@@ -21,12 +21,12 @@ _GROUPED = (1e3, 1e6)
 _CAPITAL, _WIDE = 1.4, 2.0
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Write a value with three significant digits.
 
     Examples
     --------
-    >>> number(0.0123456), number(123456.0), number(1234567.0)
+    >>> format_number(0.0123456), format_number(123456.0), format_number(1234567.0)
     ('0.0123', '123,000', '1.23e+06')
     """
     short = f"{value:.3g}"
@@ -34,15 +34,15 @@ def number(value: float) -> str:
     return f"{float(short):,.0f}" if is_plain else short
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Write a share in percent, with three significant digits.
 
     Examples
     --------
-    >>> percent(0.25)
+    >>> format_percent(0.25)
     '25 %'
     """
-    return f"{number(100 * share)} %"
+    return f"{format_number(100 * share)} %"
 
 
 def count_nonfinite(num_tokens: int) -> str:

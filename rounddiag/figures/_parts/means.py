@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.figures._parts.canvas import cross
-from rounddiag.figures._parts.labels import CROSS, count_nonfinite, number, wrap
+from rounddiag.figures._parts.labels import CROSS, count_nonfinite, format_number, wrap
 from rounddiag.schema import METRICS
 from rounddiag.stats import FEW_SAMPLES, few_rows
 from rounddiag.wording import pluralize
@@ -126,7 +126,7 @@ class MeanSeries:
 def _hover_text(row: Any, unit: str, details: Sequence[str]) -> str:  # noqa: ANN401 a row of `itertuples` has no type
     samples = pluralize(row.num_samples, "sample")
     lines = [
-        f"mean {number(row.mean)}{unit}",
+        f"mean {format_number(row.mean)}{unit}",
         describe_interval(row.ci_low, row.ci_high),
         *details,
         f"{samples}, {pluralize(row.num_tokens, 'token')}",
@@ -181,7 +181,7 @@ def describe_interval(low: float, high: float) -> str:
     """
     if np.isnan(low) or np.isnan(high):
         return "too few independent samples for an interval"
-    return f"95 % interval {number(low)} to {number(high)}"
+    return f"95 % interval {format_number(low)} to {format_number(high)}"
 
 
 def caution_few(num_samples: int) -> str:

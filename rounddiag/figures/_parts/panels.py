@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, number
+from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, format_number
 from rounddiag.figures._parts.lines import check_num_lines, shorten
 from rounddiag.wording import pluralize
 
@@ -240,9 +240,9 @@ def _why(row: pd.Series[Any], name: str) -> str:
 def _head(row: pd.Series[Any], noun: str, *, signed: bool) -> list[str]:
     if not row["num"]:
         return [pluralize(0, noun)]
-    size = f"mean |difference| {number(row['mean_abs_diff'])}"
+    size = f"mean |difference| {format_number(row['mean_abs_diff'])}"
     if signed:
-        last = f"mean difference {number(row['mean_diff'])}"
+        last = f"mean difference {format_number(row['mean_diff'])}"
     elif math.isnan(row["pearson"]):
         last = "Pearson r undefined"
     else:

@@ -10,7 +10,7 @@ from plotly.colors import hex_to_rgb
 
 from rounddiag.figures._parts.axes import LogAxis, tick_text
 from rounddiag.figures._parts.canvas import colorize
-from rounddiag.figures._parts.labels import number, percent
+from rounddiag.figures._parts.labels import format_number, format_percent
 from rounddiag.figures._parts.means import (
     COUNT_PANELS,
     MeanSeries,
@@ -261,10 +261,10 @@ def add_means(
 
 def _details(row: pd.Series[Any]) -> list[str]:
     """Write the quantiles and the share of zeros of a round."""
-    middle, high, largest = (number(row[name]) for name in ("p50", "p99", "max"))
+    middle, high, largest = (format_number(row[name]) for name in ("p50", "p99", "max"))
     lines = [f"median {middle}, p99 {high}, max {largest}"]
     if row["share_zero"] > 0:
-        lines.append(f"exactly 0: {percent(row['share_zero'])} of tokens")
+        lines.append(f"exactly 0: {format_percent(row['share_zero'])} of tokens")
     return lines
 
 
@@ -310,7 +310,7 @@ def _describe_onset(scene: RoundScene) -> list[str]:
         return []
     mark = colorize("●", scene.theme.less)
     unit = unit_suffix(scene.metric)
-    before, after = number(onset.before), number(onset.after)
+    before, after = format_number(onset.before), format_number(onset.after)
     return [
         f"{mark} onset: round {onset.round} ({onset.interval})",
         f"mean {before}{unit} before, {after}{unit} from there on",
@@ -322,7 +322,7 @@ def _describe_worst(scene: RoundScene) -> list[str]:
     worst = scene.worst
     if worst is None:
         return []
-    mark, mean = colorize("●", scene.theme.less), number(worst["mean"])
+    mark, mean = colorize("●", scene.theme.less), format_number(worst["mean"])
     samples = pluralize(worst["num_samples"], "sample")
     tokens = pluralize(worst["num_tokens"], "token")
     return [
@@ -340,4 +340,4 @@ def _explain_quantiles(summary: pd.DataFrame, theme: Theme) -> list[str]:
     line = f"tokens: {colorize('━', theme.more)} median  {'  '.join(bars)}"
     count = (summary["num_tokens"] - summary["num_nonfinite"]).to_numpy()
     zeros = float(np.dot(count, summary["share_zero"].fillna(0))) / max(count.sum(), 1)
-    return [line, *([f"exactly 0: {percent(zeros)} of tokens"] if zeros else [])]
+    return [line, *([f"exactly 0: {format_percent(zeros)} of tokens"] if zeros else [])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from plotly.colors import sample_colorscale
 
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -88,7 +88,7 @@ class LogScale:
         Arrows at its ends mark values that lie beyond.
         """
         places = self._ticks()
-        labels = [number(float(place)) for place in places]
+        labels = [format_number(float(place)) for place in places]
         labels[0] = ("◂ " if (values < self.low).any() else "") + labels[0]
         labels[-1] += " ▸" if (values > self.high).any() else ""
         return {
@@ -199,9 +199,9 @@ class SignedScale:
         are such.
         """
         ticks = self._ticks()
-        labels = [number(float(tick)) for tick in ticks]
+        labels = [format_number(float(tick)) for tick in ticks]
         if (np.abs(values) < self.size.low).any():
-            labels[len(labels) // 2] = f"±{number(self.size.low)}"
+            labels[len(labels) // 2] = f"±{format_number(self.size.low)}"
         return {
             "color": [0.5],
             "cmin": 0.0,

@@ -67,7 +67,7 @@ def logit_processor(view: View) -> Evidence | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Split:
+class SeenSplit:
     """How the signed diff differs between ids seen before and fresh ones.
 
     Attributes
@@ -103,7 +103,7 @@ class Split:
         return fitted
 
 
-def best_split(view: View) -> Split | None:
+def best_split(view: View) -> SeenSplit | None:
     """Return the better split: by the ids of the response, or of the whole context."""
     if view.batch.is_redacted or view.is_fitted:
         return None
@@ -113,11 +113,11 @@ def best_split(view: View) -> Split | None:
             found.append(_split(view, seen_in_context(view), is_context=True))
         known = [one for one in found if one is not None]
         view.memo["seen"] = max(known, key=lambda one: one.partial, default=None)
-    result: Split | None = view.memo["seen"]
+    result: SeenSplit | None = view.memo["seen"]
     return result
 
 
-def _split(view: View, seen: Array, *, is_context: bool) -> Split | None:
+def _split(view: View, seen: Array, *, is_context: bool) -> SeenSplit | None:
     chosen = view.uncertain
     old, new = seen & chosen, ~seen & chosen
     if old.sum() < MIN_TOKENS or new.sum() < MIN_TOKENS:
@@ -136,7 +136,7 @@ def _split(view: View, seen: Array, *, is_context: bool) -> Split | None:
     alone = d[chosen] - mean_by_bin(x[chosen], d[chosen], x[chosen])
     left = float(((d - fitted)[chosen] ** 2).sum())
     partial = 1 - left / max(float((alone**2).sum()), 1e-300)
-    return Split(
+    return SeenSplit(
         gap=gap, error=error, partial=partial, is_context=is_context, view=view
     )
 
