@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from tests.browser.explored import at, traces, worst
 from tests.browser.explorers import waits_until
 
@@ -44,7 +44,10 @@ def beyond(tokens: pd.DataFrame, threshold: float = LN_2) -> str:
     """Say of some tokens what the explorer says of those that its filter keeps."""
     is_beyond = tokens["diff"].abs() > threshold
     num, size = int(is_beyond.sum()), len(tokens)
-    share, num_samples = number(100 * num / size), tokens["sample"][is_beyond].nunique()
+    share, num_samples = (
+        format_number(100 * num / size),
+        tokens["sample"][is_beyond].nunique(),
+    )
     nouns = ["token" if size == 1 else "tokens"]
     nouns.append("sample" if num_samples == 1 else "samples")
     return (
@@ -115,7 +118,10 @@ def test_the_verdict_is_that_of_the_diagnosis_and_leads_to_its_findings(
     verdict.click()
     panel = explored.find(".rdx-verdict > .rdx-panel")
     diff = tokens["diff"].dropna()
-    mean, share = f"{diff.mean():+.3g}", number(100 * float((diff.abs() > 1).mean()))
+    mean, share = (
+        f"{diff.mean():+.3g}",
+        format_number(100 * float((diff.abs() > 1).mean())),
+    )
     expect(panel).to_contain_text(f"mean diff {mean} nat, |diff| > 1 in {share} %")
     panel.get_by_role("button").click()
     rows = explored.find(".rdx-list-rows button")
@@ -334,7 +340,7 @@ def test_another_pair_of_scores_is_compared(explored: Explored) -> None:
     selected = "ex.selection['diff'].iloc[ex.current['token']]"
     diff = explored.lab.value(f"float({selected})")
     expect(explored.find(".rdx-focus dt").first).to_have_text("diff, ref - old")
-    assert explored.facts()["diff, ref - old"] == f"{number(diff)} nat"
+    assert explored.facts()["diff, ref - old"] == f"{format_number(diff)} nat"
 
 
 def test_the_means_are_divided_by_a_column(explored: Explored, seen: rd.Batch) -> None:
@@ -411,7 +417,7 @@ def test_a_round_tells_what_its_mean_is_made_of(
     explored.page.mouse.move(*at(explored.rounds_figure, 2, row["mean"]))
     said = explored.rounds_figure.locator(".hovertext")
     for text in (
-        *("round 2", f"mean {number(row['mean'])} nat"),
+        *("round 2", f"mean {format_number(row['mean'])} nat"),
         f"{row['num_samples']} samples, {row['num_tokens']} tokens",
     ):
         expect(said).to_contain_text(text)

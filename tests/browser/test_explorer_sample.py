@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.token_colors import token_classes
 from tests.browser.explored import at, worst
 from tests.browser.explorers import waits_for
@@ -87,7 +87,7 @@ def test_the_strip_shows_every_round_with_its_picture_action_and_value(
         assert label.split(" ")[0] in text
     means = sample.groupby("round")["diff"].agg(lambda diff: diff.abs().mean())
     assert explored.texts(".rdx-card-line:last-child > :last-child") == [
-        number(float(mean)) for mean in means
+        format_number(float(mean)) for mean in means
     ]
     widths = cards.locator(".rdx-bar").evaluate_all(
         "all => all.map(one => parseFloat(one.style.width))"
@@ -248,7 +248,7 @@ def test_the_panel_tells_all_of_a_token(
         "diff, old - rollout": f"{row['diff']:+.3g} nat" if is_finite else "not finite",
         "ratio, old / rollout": said(math.exp(old - rollout)),
         "k3": said(math.exp(row["diff"]) - 1 - row["diff"]),
-        "entropy": number(float(row["entropy"])),
+        "entropy": format_number(float(row["entropy"])),
         "rank of |diff|": ranks if is_finite else "not ranked: not finite",
         "round": f"{place[1]}, token {place[2]}",
         "position": str(row["position"]),
@@ -259,7 +259,7 @@ def test_the_panel_tells_all_of_a_token(
 
 
 def said(value: float) -> str:
-    return number(value) if math.isfinite(value) else "not finite"
+    return format_number(value) if math.isfinite(value) else "not finite"
 
 
 def rows_of(explored: Explored) -> Any:

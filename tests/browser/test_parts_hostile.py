@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from tests.browser.contrast import pale_texts
 from tests.browser.explorer_data import action, round_of, sample_of
 from tests.browser.parts import PartsPage
@@ -186,7 +186,9 @@ def test_numbers_are_those_of_the_figures(chromium: Browser) -> None:
     ends = [0.0, 999.5, 999.4999, 0.9995, 99950.0, 999500.0, 1e-4, 9.9995e-5, 1e300]
     values = np.concatenate([random, ends])
     page.page.evaluate("values => { globalThis.values = values; }", values.tolist())
-    assert page.run("return values.map(number);") == [number(one) for one in values]
+    assert page.run("return values.map(number);") == [
+        format_number(one) for one in values
+    ]
     # A tie is rounded away from 0 here, and to the even digit in Python.
     assert page.run("return [1.125, -2.625, 0.5].map(number);") == [
         *("1.13", "-2.63", "0.5")

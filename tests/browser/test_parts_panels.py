@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.sample_view import sample_payload
 from tests.browser.explorer_data import action, round_of, sample_of
@@ -84,15 +84,15 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     of = {name: float(tokens[name][worst]) for name in ("a", "b", "diff")}
     rows = [page.texts(f".rdx-scores tbody tr:nth-child({row}) > *") for row in (1, 2)]
     assert rows == [
-        [name, number(of[key]), number(math.exp(of[key])), ""]
+        [name, format_number(of[key]), format_number(math.exp(of[key])), ""]
         for name, key in (("old", "a"), ("rollout", "b"))
     ]
     index = tokens["round"][worst]
     size = sample["rounds"][index]["num_tokens"]
     assert page.run(FACTS) == {
-        "diff, old - rollout": f"{number(of['diff'])} nat",
-        "ratio, old / rollout": number(math.exp(of["diff"])),
-        "k3": number(math.expm1(of["diff"]) - of["diff"]),
+        "diff, old - rollout": f"{format_number(of['diff'])} nat",
+        "ratio, old / rollout": format_number(math.exp(of["diff"])),
+        "k3": format_number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
         "rank of |diff|": f"1 of {size} in its round, "
         f"{tokens['rank_in_batch'][worst]} in the batch",
@@ -127,7 +127,7 @@ def test_rounds_are_chosen_by_mouse_and_by_arrow_keys(
     page.run("strip.show(sample, shots); strip.mark(0);")
     cards = page.find(".rdx-card")
     assert page.texts(".rdx-card-line:last-child > :last-child") == [
-        number(one["mean_abs_diff"]) for one in sample["rounds"]
+        format_number(one["mean_abs_diff"]) for one in sample["rounds"]
     ]
     cards.nth(2).click()
     cards.nth(2).press("ArrowRight")

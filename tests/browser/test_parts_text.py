@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rounddiag as rd
-from rounddiag.figures._parts.labels import number
+from rounddiag.figures._parts.labels import format_number
 from rounddiag.figures._parts.token_colors import SCALE, token_classes
 from rounddiag.widgets.sample_view import sample_payload
 from tests.browser.explorer_data import sample_of
@@ -98,8 +98,10 @@ def test_a_token_under_the_pointer_tells_its_numbers(
 ) -> None:
     worst = int(np.abs(sample["tokens"]["diff"]).argmax())
     shown.find(SPANS).nth(worst).hover()
-    old, rollout = (number(float(sample["tokens"][name][worst])) for name in "ab")
-    diff = number(float(sample["tokens"]["diff"][worst]))
+    old, rollout = (
+        format_number(float(sample["tokens"][name][worst])) for name in "ab"
+    )
+    diff = format_number(float(sample["tokens"]["diff"][worst]))
     assert shown.texts(".rdx-tip > div") == [
         f"diff {diff}",
         f"old {old}, rollout {rollout}",
@@ -145,7 +147,7 @@ def test_the_threshold_moves_the_underline(shown: PartsPage, sample: Sample) -> 
 
 
 def test_the_key_prints_the_ends_of_the_scale(shown: PartsPage) -> None:
-    ends = f"{number(SCALE.low)} to {number(SCALE.high)} nat"
+    ends = f"{format_number(SCALE.low)} to {format_number(SCALE.high)} nat"
     assert ends in shown.texts(".rdx-key")[0]
 
 
