@@ -61,21 +61,16 @@ def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> 
 
 
 def _stored(root: Mapping[Any, object], source: Source) -> Table:
-    """Classify the entries of a dictionary: tensors, arrays, lists, plain values."""
-    fields: dict[str, Value] = {}
-    columns: dict[str, Any] = {}
-    info: dict[str, object] = {}
+    """Return the entries of a dictionary as a table; tensors come last."""
+    tensors: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     for key, value in root.items():
         field = _field(value, source)
-        if field is not None:
-            fields[str(key)] = field
-        elif not isinstance(array := stored_array(value, source), StoredArray):
-            info[str(key)] = value
-        elif array.shape:
-            columns[str(key)] = array.read()
+        if field is None:
+            others[str(key)] = stored_array(value, source) or value
         else:
-            info[str(key)] = array.read().item()
-    return stored_table(fields, columns, info, source)
+            tensors[str(key)] = field
+    return stored_table({**others, **tensors}, {}, {}, source)
 
 
 def _field(value: object, source: Source) -> Value | None:
@@ -118,7 +113,7 @@ def read_rows(value: Value) -> Tensor | Ragged | list[Tensor]:
 
 
 def stored_table(
-    fields: Mapping[str, Value],
+    fields: Mapping[str, Any],
     columns: Mapping[str, Any],
     info: Mapping[Any, Any],
     source: Source,
@@ -127,7 +122,7 @@ def stored_table(
 
     Parameters
     ----------
-    fields : mapping of str to tensors
+    fields : mapping of str to tensor, array or plain value
         Classified by their dimensions.
     columns : mapping of str to sequence
         Further columns with one value per sample.
@@ -139,8 +134,10 @@ def stored_table(
 
     def read(name: str) -> object:
         match dims[name], fields[name]:
-            case 0, StoredTensor() as value:
+            case 0, StoredTensor() | StoredArray() as value:
                 return value.read().item()
+            case 0, value:
+                return scalar_value(value)
             case 1, value:
                 return read_column(value, source)
             case _, value:
@@ -155,13 +152,15 @@ def stored_table(
     )
 
 
-def _num_dims(value: Value) -> int:
+def _num_dims(value: object) -> int:
     """Return 0 for a single value, 1 for one value per sample, 2 for rows."""
     if isinstance(value, StoredTensor):
         return min(len(value.shape), 2)
-    if isinstance(value, list) and not all(map(_is_row, value)):
-        return 1
-    return 2
+    if isinstance(value, StoredArray):  # of texts, or numbers that torch lacks
+        return min(len(value.shape), 1)
+    if isinstance(value, list):
+        return 2 if all(map(_is_row, value)) else 1
+    return 2 if isinstance(value, StoredJagged) else 0
 
 
 def _is_row(value: object) -> bool:
