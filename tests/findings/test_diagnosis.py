@@ -21,6 +21,7 @@ from rounddiag.findings import (
     register,
 )
 from rounddiag.findings import view as view_module
+from rounddiag.findings.causes import _WOULD_TELL, list_alternatives
 from rounddiag.findings.explanation import TABLE
 from rounddiag.findings.level import clustered_mean
 from rounddiag.findings.reference import guess_kind
@@ -161,6 +162,16 @@ def test_every_detector_names_a_known_cause() -> None:
     known.add("impossible_position_ids")
     assert set(DETECTORS) <= known
     assert detectors.__doc__
+
+
+def test_alternatives_are_known_causes_with_what_would_tell() -> None:
+    assert {*_WOULD_TELL} <= {*CAUSES}
+    first, other = list_alternatives("position_ids", "wrong_image")
+    assert first.would_tell == "Save the position ids of both engines."
+    assert (other.cause, other.would_tell) == (
+        "wrong_image",
+        "Score some rows with their neighbours' images.",
+    )
 
 
 def test_a_detector_of_ones_own_takes_part() -> None:
