@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.findings.explanation import MIN_SHARE, Explained, confidence, explain
 from rounddiag.findings.finding import Finding
@@ -176,42 +177,35 @@ def diagnose(
     >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
     'healthy'
     """
-    _need_batch(batch)
-    says, known = (kind, True) if kind is not None else guess_kind(batch)
-    usual = named_range(says)
+    require_batch(batch)
+    kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
+    usual = named_range(kind)
     if healthy is not None:
-        _need_batch(healthy)
+        require_batch(healthy)
         usual = _measured_range(healthy, usual, a, b)
     view = View.from_batch(batch, a, b, usual)
     level = Level.from_view(view)
-
-    def made(
-        verdict: Verdict,
-        findings: tuple[Finding, ...] = (),
-        rest: Level = level,
-        reason: str = "",
-    ) -> Diagnosis:
-        return Diagnosis(
-            verdict=verdict,
-            level=level,
-            kind=says,
-            kind_is_assumed=not known,
-            reference=usual,
-            rest=rest,
-            findings=findings,
-            reason=reason,
-            is_thinned=view.is_thinned,
-            caveat=_caveat(batch),
-        )
-
-    reason = _not_measurable(view)
-    if reason:
-        return made("not_measurable", reason=reason)
+    result = Diagnosis(
+        verdict="not_measurable",
+        level=level,
+        kind=kind,
+        kind_is_assumed=not is_known,
+        reference=usual,
+        rest=level,
+        findings=(),
+        reason=_not_measurable(view),
+        is_thinned=view.is_thinned,
+        caveat=_caveat(batch),
+    )
+    if result.reason:
+        return result
     explained, left = explain(view)
     findings = tuple(sorted((_finding(one, view) for one in explained), key=_order))
     if not view.abs.any():
-        return made("identical", findings)
-    return made(judge(level, usual, findings), findings, Level.from_view(left))
+        return replace(result, verdict="identical", findings=findings)
+    verdict = judge(level, usual, findings)
+    rest = Level.from_view(left)
+    return replace(result, verdict=verdict, findings=findings, rest=rest)
 
 
 def _caveat(batch: Batch) -> str:
@@ -265,8 +259,6 @@ def _not_measurable(view: View) -> str:
 
 def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
     """Return the range measured on a healthy batch."""
-    from dataclasses import replace
-
     level = Level.from_view(View.from_batch(healthy, a, b))
     if not np.isfinite(level.mean_abs_diff):
         raise BatchError.build(
@@ -280,14 +272,3 @@ def _measured_range(healthy: Batch, usual: Range, a: str, b: str) -> Range:
         limit=max(3 * level.high, 1e-6),
         source="the batch passed as `healthy`",
     )
-
-
-def _need_batch(value: object) -> None:
-    from rounddiag.batch import Batch
-
-    if not isinstance(value, Batch):
-        raise BatchError.build(
-            expected="a Batch",
-            found=f"a {type(value).__name__}",
-            advice="Open a file with `rounddiag.load(path)` first.",
-        )
