@@ -2,12 +2,12 @@
 
 - Per round: `summary`, `composition` (survivors, cohorts), `weight_truncation`,
   `comparison` (of batches).
-- Per token: `standardisation` (by sampling probability), `position_means`, `roles`,
+- Per token: `standardisation` (by sampling probability), `token_positions`, `roles`,
   `tail`, `agreement` (one engine against the other).
 - Per sample and cell: `perplexity`, `correlation`, `cells`, `heatmap_rows`, `pairing`
   (of two batches), `worst`.
 - Shared: `inputs` (batches, frames, partial captures), `grouping` (`by=`), `intervals`
-  and `difference_interval` (clustered bootstrap), `token_positions`.
+  and `difference_interval` (clustered bootstrap), `screenshots_seen`.
 """
 
 from rounddiag.stats.cells import cell_frame
@@ -17,11 +17,11 @@ from rounddiag.stats.correlation import correlations, groups
 from rounddiag.stats.intervals import FEW_SAMPLES, few_rows
 from rounddiag.stats.pairing import paired_cells, partners, worst_differences
 from rounddiag.stats.perplexity import perplexities
-from rounddiag.stats.position_means import positions
 from rounddiag.stats.roles import role_means
 from rounddiag.stats.standardisation import conditional, standardised
 from rounddiag.stats.summary import round_summary
 from rounddiag.stats.tail import tails
+from rounddiag.stats.token_positions import positions
 from rounddiag.stats.weight_truncation import truncation
 from rounddiag.stats.worst import worst_cells, worst_round, worst_samples, worst_tokens
 

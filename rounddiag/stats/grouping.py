@@ -17,7 +17,7 @@ from rounddiag.core.columns import (
 )
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
-from rounddiag.stats.token_positions import num_seen
+from rounddiag.stats.screenshots_seen import num_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

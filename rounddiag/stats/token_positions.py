@@ -1,4 +1,4 @@
-"""Position of the first token of each round, by each axis of `stats.positions`."""
+"""Mismatch by token position: in the round, in the response, in the context."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.batch.batch import require_batch
+from rounddiag.core import round_and_token_frames
+from rounddiag.core.measures import get_measure
+from rounddiag.core.scores import tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES
+from rounddiag.stats.cells import cell_means
+from rounddiag.stats.grouping import group_ends, round_group
+from rounddiag.stats.inputs import drop_worst_picks, number_clusters, token_values
+from rounddiag.stats.screenshots_seen import (
+    NO_POSITION,
+    by_error,
+    num_seen,
+    tokens_since_last,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from rounddiag._typing import Array
@@ -20,11 +31,79 @@ if TYPE_CHECKING:
 
 By: TypeAlias = Literal["round", "response", "end", "image", "images", "context"]
 
-# Position of a round without anything before it to count from.
-NO_POSITION = -1
+# Change of position from one token of a round to the next, where it is not 1.
+_STEPS = {"end": -1, "images": 0}
 
 
-def first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
+def positions(
+    batch: Batch, *, by: By = "round", metric: str = "abs_diff"
+) -> pd.DataFrame:
+    """Return a metric's mean by the position of tokens, with clustered intervals.
+
+    Parameters
+    ----------
+    batch : Batch
+        Of a partial capture, only the samples drawn at random count.
+    by : {"round", "response", "end", "image", "images", "context"}
+        Index in the round; position in the response; number of tokens to the end of the
+        round; number of tokens since the last screenshot before the round began; number
+        of screenshots of the sample so far; number of tokens before it, prompt
+        included. Bins double in size (0, 1, 2 to 3, 4 to 7, ...), except for `images`,
+        which has one bin per number.
+    metric : str
+        What is averaged, as in `round_summary`.
+
+    Returns
+    -------
+    DataFrame
+        One row per bin that has tokens: `low` and `high`, its first and last place;
+        `num_samples`, `num_tokens`, `num_nonfinite` and `is_few`; `mean`, `ci_low` and
+        `ci_high` in the unit of the metric. With `by="image"`, tokens before the first
+        screenshot are the last row; its `low` and `high` are NaN.
+
+    Raises
+    ------
+    FrameError
+        If the batch lacks what `by` needs, or the metric is unknown.
+    BatchError
+        If `batch` is not a Batch.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> means = positions(rd.load("sample_data/healthy.parquet"))
+    >>> means[["low", "high", "num_tokens"]].head(3)
+       low  high  num_tokens
+    0  0.0   0.0         264
+    1  1.0   1.0         264
+    2  2.0   3.0         528
+    """
+    require_batch(batch)
+    batch, measure = drop_worst_picks(batch), get_measure(metric)
+    rounds, tokens = round_and_token_frames(batch, measure.extra_columns)
+    first = _first_positions(batch, rounds, by)
+    place = np.repeat(first, rounds["num_tokens"])
+    place += tokens["token"].to_numpy() * _STEPS.get(by, 1)
+    cell = place if by == "images" else round_group(place)
+    is_nowhere = np.repeat(first == NO_POSITION, rounds["num_tokens"])
+    beyond = int(cell.max(initial=0)) + 1
+    cell[is_nowhere] = beyond
+    means = cell_means(
+        token_values(tokens, measure),
+        cell,
+        tokens["sample"].to_numpy(),
+        number_clusters(batch),
+        measure=measure,
+    )
+    bounds = np.arange(beyond)
+    low, high = (bounds, bounds) if by == "images" else group_ends(bounds)
+    bins = means.pop("cell").to_numpy()
+    means.insert(0, "low", np.append(low, np.nan)[bins])
+    means.insert(1, "high", np.append(high, np.nan)[bins])
+    return tag_pair(means, batch)
+
+
+def _first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
     """Return the position of each round's first token.
 
     Parameters
@@ -58,7 +137,7 @@ def first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
         case "context":
             return start + _prompt_lengths(batch)[rounds["sample"]]
         case "image":
-            return _since_last(batch, rounds["sample"].to_numpy(np.int64), start)
+            return tokens_since_last(batch, rounds["sample"].to_numpy(np.int64), start)
         case "images":
             return num_seen(batch, rounds)
 
@@ -76,91 +155,10 @@ def check_by(by: str) -> None:
 
 def _prompt_lengths(batch: Batch) -> Array:
     if batch.prompt_offsets is None:
-        raise _unknown(
+        raise by_error(
             by="context",
             expected="a batch with `prompt_ids`",
             found="a batch without them",
         )
     lengths: Array = np.diff(batch.prompt_offsets.cpu().numpy())
     return lengths
-
-
-def _since_last(batch: Batch, sample: Array, start: Array) -> Array:
-    """Return the number of tokens from the last screenshot's start to each round."""
-    shots = _screenshots(batch, "image")
-    positions = [position for _, position, _ in shots]
-    if None in positions:
-        raise _unknown(
-            by="image",
-            expected="screenshots whose `position` is known",
-            found=f"{positions.count(None)} of {len(shots)} without it",
-        )
-    shot_sample = np.array([index for index, _, _ in shots], dtype=np.int64)
-    began = np.array(positions, dtype=np.int64)
-    order = np.lexsort((began, shot_sample))
-    shot_sample, began = shot_sample[order], began[order]
-    lowest = int(began.min(initial=0))
-    span = int(max(began.max(initial=0), start.max(initial=0))) - lowest + 1
-    keys, wanted = shot_sample * span + began - lowest, sample * span + start - lowest
-    last = np.searchsorted(keys, wanted, side="right") - 1
-    found = (last >= 0) & (np.append(shot_sample, -1)[last] == sample)
-    return np.where(found, start - np.append(began, 0)[last], NO_POSITION)
-
-
-def num_seen(
-    batch: Batch, rounds: Mapping[str, Array] | pd.DataFrame, *, by: str = "images"
-) -> Array:
-    """Return how many screenshots of its sample were shown before each round.
-
-    Parameters
-    ----------
-    batch : Batch
-    rounds : mapping or DataFrame
-        `sample` and `round` of each.
-    by : str
-        The name in messages.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no screenshots, or does not know their rounds.
-    """
-    shots = _screenshots(batch, by)
-    # No round follows a screenshot that has a position and no round.
-    num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)
-    if num_unknown:
-        raise _unknown(
-            by=by,
-            expected="screenshots whose `round` is known",
-            found=f"{num_unknown} of {len(shots)} without it",
-        )
-    pairs = [(index, before) for index, _, before in shots if before is not None]
-    shot_sample, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    sample, index = (np.asarray(rounds[k], np.int64) for k in ("sample", "round"))
-    span = int(max(before.max(initial=0), index.max(initial=0))) + 1
-    keys = np.sort(shot_sample * span + before)
-    upto = np.searchsorted(keys, sample * span + index, side="right")
-    num_seen: Array = upto - np.searchsorted(keys, sample * span)
-    return num_seen
-
-
-def _screenshots(batch: Batch, by: str) -> list[tuple[int, int | None, int | None]]:
-    """Return the sample, the position and the round of every screenshot."""
-    if batch.images is None:
-        raise _unknown(
-            by=by, expected="a batch with screenshots", found="a batch without them"
-        )
-    return [
-        (index, shot.position, shot.round)
-        for index, shots in enumerate(batch.images)
-        for shot in shots
-    ]
-
-
-def _unknown(*, by: str, expected: str, found: str) -> FrameError:
-    return FrameError.build(
-        key="by",
-        expected=f"{expected} for by={by!r}",
-        found=found,
-        advice="Choose another one.",
-    )

@@ -12,7 +12,7 @@ import pandas as pd
 from rounddiag.core import sample_frame
 from rounddiag.core.columns import extra_column_names, extra_column_values, token_roles
 from rounddiag.errors import FrameError
-from rounddiag.stats.token_positions import num_seen
+from rounddiag.stats.screenshots_seen import num_seen
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.text.role_tagging import ROLES
 from rounddiag.wording import join_names
