@@ -14,15 +14,11 @@ from rounddiag.figures._parts.labels import (
     CROSS,
     NO_TOKENS,
     format_number,
+    shorten_value,
     tick_step,
     wrap,
 )
-from rounddiag.figures._parts.lines import (
-    format_key,
-    shorten,
-    split_by_round,
-    thin_rounds,
-)
+from rounddiag.figures._parts.lines import format_key, split_by_round, thin_rounds
 from rounddiag.figures._parts.means import (
     HOVER,
     MeanSeries,
@@ -224,7 +220,7 @@ def _add_group(
 ) -> None:
     """Draw the means of a group, and its tokens in stacked bars below."""
     means, places = line.rows, _places(line.rows)
-    group = f"{shorten('round' if by is None else by)} {line.name}"
+    group = f"{shorten_value('round' if by is None else by)} {line.name}"
     ends = zip(means["prob_low"], means["prob_high"], strict=True)
     series = MeanSeries(
         means=means,

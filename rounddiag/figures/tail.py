@@ -21,8 +21,9 @@ from rounddiag.figures._parts.labels import (
     count_nonfinite,
     format_number,
     format_percent,
+    shorten_value,
 )
-from rounddiag.figures._parts.lines import format_key, shorten, split_by_round
+from rounddiag.figures._parts.lines import format_key, split_by_round
 from rounddiag.figures._parts.means import note_left_out
 from rounddiag.schema import ABS_DIFF, SHARE
 from rounddiag.stats import tails
@@ -238,7 +239,7 @@ def _add_lines(figure: go.Figure, lines: Sequence[RoundLine], by: str) -> None:
             mode="lines",
             line={"color": line.color, "width": 2, "dash": line.dash},
             customdata=line.rows["num_tokens"].to_numpy(),
-            hovertemplate=_HOVER.format(by=shorten(by), name=line.name),
+            hovertemplate=_HOVER.format(by=shorten_value(by), name=line.name),
         )
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from rounddiag.schema import NUM_NONFINITE
 from rounddiag.text import visible
-from rounddiag.wording import pluralize
+from rounddiag.wording import pluralize, printable
 
 # The mark of a value that is not finite, in text.
 CROSS = "\N{MULTIPLICATION SIGN}"
@@ -83,6 +83,22 @@ def shorten_name(name: str, longest: int = 28) -> str:
     num = sum(width <= longest for width in accumulate(map(_width, name)))
     cut = name[:num] + ("…" if len(name) > num else "")
     return " ".join(hover_text(word) for word in cut.split(" "))
+
+
+def shorten_value(value: object, longest: int = 24) -> str:
+    """Escape a value, which may be untrusted text, and shorten it.
+
+    Examples
+    --------
+    >>> shorten_value("<b>"), shorten_value("a name that goes on and on")
+    ('&lt;b&gt;', 'a name that go…on and on')
+    """
+    text = printable(" ".join(str(value).split()))
+    if len(text) > longest:
+        # Names often differ only at their end.
+        start = longest * 7 // 12
+        text = f"{text[:start]}…{text[start + 1 - longest :]}"
+    return escape(text, quote=False)  # plotly shows &quot; as it is
 
 
 def wrap(text: str, width: int) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, scale_colors
-from rounddiag.wording import printable
+from rounddiag.figures._parts.labels import shorten_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +135,7 @@ def style_line(
     style = index % MAX_LINES
     symbol, sign, dash = _SIGNS[style]
     return RoundLine(
-        name=shorten(value),
+        name=shorten_value(value),
         rows=rows,
         color=theme.lines[style],
         symbol=symbol,
@@ -146,25 +145,9 @@ def style_line(
     )
 
 
-def shorten(value: object, longest: int = 24) -> str:
-    """Escape a value, which may be untrusted text, and shorten it.
-
-    Examples
-    --------
-    >>> shorten("<b>"), shorten("a name that goes on and on")
-    ('&lt;b&gt;', 'a name that go…on and on')
-    """
-    text = printable(" ".join(str(value).split()))
-    if len(text) > longest:
-        # Names often differ only at their end.
-        start = longest * 7 // 12
-        text = f"{text[:start]}…{text[start + 1 - longest :]}"
-    return escape(text, quote=False)  # plotly shows &quot; as it is
-
-
 def format_key(by: str, lines: Sequence[RoundLine]) -> list[str]:
     """Name the lines, as many per line of text as fit."""
-    parts, room = [shorten(by)], _KEY - len(by)
+    parts, room = [shorten_value(by)], _KEY - len(by)
     for line in lines:
         size = len(line.name) + 3
         if size > room:

@@ -6,8 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rounddiag.figures._parts.labels import CROSS, NO_TOKENS, format_number
-from rounddiag.figures._parts.lines import check_num_lines, shorten
+from rounddiag.figures._parts.labels import (
+    CROSS,
+    NO_TOKENS,
+    format_number,
+    shorten_value,
+)
+from rounddiag.figures._parts.lines import check_num_lines
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
@@ -212,7 +217,7 @@ def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
     """
     if by is None:
         return [*_FIRST_AND_LATER]
-    names = [shorten(f"{by} {value}", _NAME) for value in values]
+    names = [shorten_value(f"{by} {value}", _NAME) for value in values]
     check_num_lines(by, len(names))
     return names
 
