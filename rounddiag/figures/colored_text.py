@@ -294,7 +294,7 @@ def _key(pair: Pair) -> str:
     low, high = format_number(SCALE.low), format_number(SCALE.high)
     return (
         f"{pair.label(DIFF)}: {ramp('p')} {low} to {high},"
-        f" {pair.fill('{training} likes the token more')};"
+        f" {pair.fill('more likely in {training}')};"
         f" {ramp('n')} -{low} to -{high}, less;"
         f" beyond {format_number(UNDERLINED)} (factor 2)"
         f' <span class="p0 u">overlined</span>,'

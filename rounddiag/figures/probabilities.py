@@ -224,7 +224,7 @@ def _explanation(
     more, less = colorize("▲", inputs.theme.more), colorize("▼", inputs.theme.less)
     lines = [
         f"points: up to {NUM_WORST} tokens of each panel that differ most",
-        f"{more} {inputs.pair.fill('{training} likes')} the token more {less} less",
+        f"{more} {inputs.pair.fill('token more likely in {training}')} {less} less",
     ]
     lines = lines if inputs.layers["points"] else []
     count = num_beyond(pairs, *ends)

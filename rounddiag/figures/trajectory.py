@@ -212,7 +212,7 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     tokens, theme, pair = scene.tokens, scene.theme, scene.pair
     if scene.layers["diff"]:
         more, less = colorize("▲", theme.more), colorize("▼", theme.less)
-        yield f"{more} {pair.fill('{training} likes the token more')} {less} less"
+        yield f"{more} {pair.fill('token more likely in {training}')} {less} less"
     if scene.layers["log_probs"]:
         for sign, color, name in (
             ("▬", theme.quiet, "rollout_log_prob"),

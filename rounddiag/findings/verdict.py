@@ -80,11 +80,11 @@ def judge(level: Level, usual: Range, findings: Sequence[Finding]) -> Verdict:
 
 
 _OPENING = {
-    "broken": "Not noise.",
-    "suspicious": "Not noise.",
-    "stale": "Not noise.",
-    "noisy": "Noise above the usual range.",
-    "healthy": "Noise.",
+    "broken": "Not noise",
+    "suspicious": "Not noise",
+    "stale": "Not noise",
+    "noisy": "Noise above the usual range",
+    "healthy": "Noise",
 }
 
 
@@ -101,10 +101,10 @@ def write_sentence(diagnosis: Diagnosis) -> str:
     sure = [one for one in diagnosis if one.confidence >= CONFIDENT]
     opening = _OPENING[diagnosis.verdict]
     if not sure:
-        return f"{opening} {_level(diagnosis)}; {_no_pattern(diagnosis)}"
+        return f"{opening}. {_level(diagnosis)}; {_no_pattern(diagnosis)}"
     first = sure[0]
     meaning = CAUSES.get(first.cause, first.cause.replace("_", " "))
-    text = f"{opening} {_capital(first.place)}{_elsewhere(diagnosis)}."
+    text = f"{opening}: {first.place}{_elsewhere(diagnosis)}."
     text += _not_with(first)
     text += f" Consistent with {meaning} ({first.cause})"
     others = [one.cause for one in first.alternatives]
@@ -153,7 +153,3 @@ def _not_with(finding: Finding) -> str:
     listed = ", ".join(names[:-1])
     listed = f"{listed} or {names[-1]}" if listed else names[-1]
     return f" Their |diff| does not follow {listed}."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -273,7 +273,7 @@ def test_layers_can_be_left_out() -> None:
     whole = plot_probabilities(hand_batch())
     image = plot_probabilities(hand_batch(), layers={"points": False})
     assert marks(image) == []
-    assert "training likes" not in image.layout.title.text
+    assert "more likely in training" not in image.layout.title.text
     points = plot_probabilities(
         hand_batch(), layers={"density": False, "diagonal": False}
     )

@@ -166,7 +166,7 @@ def test_a_panel_and_the_bands_can_be_left_out() -> None:
     assert {trace.yaxis for trace in lower.data} == {"y2"}
     assert lower.layout.yaxis2.domain == (0, 1)
     assert not lower.layout.shapes
-    assert "likes" not in lower.layout.title.text
+    assert "more likely in" not in lower.layout.title.text
     np.testing.assert_array_equal(lower.data[-1].y, [-1, -1, -1, -3])
 
 

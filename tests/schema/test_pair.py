@@ -33,7 +33,7 @@ def test_no_label_of_another_pair_names_the_standard_one(column: schema.Column) 
         ("estimate of KL({b} | {a})", "estimate of KL(ref | current)"),
         ("log-prob by {training_engine}", "log-prob by current"),
         ("log-prob by {sampling_engine}", "log-prob by ref"),
-        ("{training} likes the token more", "current likes the token more"),
+        ("token more likely in {training}", "token more likely in current"),
         # No field, no change.
         ("older than the rollout", "older than the rollout"),
     ],
@@ -51,7 +51,7 @@ def test_the_standard_pair_has_words_for_its_engines() -> None:
     assert Pair().label(schema.DIFF) == "old - rollout log-prob [nat]"
     assert schema.OLD_PROB.label == "probability by the training engine"
     assert schema.ROLLOUT_PROB.label == "probability by the sampling engine"
-    assert Pair().fill("{training} likes") == "training likes"
+    assert Pair().fill("likely in {training}") == "likely in training"
 
 
 def test_the_standard_pair_is_the_default() -> None:
