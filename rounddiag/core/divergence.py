@@ -95,9 +95,12 @@ def k3(difference: Tensor) -> Tensor:
     >>> k3(torch.tensor([0.0, 1.0]))
     tensor([0.0000, 0.7183])
     """
-    wide = difference.double()
-    exact = (torch.expm1(wide) - wide).to(difference.dtype)
-    return torch.where(difference.abs() < SERIES_LIMIT, k3_near_zero(difference), exact)
+    found = k3_near_zero(difference)
+    # Few are large, and the exponential is slow.
+    large = (difference.abs() >= SERIES_LIMIT).nonzero(as_tuple=True)
+    wide = difference[large].double()
+    found[large] = (torch.expm1(wide) - wide).to(found.dtype)
+    return found
 
 
 def k3_near_zero(difference: Values) -> Values:

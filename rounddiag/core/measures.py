@@ -120,7 +120,7 @@ def get_measure(metric: str, threshold: float = 2.0) -> Measure:
 def prob_diffs(batch: Batch) -> Array:
     """Return |old - rollout| probability of every generated token, in order."""
     scores = batch.old_log_probs, batch.rollout_log_probs
-    return _prob_diff(*(pack_tokens(batch, score) for score in scores))
+    return compute_prob_diffs(*(pack_tokens(batch, score) for score in scores))
 
 
 def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:
@@ -134,9 +134,10 @@ def read_prob_diffs(tokens: pd.DataFrame) -> Array | None:
     if "rollout_log_prob" not in tokens:
         return None
     rollout, diff = tokens["rollout_log_prob"].to_numpy(), tokens["diff"].to_numpy()
-    return _prob_diff(rollout + diff, rollout.copy())
+    return compute_prob_diffs(rollout + diff, rollout.copy())
 
 
-def _prob_diff(a: Array, b: Array) -> Array:
+def compute_prob_diffs(a: Array, b: Array) -> Array:
+    """Return the absolute difference of the probabilities of two log-probs."""
     result: Array = prob_diff(torch.from_numpy(a), torch.from_numpy(b)).numpy()
     return result

@@ -1,8 +1,8 @@
 """Tables of steps: what the index keeps of one, all of a run, those of two runs.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
-their footers; of the first ones and of a framework's, the columns of masks and
-log-probs are read.
+their footers. For another metric than |diff|, of the first such files, and of a
+framework's, the columns of masks and log-probs are read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rounddiag.loaders.parquet.writer import SCORE
 from rounddiag.schema import STEPS
 from rounddiag.stats import round_summary
 from rounddiag.stats.inputs import drop_worst_picks
+from rounddiag.stats.metric_columns import metric_columns
 from rounddiag.stats.summary import summary_from_totals
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def measure_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the rows of `RUN` of a step; of the usual ones, its row of `STEPS` too.
 
-    That row lacks the means over tokens, which the rows of rounds have.
+    That row lacks the means over tokens, which the rows of rounds have. What is the
+    same for every metric comes from the footer, where there is one.
 
     Parameters
     ----------
@@ -110,8 +112,14 @@ def measure_step(
     dict of str to DataFrame
         `rounds`, and `steps` for `abs_diff` of the standard pair without `by`.
     """
-    if (metric, by, pair.is_standard) == ("abs_diff", None, True):
-        return _stored_tables(folder, step) or _computed_tables(folder, step)
+    if by is None and pair.is_standard:
+        tables = _stored_tables(folder, step)
+        if metric == "abs_diff":
+            return tables or _computed_tables(folder, step)
+        if tables is not None:
+            batch = load_log_probs(folder, step, more=frozenset(), open_columns=False)
+            columns = metric_columns(batch, metric=metric)
+            return {"rounds": tables["rounds"].assign(**columns)}
     more = frozenset({f"{SCORE}{pair.a}", f"{SCORE}{pair.b}"})
     has_by = by is not None
     if has_by:

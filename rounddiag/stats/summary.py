@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from rounddiag.stats.inputs import (
 from rounddiag.stats.intervals import Estimator, Resampling
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from rounddiag._typing import Array
     from rounddiag.core.measures import Measure
@@ -84,25 +84,36 @@ def _summarise(
     totals : ndarray, shape (num_runs,)
         The sum of the measure over each run.
     """
-    ends = np.cumsum(np.bincount(part, runs["num_tokens"]))
-    total = int(ends[-1]) if len(ends) else 0
-    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
-    limits = np.unique([0, *cuts.tolist(), len(ends)])
-    rows = np.searchsorted(part, limits).tolist()
     blocks = [
         _summarise_block(
-            {name: values[low:high] for name, values in runs.items()},
-            part[low:high] - part[low],
+            {name: values[rows] for name, values in runs.items()},
+            part[rows] - part[rows][0],
             tokens,
             measure,
         )
-        for low, high in itertools.pairwise(rows)
+        for rows in row_blocks(part, runs["num_tokens"])
     ]
     names = blocks[0][0] if blocks else ()
     return (
         {name: np.concatenate([found[name] for found, _ in blocks]) for name in names},
         np.concatenate([np.empty(0), *(totals for _, totals in blocks)]),
     )
+
+
+def row_blocks(part: Array, num_tokens: Array) -> Iterator[slice]:
+    """Yield the rows of whole parts, so many at once that their tokens stay in cache.
+
+    Parameters
+    ----------
+    part : ndarray of int, shape (num_runs,)
+        Ascending from 0; none is missing.
+    num_tokens : ndarray of int, shape (num_runs,)
+    """
+    ends = np.cumsum(np.bincount(part, num_tokens))
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_BLOCK, total, _BLOCK))
+    limits = np.unique([0, *cuts.tolist(), len(ends)])
+    yield from starmap(slice, pairwise(np.searchsorted(part, limits).tolist()))
 
 
 def _summarise_block(
@@ -129,7 +140,7 @@ def _summarise_block(
         "num_tokens": added["num_tokens"],
         "num_nonfinite": added["num_nonfinite"],
         **{name: means_of_sums(added[name], num_finite) for name in _MEANS},
-        **_distribution(values, num_finite),
+        **distribution(values, num_finite),
     }
     for other in _SUMMARY_MEASURES:
         if other.source_column in taken:
@@ -157,8 +168,11 @@ def _finite_tokens(
     return {name: values[finite] for name, values in taken.items()}
 
 
-def _distribution(values: Array, counts: Array) -> dict[str, Array]:
-    """Summarise the values of each part; reorders them in place."""
+def distribution(values: Array, counts: Array) -> dict[str, Array]:
+    """Return the largest value of each part, quantiles, and how many values are 0.
+
+    The values, which are concatenated, are reordered in place.
+    """
     begins, some = np.cumsum(counts) - counts, counts > 0
     largest = np.full(len(counts), np.nan)
     largest[some] = np.maximum.reduceat(values, begins[some]) if some.any() else ()
@@ -409,7 +423,8 @@ def _rows(
     """Return the columns of the summary, with a row for each value and round."""
     require_column(runs.tokens, how.measure.source_column)
     index = runs.aligned(last=last_aligned)
-    clusters, num_clusters = _used_clusters(runs.rounds, runs.clusters(cluster))
+    num_finite = (runs.rounds["num_tokens"] - runs.rounds["num_nonfinite"]).to_numpy()
+    clusters, num_clusters = used_clusters(runs.clusters(cluster), num_finite)
     draws = Resampling(num_clusters)
     first = int(index.min(initial=0))
     num = int(index.max(initial=0)) - first + 1
@@ -428,12 +443,11 @@ def _rows(
     }
 
 
-def _used_clusters(rounds: pd.DataFrame, clusters: Array) -> tuple[Array, int]:
+def used_clusters(clusters: Array, num_finite: Array) -> tuple[Array, int]:
     """Count the clusters with a finite token from 0; return how many there are too.
 
     The others, which add nothing to any mean, are numbered 0.
     """
-    num_finite = rounds["num_tokens"] - rounds["num_nonfinite"]
     used = np.bincount(clusters, num_finite) > 0
     numbers = np.maximum(used.cumsum() - 1, 0)
     return numbers[clusters], int(used.sum())

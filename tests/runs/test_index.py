@@ -18,7 +18,7 @@ import rounddiag as rd
 from rounddiag.errors import LoadError
 from rounddiag.runs import run as run_module
 from rounddiag.runs import step_tables
-from rounddiag.schema import RUN, STEPS
+from rounddiag.schema import METRICS, RUN, STEPS
 from tests.runs.step_folders import MEANS, write_steps
 
 if TYPE_CHECKING:
@@ -155,6 +155,29 @@ def test_other_metrics_and_values_have_tables_of_their_own(tmp_path: Path) -> No
         run.summary(metric="nonsense")
 
 
+@pytest.mark.parametrize("metric", [*METRICS])
+@pytest.mark.parametrize("has_totals", [True, False])
+def test_every_metric_is_that_of_the_batch(
+    tmp_path: Path, metric: str, *, has_totals: bool
+) -> None:
+    batch = rd.load("sample_data/image_window.parquet")
+    old = batch.old_log_probs.clone()
+    old[batch.rounds.start[::7]] = torch.nan
+    rd.save(replace(batch, old_log_probs=old), tmp_path / "step_0.parquet")
+    if not has_totals:
+        table = pq.read_table(tmp_path / "step_0.parquet")
+        marks = {**table.schema.metadata, b"rounddiag.totals": b""}
+        pq.write_table(
+            table.replace_schema_metadata(marks), tmp_path / "step_0.parquet"
+        )
+    found = rd.open_run(tmp_path).summary(metric=metric).drop(columns="step")
+    batch = rd.load(tmp_path / "step_0.parquet")
+    expected = rd.round_summary(batch, metric=metric)
+    assert expected["num_nonfinite"].sum() > 0
+    assert expected["ci_low"].notna().any()
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
+
+
 def test_a_step_is_the_sum_of_its_rounds(tmp_path: Path) -> None:
     shutil.copy("sample_data/image_window.parquet", tmp_path / "step_0.parquet")
     steps = rd.open_run(tmp_path).step_summary()
@@ -236,10 +259,15 @@ def test_columns_of_several_files_are_read_at_a_time(
         summary = run.summary(metric="k3")
     assert ({main_thread()} == threads) == (most_bytes == 1)
     assert summary["step"].unique().tolist() == [1, 2, 4]
-    expected = rd.round_summary(rd.load(tmp_path / "step_1.parquet"), metric="k3")
-    for _, rows in summary.groupby("step"):
-        found = rows.drop(columns="step").reset_index(drop=True)
-        pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    (tmp_path / "alone").mkdir()
+    shutil.copy(tmp_path / "step_1.parquet", tmp_path / "alone")
+    expected = rd.open_run(tmp_path / "alone").summary(metric="k3")
+    for step, rows in summary.groupby("step"):
+        found = rows.assign(step=1).reset_index(drop=True)
+        pd.testing.assert_frame_equal(found, expected, check_exact=True, obj=str(step))
+    batch = rd.load(tmp_path / "step_1.parquet")
+    of_batch = rd.round_summary(batch, metric="k3")
+    pd.testing.assert_frame_equal(expected.drop(columns="step"), of_batch, rtol=1e-12)
 
 
 @pytest.mark.parametrize("has_groups", [True, False])

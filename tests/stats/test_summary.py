@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,9 @@ from rounddiag.errors import FrameError
 from rounddiag.stats import worst_round
 from rounddiag.stats.intervals import Resampling, ratio_interval
 from tests.batches import hand_batch, padded, random_log_probs
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
 
 
 def test_one_row_per_round_over_all_samples(device: torch.device) -> None:
@@ -200,6 +204,28 @@ def test_quantiles_equal_numpy(values: list[float], where: list[float]) -> None:
     else:
         wanted = np.quantile(array.astype(np.float64), where)
         assert found == pytest.approx(wanted.tolist(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(20_000) ** 2 % 19_997,  # any order
+        np.arange(20_000),
+        np.arange(20_000) // 4_000,  # many alike, as shares of tokens are
+        np.arange(20_000) % 2_500 == 0,
+        np.where(np.arange(20_000) % 5, np.arange(20_000), np.inf),
+        # A sample of every fourth value shows nothing of the others.
+        np.where(np.arange(20_000) % 4, 1 + np.arange(20_000), 0),
+    ],
+)
+def test_quantiles_of_many_values_equal_numpy(values: Array) -> None:
+    values, where = values.astype(np.float64), [0.0, 0.01, 0.5, 0.79, 0.9, 0.99, 1.0]
+    known = where if np.isfinite(values).all() else where[:4]  # numpy: inf - inf
+    wanted = np.quantile(values, known).tolist() + [np.inf] * (7 - len(known))
+    assert quantiles(values.copy(), where).tolist() == pytest.approx(wanted)
+    row = quantiles(values[None].copy(), where)
+    assert row.shape == (7, 1)
+    assert row[:, 0].tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("values", [[np.inf], [1.0, np.inf, np.inf]])

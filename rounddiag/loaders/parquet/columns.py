@@ -96,17 +96,28 @@ def text_array(name: str, texts: Sequence[str]) -> pa.Array:
 
 
 def to_tensor(values: pa.ChunkedArray | pa.Array) -> Tensor:
-    """Return a copy of numbers as a tensor.
+    """Return numbers as a tensor; those just read from Parquet are not copied.
+
+    A missing float is NaN; no other number may be missing.
 
     Raises
     ------
     TypeError
         If torch has no such type.
     """
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    parts = [chunk.to_numpy(zero_copy_only=False) for chunk in chunks]
-    empty = np.empty(0, values.type.to_pandas_dtype())
-    return torch.from_numpy(np.concatenate([empty, *parts]))
+    if isinstance(values, pa.ChunkedArray):
+        is_whole = values.num_chunks == 1
+        values = values.chunk(0) if is_whole else values.combine_chunks()
+    buffer, start, num = values.buffers()[1], values.offset, len(values)
+    if pa.types.is_boolean(values.type):
+        packed = np.frombuffer(buffer or b"", np.uint8)
+        flags = np.unpackbits(packed, bitorder="little", count=start + num)[start:]
+        return torch.from_numpy(flags.view(np.bool_))
+    if values.null_count or not num or not buffer.is_mutable:
+        return torch.from_numpy(values.to_numpy(zero_copy_only=False).copy())
+    dtype = np.dtype(values.type.to_pandas_dtype())
+    numbers = np.frombuffer(buffer, dtype, num, start * dtype.itemsize)
+    return torch.from_numpy(numbers)
 
 
 def to_json(key: str, value: object) -> str:

@@ -132,15 +132,22 @@ class TableReader:
     def numbers(self, name: str) -> tuple[Tensor, Tensor]:
         """Return the same as `lists`, for a column of lists of numbers.
 
+        They have the dtype that they were saved with.
+
         Raises
         ------
         LoadError
             If it holds anything else.
         """
+        values, sizes = self.stored_numbers(name)
+        return marked_tensor(values, self.field(name)), sizes
+
+    def stored_numbers(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return the same as `numbers`, in the dtype of the column: flags as bool."""
         values, sizes = self.lists(name)
         expected = "a list of numbers in each row"
         require(values, name, expected, fits=values.type in _NUMBERS)
-        return marked_tensor(to_tensor(values), self.field(name)), sizes
+        return to_tensor(values), sizes
 
     def number(self, name: str) -> Tensor:
         """Return a column of one number per row.
@@ -188,16 +195,16 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
         If a column is missing or holds another type.
     """
     first, mask, *_ = REQUIRED
-    # Where token ids are not read, the mask has the lengths of the rows.
-    leading = mask if table.skips(first) else first
-    values, lengths = table.numbers(leading)
+    if table.skips(first):  # the mask has the lengths of the rows
+        flags, lengths = table.stored_numbers(mask)
+        no_ids = torch.from_numpy(np.zeros(len(flags), np.int32))
+        tokens = {first: no_ids, mask: flags}
+    else:
+        values, lengths = table.numbers(first)
+        tokens = {first: values}
     stored = [n for n in table.names if n in PER_TOKEN or n.startswith(SCORE)]
-    names = dict.fromkeys([*REQUIRED, *stored])
-    tokens = {
-        first: torch.zeros(len(values), dtype=torch.int32),
-        leading: values,
-        **{n: _tokens(table, n, lengths) for n in names if n not in (first, leading)},
-    }
+    names = [n for n in dict.fromkeys([*REQUIRED, *stored]) if n not in tokens]
+    tokens |= {n: _tokens(table, n, lengths) for n in names}
     return {
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
         "scores": _prefixed(tokens, SCORE),
@@ -328,7 +335,7 @@ def load_columns(
     path : path-like
     names : collection of str
         Columns of the file, the mask and both log-probs among them. Without
-        `response_ids`, token ids are 0.
+        `response_ids`, token ids are 0 and the mask is of bool.
     open_columns : bool
         Read all columns of samples and of rounds too.
 

@@ -1,0 +1,82 @@
+"""The columns of a round summary that depend on its metric, and only they.
+
+All others, such as counts, are the same for every metric. Where a file stores those,
+half of the work of `round_summary` is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from rounddiag.core import take_runs
+from rounddiag.core.aggregation import run_sums
+from rounddiag.core.measures import get_measure, compute_prob_diffs
+from rounddiag.core.sums_cpu import as_numpy
+from rounddiag.schema import SUMMARY
+from rounddiag.stats.inputs import number_clusters
+from rounddiag.stats.intervals import Estimator, Resampling
+from rounddiag.stats.summary import distribution, row_blocks, used_clusters
+
+if TYPE_CHECKING:
+    from rounddiag.batch import Batch
+
+
+def metric_columns(batch: Batch, *, metric: str) -> pd.DataFrame:
+    """Return the columns of `round_summary(batch, metric=metric)` that depend on it.
+
+    Parameters
+    ----------
+    batch : Batch
+        On the CPU; no partial capture.
+    metric : str
+        As in `round_summary`.
+
+    Returns
+    -------
+    DataFrame
+        One row per round, in order.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.load("sample_data/image_window.parquet")
+    >>> found = metric_columns(batch, metric="k2")
+    >>> [*found][:3]
+    ['mean', 'ci_low', 'ci_high']
+    >>> found.equals(rd.round_summary(batch, metric="k2")[[*found]])
+    True
+    """
+    order = np.argsort(batch.rounds.round.numpy(), kind="stable")
+    part, sample, start, num = (
+        getattr(batch.rounds, name).numpy()[order]
+        for name in ("round", "sample", "start", "num_tokens")
+    )
+    scores = [as_numpy(one) for one in (batch.old_log_probs, batch.rollout_log_probs)]
+    how = Estimator(measure=get_measure(metric), weight="token", ci=0.95)
+    totals, num_finite = np.zeros(len(num)), num.copy()
+    found = []
+    for rows in row_blocks(part, num):
+        a, b = (take_runs(score, start[rows], num[rows]) for score in scores)
+        tokens = a - b
+        is_finite = np.isfinite(tokens)
+        if how.measure.source_column == "prob_diff":
+            tokens = compute_prob_diffs(a, b)
+        if not is_finite.all():
+            num_finite[rows] = run_sums(is_finite, num[rows])
+            tokens = tokens[is_finite]
+        values = how.measure.values(tokens)
+        totals[rows] = run_sums(values, num_finite[rows])
+        in_part = np.bincount(part[rows] - part[rows][0], num_finite[rows])
+        found.append(distribution(values, in_part.astype(np.int64)))
+    names = found[0] if found else ()
+    clusters, num_clusters = used_clusters(number_clusters(batch)[sample], num_finite)
+    runs = {"sample": sample, "cluster": clusters, "num_finite": num_finite}
+    columns = {
+        **how.means(part, runs, totals, Resampling(num_clusters)),
+        **{name: np.concatenate([one[name] for one in found]) for name in names},
+    }
+    dtypes = {column.name: column.dtype for column in SUMMARY.columns}
+    return pd.DataFrame(columns).astype({name: dtypes[name] for name in columns})
