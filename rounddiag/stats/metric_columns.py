@@ -60,7 +60,8 @@ def metric_columns(batch: Batch, *, metric: str) -> pd.DataFrame:
     found = []
     for rows in row_blocks(part, num):
         a, b = (take_runs(score, start[rows], num[rows]) for score in scores)
-        tokens = a - b
+        with np.errstate(invalid="ignore"):  # of infinite log-probs
+            tokens = (a - b).astype(np.float32, copy=False)
         is_finite = np.isfinite(tokens)
         if how.measure.source_column == "prob_diff":
             tokens = compute_prob_diffs(a, b)

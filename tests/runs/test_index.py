@@ -162,8 +162,11 @@ def test_every_metric_is_that_of_the_batch(
 ) -> None:
     batch = rd.load("sample_data/image_window.parquet")
     old = batch.old_log_probs.clone()
+    rollout = batch.rollout_log_probs.clone()
     old[batch.rounds.start[::7]] = torch.nan
-    rd.save(replace(batch, old_log_probs=old), tmp_path / "step_0.parquet")
+    old[batch.rounds.start[::9]] = rollout[batch.rounds.start[::9]] = -torch.inf
+    batch = replace(batch, old_log_probs=old, rollout_log_probs=rollout)
+    rd.save(batch, tmp_path / "step_0.parquet")
     if not has_totals:
         table = pq.read_table(tmp_path / "step_0.parquet")
         marks = {**table.schema.metadata, b"rounddiag.totals": b""}

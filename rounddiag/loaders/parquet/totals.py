@@ -15,8 +15,9 @@ import numpy as np
 from rounddiag.core import take_runs
 from rounddiag.core.aggregation import quantiles
 from rounddiag.core.columns import aggregates
-from rounddiag.core.measures import prob_diffs
+from rounddiag.core.measures import compute_prob_diffs
 from rounddiag.core.sums import measure, pack_tokens
+from rounddiag.core.sums_cpu import as_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,16 +109,13 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
         and `cluster_tokens`, the sum of |diff| and the number of finite tokens of each
         group (of each sample where there are no groups).
     """
-    diff = np.empty(batch.num_tokens, dtype=np.float32)
-    totals, probs = measure(batch, out=diff), prob_diffs(batch)
-    index, sample, num_tokens = (
-        getattr(batch.rounds, name).numpy()
-        for name in ("round", "sample", "num_tokens")
+    totals, rounds = measure(batch), batch.rounds
+    index, sample, start, num_tokens = (
+        getattr(rounds, name).numpy()
+        for name in ("round", "sample", "start", "num_tokens")
     )
-    begin, num_finite = (
-        np.cumsum(num_tokens) - num_tokens,
-        num_tokens - totals.num_nonfinite,
-    )
+    scores = [as_numpy(one) for one in (batch.old_log_probs, batch.rollout_log_probs)]
+    num_finite = num_tokens - totals.num_nonfinite
     sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
     cluster, num_clusters = _clusters(batch)
     means = _means(totals, index, num_tokens)
@@ -125,11 +123,12 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
     found = []
     for number, (low, high) in enumerate(pairwise([0, *ends.tolist()])):
         mine = order[low:high]
-        tokens = [
-            take_runs(values, begin[mine], num_tokens[mine]) for values in (diff, probs)
-        ]
-        if num_finite[mine].sum() < len(tokens[0]):
-            is_finite = np.isfinite(tokens[0])
+        a, b = (take_runs(one, start[mine], num_tokens[mine]) for one in scores)
+        with np.errstate(invalid="ignore"):  # of infinite log-probs
+            diff = (a - b).astype(np.float32, copy=False)
+        tokens = [diff, compute_prob_diffs(a, b)]
+        if num_finite[mine].sum() < len(diff):
+            is_finite = np.isfinite(diff)
             tokens = [values[is_finite] for values in tokens]
         found.append(
             {
