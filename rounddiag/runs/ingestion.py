@@ -21,7 +21,7 @@ from rounddiag.vision import EncodedScreenshot
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.runs.engines import Engine
@@ -141,7 +141,7 @@ def ingest(
         stamps=frozenset(one.stamp for _, one in sources),
         options=options,
     )
-    written: list[int] = []
+    written: dict[int, list[Source]] = {}
     failed: dict[str, str] = {}
     for (folder, one), result in map_items(
         convert,
@@ -153,7 +153,9 @@ def ingest(
         if isinstance(result, Exception):
             failed[_name(folder, one)] = str(result) or type(result).__name__
         else:
-            written.append(result)
+            written.setdefault(result, []).append((folder, one))
+    for step, of_step in written.items():
+        failed.update(_overwritten(target, step, of_step))
     return Ingestion(
         folder=target,
         written=tuple(sorted(written)),
@@ -234,13 +236,38 @@ def _convert(
 
 def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> None:
     """Refuse a step whose file was made from other files of the same call."""
-    made_from = _made_from(RunFolder(out), f"{RunFolder(out).root}/step_{step}.parquet")
-    if made_from is not None and made_from[0] in stamps - {stamp}:
-        raise LoadError.build(
-            expected="one batch per step",
-            found=f"step {step} here and in {made_from[0].partition(':')[0]}",
-            advice="Convert the files of one run at a time.",
-        )
+    owner = _owner(out, step)
+    if owner is not None and owner in stamps - {stamp}:
+        raise _shared_step(step, owner)
+
+
+def _overwritten(
+    out: str, step: int, sources: Sequence[Source]
+) -> Iterator[tuple[str, str]]:
+    """Yield the files of a step that others replaced, with an error.
+
+    Two workers can both find no file of the step, and write theirs. No lock is needed,
+    which object storage does not have: each file replaces the other as a whole.
+    """
+    owner = _owner(out, step) if len(sources) > 1 else None
+    for folder, one in sources:
+        if owner is not None and one.stamp != owner:
+            yield _name(folder, one), str(_shared_step(step, owner))
+
+
+def _owner(out: str, step: int) -> str | None:
+    """Return the stamp of the files that the file of a step was made from."""
+    folder = RunFolder(out)
+    made_from = _made_from(folder, f"{folder.root}/step_{step}.parquet")
+    return None if made_from is None else made_from[0]
+
+
+def _shared_step(step: int, owner: str) -> LoadError:
+    return LoadError.build(
+        expected="one batch per step",
+        found=f"step {step} here and in {owner.partition(':')[0]}",
+        advice="Convert the files of one run at a time.",
+    )
 
 
 def _images(batch: Batch, images: Images) -> tuple[tuple[Screenshot, ...], ...] | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,15 +17,16 @@ import torch
 from tqdm import auto as tqdm_auto
 
 import rounddiag as rd
+from rounddiag.capture.step_file import save_in
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.runs import ingestion
+from rounddiag.runs.engines import map_items
 from tests.runs.step_folders import small_dump
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     import pyarrow as pa
-
-    from rounddiag.runs import ingestion
 
 VERL = Path("sample_data/image_window_verl.pkl")
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -90,6 +93,34 @@ def test_two_files_of_one_step_are_not_both_written(tmp_path: Path) -> None:
     ((name, error),) = done.failed.items()
     assert name.endswith("b_2.pkl")
     assert "step 1584 here and in a_1.pkl" in error
+
+
+def test_of_two_files_of_one_step_at_the_same_moment_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    raw.mkdir()
+    for name in ("a_1.pkl", "b_2.pkl"):  # both say step 1584
+        shutil.copy(VERL, raw / name)
+    both = Barrier(2)
+
+    def save_together(*args: Any) -> None:
+        both.wait(60)  # neither has found a file of the other
+        save_in(*args)
+
+    monkeypatch.setattr(ingestion, "save_in", save_together)
+    monkeypatch.setattr(ingestion, "map_items", partial(map_items, num_threads=2))
+    done = rd.ingest(raw, out, images="none")
+    assert done.written == (1584,)
+    ((name, error),) = done.failed.items()
+    kept = {"a_1.pkl": "b_2.pkl", "b_2.pkl": "a_1.pkl"}[Path(name).name]
+    assert f"step 1584 here and in {kept}" in error
+    entry = rd.load(out / "step_1584.parquet").meta["ingested"]
+    assert entry["files"].startswith(f"{kept}:")
+    # The other one is refused again, and nothing is written.
+    again = rd.ingest(raw, out, images="none")
+    assert (again.written, again.unchanged) == ((), (1584,))
+    assert again.failed == done.failed
 
 
 @pytest.mark.parametrize("images", ["thumbnails", "none", "full"])
