@@ -24,7 +24,7 @@ from rounddiag.wording import by_numbers, join_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 _STEP = re.compile(r"step[_-]?(\d+)", re.IGNORECASE)
@@ -145,35 +145,45 @@ class RunFolder:
         ------
         ArrowException, OSError
             If it is none, or is broken.
+        LoadError
+            If it has another size than when it was listed.
         """
-        schema = pq.read_schema(file.path, filesystem=self.files)
-        return schema.metadata or {}
+        with self.files.open_input_file(file.path) as source:
+            _check_size(file, source.size())
+            return pq.read_schema(source).metadata or {}
 
     def fetch(self, file: RunFile) -> Path:
-        """Return the local path of a file; one from a URL is copied first."""
+        """Return the local path of a file; one from a URL is copied first.
+
+        Raises
+        ------
+        LoadError
+            If the copy has another size than the file had when it was listed.
+        """
         if self.is_local:
             return Path(file.path)
         copy = self._copies / f"{file.size}_{file.time_ns}_{file.name}"
         if not copy.exists():
             fs.copy_files(file.path, str(copy), source_filesystem=self.files)
+            try:
+                _check_size(file, copy.stat().st_size)
+            except LoadError:
+                copy.unlink()
+                raise
         return copy
 
-    def replacement_error(self, step: StepFiles) -> LoadError | None:
-        """Return an error if a local file of a step was replaced since it was listed.
+    def check(self, steps: Iterable[StepFiles]) -> None:
+        """Raise a LoadError if a local file was replaced since it was listed.
 
-        In an object storage, each look would take as long as a read.
+        Of files from a URL, the size is checked when they are read: few storages say
+        when a file was written, and each look takes as long as a small read.
         """
-        paths = [file.path for file in step.files if self.is_local]
-        found = [(one.size, one.mtime_ns) for one in self.files.get_file_info(paths)]
-        listed = [(file.size, file.time_ns) for file in step.files]
-        if not self.is_local or found == listed:
-            return None
-        return LoadError.build(
-            file=self.address,
-            expected=f"step {step.step} as it was when the run was opened",
-            found="another file, or none",
-            advice="`run.refresh()` looks for the files again.",
-        )
+        files = [file for one in steps for file in one.files if self.is_local]
+        infos = self.files.get_file_info([file.path for file in files])
+        for file, info in zip(files, infos, strict=True):
+            _check_size(file, info.size)
+            if info.mtime_ns != file.time_ns:
+                raise _replaced(file, "one that was written at another time")
 
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""
@@ -263,6 +273,22 @@ class RunFolder:
                 found=f"step {step} in {join_names(names, len(names))}",
                 advice="Pass the folder of one run.",
             )
+
+
+def _check_size(file: RunFile, size: int | None) -> None:
+    if size is None:
+        raise _replaced(file, "none")
+    if size != file.size:
+        raise _replaced(file, f"one of {size:,} bytes instead of {file.size:,}")
+
+
+def _replaced(file: RunFile, found: str) -> LoadError:
+    return LoadError.build(
+        file=file.path,
+        expected="the file as it was when the run looked for it",
+        found=found,
+        advice="`run.refresh()` looks for the files again.",
+    )
 
 
 def _ranked(file: RunFile) -> bool:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from rounddiag.runs.breaks import Break
     from rounddiag.runs.engines import Engine
 
+    Computed = dict[str, pd.DataFrame] | Exception
+
 # An index that is being built is saved this often, in seconds.
 _SAVE_EVERY = 20.0
 # So much of the files is read at a time; in memory their columns are far larger.
@@ -308,8 +310,8 @@ class Run:
         Raises
         ------
         RounddiagError
-            If it is another statement or not valid, duckdb is missing, or the files are
-            of a framework.
+            If it is another statement or not valid, duckdb is missing, the files are of
+            a framework, or one was replaced since the run was opened.
 
         Examples
         --------
@@ -426,7 +428,7 @@ class Run:
         rows: dict[str, dict[StepFiles, pd.DataFrame]] = {name: {} for name in names}
         saved = time.monotonic()
         try:
-            for one, result in map_items(
+            for one, computed in map_items(
                 compute,
                 missing,
                 engine=self._engine,
@@ -434,9 +436,9 @@ class Run:
                 label=label,
                 num_threads=num_threads,
             ):
-                error = self._folder.replacement_error(one)
-                if isinstance(result, Exception) or error is not None:
-                    failed[one.step] = str(error or result)
+                result = self._unless_replaced(one, computed)
+                if isinstance(result, Exception):
+                    failed[one.step] = str(result)
                     continue
                 for name, key in names.items():
                     rows[name][one] = result[key]
@@ -447,6 +449,14 @@ class Run:
         finally:
             self._save(rows)
         self._report(failed, wanted)
+
+    def _unless_replaced(self, one: StepFiles, computed: Computed) -> Computed:
+        """Return what was computed, or the error that a file was replaced meanwhile."""
+        try:
+            self._folder.check([one])
+        except LoadError as error:
+            return error
+        return computed
 
     def _num_threads(self) -> int:
         """Return how many files can be read at a time without filling the memory."""

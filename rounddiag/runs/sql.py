@@ -87,11 +87,12 @@ def run_query(
         try:
             connection.execute(_ROWS.format(files=_literal(patterns)))
         except duckdb.Error as error:
+            folder.check(steps)
             raise LoadError.build(
                 file=folder.address,
                 expected="files that DuckDB can read",
                 found=str(error).strip().splitlines()[0],
-                advice="`run.refresh()` looks for the files again.",
+                advice="Write them again with `rounddiag.save`.",
             ) from error
         connection.execute(_SAMPLES.format(ids=known))
         connection.execute(_TOKENS.format(ids=part))
@@ -103,12 +104,14 @@ def run_query(
         try:
             frame: pd.DataFrame = connection.execute(sql).df()
         except duckdb.Error as error:
+            folder.check(steps)
             raise RounddiagError.build(
                 key="sql",
                 expected="a query of the views tokens, rounds, samples and steps",
                 found=str(error).strip().splitlines()[0],
                 advice="`DESCRIBE tokens` lists the columns of a view.",
             ) from error
+    folder.check(steps)  # it may have read what the table `steps` is not of
     return frame
 
 

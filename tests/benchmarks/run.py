@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.run [--steps 50] [--samples 256] [--positions 8192]
     python -m tests.benchmarks.run --steps --raw 12 --ray      # ingestion alone
+    python -m tests.benchmarks.run --raw 0                     # no ingestion
 
 All on one thread, in a temporary folder that is filled with one step under many names.
 Seconds are those of the processor, which other work on the machine does not lengthen;
@@ -175,7 +176,8 @@ def main() -> None:
         home = Path(name)
         for num_steps in options.steps:
             time_run(home / f"run{num_steps}", num_steps, options)
-        time_ingestion(home, options)
+        if options.raw:
+            time_ingestion(home, options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(f"peak memory {peak:.0f} MB")
 

@@ -84,7 +84,9 @@ def test_a_file_that_is_replaced_while_the_run_is_open(tmp_path: Path) -> None:
     run = rd.open_run(write_steps(tmp_path, {0: 1, 10: 2}))
     old = (tmp_path / "step_10.parquet").stat()
     write_steps(tmp_path, {10: 8})
-    with pytest.warns(UserWarning, match=r"step 10 as it was.*another file.*refresh"):
+    with pytest.warns(
+        UserWarning, match=r"step_10\.parquet: .* as it was.*found one of .*refresh"
+    ):
         assert means(run) == expected(1)
     assert run.refresh() == (10,)
     assert means(run) == expected(1, 8)

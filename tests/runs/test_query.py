@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import warnings
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -14,9 +16,11 @@ import torch
 
 import rounddiag as rd
 from rounddiag.errors import LoadError, RounddiagError
+from rounddiag.runs import sql as sql_module
 from tests.runs.step_folders import scaled_batch, write_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rounddiag.runs import Run
@@ -47,6 +51,46 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "step_2.parquet").unlink()
     with pytest.raises(LoadError, match=r"step_2\.parquet.*`run\.refresh\(\)` looks"):
         run.query("SELECT count(*) FROM tokens")
+
+
+def test_a_file_that_was_replaced_is_an_error(tmp_path: Path) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 1}))
+    assert run.query("SELECT count(*) AS n FROM tokens")["n"].tolist() == [16]
+    file = tmp_path / "step_2.parquet"
+    size, time = file.stat().st_size, file.stat().st_mtime_ns
+    file.touch()
+    with pytest.raises(LoadError) as raised:
+        run.query("SELECT count(*) FROM tokens WHERE step = 1")
+    assert str(raised.value) == (
+        f"{file}: expected the file as it was when the run looked for it; found one"
+        " that was written at another time. `run.refresh()` looks for the files again."
+    )
+    rd.save(scaled_batch(2)[:1], file)
+    os.utime(file, ns=(time, time))
+    now = file.stat().st_size
+    found = f"found one of {now:,} bytes instead of {size:,}"
+    with pytest.raises(LoadError, match=found):
+        run.query("SELECT count(*) FROM tokens")
+    # What the statement got wrong is said only of files that are as they were.
+    with pytest.raises(LoadError, match=found):
+        run.query("SELECT nothing FROM tokens")
+    run.refresh()
+    assert run.query("SELECT count(*) AS n FROM tokens")["n"].tolist() == [11]
+
+
+def test_a_file_that_is_replaced_while_it_is_queried_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rd.open_run(write_steps(tmp_path, {1: 1, 2: 1}))
+    check = sql_module._check_statement
+
+    def checked(*args: Any) -> None:
+        check(*args)
+        write_steps(tmp_path, {2: 4})
+
+    monkeypatch.setattr(sql_module, "_check_statement", checked)
+    with pytest.raises(LoadError, match=r"step_2\.parquet: expected the file as it"):
+        run.query("SELECT max(diff) FROM tokens")
 
 
 def test_tokens_are_those_of_the_token_frame(run: Run) -> None:
@@ -125,6 +169,33 @@ def test_a_url_is_copied_first(tmp_path: Path) -> None:
         assert found["n"].tolist() == [16]
     finally:
         memory.rm("/sql", recursive=True)
+
+
+@pytest.mark.parametrize("read", ["batch", "summary", "query"])
+def test_a_file_of_another_size_behind_a_url_is_an_error(
+    tmp_path: Path, read: str
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(write_steps(tmp_path, {1: 1})), "/replaced", recursive=True)
+    try:
+        run = rd.open_run("memory://replaced")
+        if read == "query":
+            run.summary()  # else the step would be left out
+        size = memory.size("/replaced/step_1.parquet")
+        memory.pipe("/replaced/step_1.parquet", b"PAR1")
+        found = rf"step_1\.parquet: .* found one of 4 bytes instead of {size:,}"
+        calls: dict[str, Callable[[], object]] = {
+            "batch": lambda: run.batch(1),
+            "summary": run.summary,
+            "query": lambda: run.query("SELECT 1"),
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the step that is left out
+            with pytest.raises(LoadError, match=found):
+                calls[read]()
+    finally:
+        memory.rm("/replaced", recursive=True)
 
 
 def test_a_name_with_the_signs_of_a_glob_is_that_file_alone(tmp_path: Path) -> None:
