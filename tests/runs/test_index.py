@@ -362,6 +362,7 @@ def test_steps_without_tokens_have_tables_without_rows(tmp_path: Path) -> None:
     summary = run.summary()
     assert [*summary] == [column.name for column in RUN.columns]
     assert (len(summary), len(run.changes()), run.breaks()) == (0, 0, [])
+    assert run.summary(metric="k3").dtypes.equals(summary.dtypes)
     assert run.step_summary()["num_tokens"].tolist() == [0]
     assert run.query("SELECT num_tokens FROM steps")["num_tokens"].tolist() == [0]
     assert str(run.diagnose()).startswith("not_measurable at step 0")
