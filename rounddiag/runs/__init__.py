@@ -1,18 +1,18 @@
 """A run: many training steps, as a folder of step files.
 
-============  ======================================================================
-`run`         `open_run` and `Run`: steps, summaries, batches, samples
-`folder`      which files there are, and which step each is of
-`index`       tables derived from the files, kept beside them
-`step_tables` the rows of one step, of all steps, and of the steps of two runs
-`change_points` steps at which a round changes, and growth over steps
-`serial_correlation` how far neighbouring steps move together
-`breaks`      steps at which several rounds change together
-`diagnosis`   a verdict per step, and what changed between steps
-`sql`         `Run.query`: DuckDB over the step files
-`ingestion`   `ingest`: files of a framework become step files
-`engines`     one function over many files: in this process, or on Ray
-============  ======================================================================
+====================  ==============================================================
+`run`                 `open_run` and `Run`: steps, summaries, batches, samples
+`folder`              the files of a run, and the step of each
+`index`               tables derived from the files, kept beside them
+`step_tables`         the rows of one step, of all steps, and of the steps of two runs
+`change_points`       steps at which a round changes, and growth over steps
+`serial_correlation`  the correlation of the means of neighbouring steps
+`breaks`              steps at which several rounds change together
+`diagnosis`           a verdict per step, and what changed between steps
+`sql`                 `Run.query`: DuckDB over the step files
+`ingestion`           `ingest`: files of a framework become step files
+`engines`             one function over many files: in this process, or on Ray
+====================  ==============================================================
 """
 
 from rounddiag.runs.breaks import find_breaks

@@ -19,7 +19,7 @@ _NEAR = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Break:
-    """A step from which on some rounds have another level.
+    """A step at which the level of some rounds changes.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-r"""Steps from which on a round's mismatch is another, and growth over steps.
+r"""Change points: steps at which a round's mismatch changes, and growth over steps.
 
 A series of means is described by one level, by another level from step `i` to step `j`
 (one of which may be an end of the series), or by a straight line. The statistic is the
@@ -8,10 +8,10 @@ circular binary segmentation (A. B. Olshen, E. S. Venkatraman, R. Lucito and M. 
 2004). A series with two levels is split at `i` and `j`, and its parts are searched
 again.
 
-Means of neighbouring steps may go together, and then their order is not random. So what
-is searched is :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), with one
-:math:`\rho` for all rounds of the run, that of `serial_correlation`. Changes among such
-means must be larger to be found.
+Means of neighbouring steps may be correlated, and then their order is not random. The
+search is therefore over :math:`x_t - \rho x_{t-1}` (Prais and Winsten, 1954), with one
+:math:`\rho` for all rounds of the run, that of `serial_correlation`. A change must be
+larger to be found in correlated means.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     summary : DataFrame
         As `Run.summary` returns it, without `by`.
     metric : str
-        What its `mean` is of; one that cannot be negative is searched as logarithms.
+        What its `mean` is of. Of a metric that cannot be negative, logarithms are
+        searched.
 
     Returns
     -------
@@ -289,7 +290,7 @@ class _Parts:
     def _statistics(self, series: Array) -> tuple[Array, Array, Array]:
         """Return explained over remaining variance, of each series.
 
-        Of the best part, and of a straight line; and which part is the best.
+        Of the best part, and of a straight line; and which part is best.
         """
         centred = series - series.mean(axis=1, keepdims=True)
         total = np.square(centred).sum(axis=1)

@@ -84,7 +84,7 @@ class RunDiagnosis:
         return [*lines, *self._findings(), *self.facts]
 
     def _findings(self) -> Iterator[str]:
-        """Say for each cause in which of the diagnosed steps it is."""
+        """Say in which of the diagnosed steps each cause is found."""
         rows = self.frame.explode("causes").dropna(subset="causes")
         for cause, part in rows.groupby("causes", sort=False):
             steps = part["step"].tolist()

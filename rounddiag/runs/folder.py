@@ -1,4 +1,4 @@
-"""The files of a run: which there are, and which step each is of."""
+"""The files of a run, and the step of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RunFile:
     size : int
         In bytes.
     time_ns : int
-        When it was written last; 0 where the storage does not say.
+        When it was last written; 0 where the storage does not say.
     """
 
     path: str

@@ -80,9 +80,9 @@ def ingest(
 
     It can be repeated, and killed at any time: a step that was converted from the same
     files with the same `images` is not converted again, and a file has its name only
-    when it is complete. Two calls at once do no harm. A file that cannot be read stops
-    nothing; it is listed at the end with its error. A progress bar shows files, bytes
-    and the time left.
+    when it is complete. Two calls may run at once. A file that cannot be read does not
+    stop the others; it is listed at the end with its error. So are all but one of the
+    files of one step. A progress bar shows files, bytes and the time left.
 
     Parameters
     ----------

@@ -263,7 +263,7 @@ class Run:
             return step_frame(rounds, self._index.rows("steps", self._files.values()))
 
     def changes(self, *, metric: str = "abs_diff") -> pd.DataFrame:
-        """Find the steps at which the mean of a round changes, or that it grows.
+        """Find the steps at which the mean of a round changes, or begins to grow.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-r"""The serial correlation of a run's means: how far neighbouring steps move together.
+r"""The serial correlation of a run: of the means of neighbouring steps.
 
 It is the correlation :math:`\rho` of an AR(1) process, one for all rounds of a run. An
 estimate that is too low raises false alarms of changes, so there are two estimates,
