@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import RLock
@@ -26,7 +25,7 @@ from rounddiag.runs.diagnosis import (
     choose_steps,
     diagnose_step,
 )
-from rounddiag.runs.engines import check_engine, map_items
+from rounddiag.runs.engines import check_engine
 from rounddiag.runs.folder import RunFolder, StepFiles
 from rounddiag.runs.index import Index
 from rounddiag.runs.sql import run_query
@@ -36,16 +35,12 @@ from rounddiag.text.tokenizers import decoder
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rounddiag.batch import Batch
     from rounddiag.runs.breaks import Break
     from rounddiag.runs.engines import Engine
 
-    Computed = dict[str, pd.DataFrame] | Exception
-
-# An index that is being built is saved this often, in seconds.
-_SAVE_EVERY = 20.0
 # So much of the files is read at a time; in memory their columns are far larger.
 _BYTES_AT_ONCE = 1 << 26
 
@@ -103,11 +98,6 @@ class Run:
 
     Summaries are computed once per step file and kept in the hidden folder
     `.rounddiag_index` beside them, which can be deleted at any time.
-
-    Attributes
-    ----------
-    failed : dict of int to str
-        Steps whose files could not be read, with the errors.
     """
 
     def __init__(
@@ -115,11 +105,8 @@ class Run:
     ) -> None:
         self._folder = folder
         self._tokenizer = tokenizer
-        self._engine = engine
-        self._index = Index(folder)
+        self._index = Index(folder, engine)
         self._files = {one.step: one for one in folder.steps()}
-        self.failed: dict[int, str] = {}
-        self._warned: set[str] = set()  # of which files, by their stamps
         self._lock = RLock()  # an explorer looks for new steps in a thread
 
     @property
@@ -131,6 +118,11 @@ class Run:
     def steps(self) -> tuple[int, ...]:
         """The training steps that have a file, in order."""
         return tuple(self._files)
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Steps whose files could not be read, with the errors."""
+        return self._index.failed
 
     def refresh(self) -> tuple[int, ...]:
         """Look for files again; return the steps that are new or were rewritten."""
@@ -244,8 +236,11 @@ class Run:
         names = {name: "rounds", **({"steps": "steps"} if usual else {})}
         threads = 1 if usual or self._folder.is_raw else self._num_threads()
         with self._lock:
-            self._fill(names, compute, "summaries", num_threads=threads)
-            rows = self._index.rows(name, self._files.values())
+            files = [*self._files.values()]
+            self._index.fill(
+                names, files, compute, label="summaries", num_threads=threads
+            )
+            rows = self._index.rows(name, files)
         if self.failed.keys() >= self._files.keys():
             raise LoadError(next(iter(self.failed.values())))
         if not len(rows):  # steps without tokens have no rounds
@@ -374,7 +369,7 @@ class Run:
         files = [self._step(step) for step in chosen]
         name = "diagnoses" + (f"_{quote(kind, safe='')}" if kind else "")
         compute = partial(diagnose_step, self._folder, kind=kind)
-        self._fill({name: "diagnoses"}, compute, "diagnoses", steps=chosen)
+        self._index.fill({name: "diagnoses"}, files, compute, label="diagnoses")
         return RunDiagnosis(
             frame=self._index.rows(name, files),
             num_steps=len(self.steps),
@@ -405,81 +400,10 @@ class Run:
             )
         return self._files[step]
 
-    def _fill(
-        self,
-        names: dict[str, str],
-        compute: Callable[[StepFiles], dict[str, pd.DataFrame]],
-        label: str,
-        *,
-        steps: tuple[int, ...] | None = None,
-        num_threads: int = 1,
-    ) -> None:
-        """Compute the rows that tables of the index lack.
-
-        `names` are the tables, and under which name `compute` returns their rows.
-        """
-        wanted = [self._files[step] for step in steps or self.steps]
-        missing = list(
-            dict.fromkeys(
-                one for name in names for one in self._index.missing(name, wanted)
-            )
-        )
-        failed: dict[int, str] = {}
-        rows: dict[str, dict[StepFiles, pd.DataFrame]] = {name: {} for name in names}
-        saved = time.monotonic()
-        try:
-            for one, computed in map_items(
-                compute,
-                missing,
-                engine=self._engine,
-                num_bytes=lambda files: files.num_bytes,
-                label=label,
-                num_threads=num_threads,
-            ):
-                result = self._unless_replaced(one, computed)
-                if isinstance(result, Exception):
-                    failed[one.step] = str(result)
-                    continue
-                for name, key in names.items():
-                    rows[name][one] = result[key]
-                if time.monotonic() - saved > _SAVE_EVERY:
-                    self._save(rows)
-                    rows = {name: {} for name in names}
-                    saved = time.monotonic()
-        finally:
-            self._save(rows)
-        self._report(failed, wanted)
-
-    def _unless_replaced(self, one: StepFiles, computed: Computed) -> Computed:
-        """Return what was computed, or the error that a file was replaced meanwhile."""
-        try:
-            self._folder.check([one])
-        except LoadError as error:
-            return error
-        return computed
-
     def _num_threads(self) -> int:
         """Return how many files can be read at a time without filling the memory."""
         largest = max(files.num_bytes for files in self._files.values())
         return min(os.cpu_count() or 1, max(_BYTES_AT_ONCE // max(largest, 1), 1))
-
-    def _save(self, rows: dict[str, dict[StepFiles, pd.DataFrame]]) -> None:
-        for name, computed in rows.items():
-            self._index.add(name, computed)
-
-    def _report(self, failed: dict[int, str], wanted: list[StepFiles]) -> None:
-        for one in wanted:
-            self.failed.pop(one.step, None)
-        self.failed.update(failed)
-        known = {self._files[step].stamp for step in failed}
-        if not known <= self._warned:
-            self._warned |= known
-            step, error = next(iter(failed.items()))
-            warnings.warn(
-                f"{pluralize(len(failed), 'step')} left out, `run.failed` lists them;"
-                f" step {step}: {error}",
-                stacklevel=4,
-            )
 
     def _facts(self) -> dict[str, str]:
         """Return what there is to say about the run, by name."""
