@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator
 
-    from tests.browser.lab import LabNotebook
+    from tests.browser.lab import LabNotebook, Theme
 
 # Without a theme, and with a place for one.
 PLOTS = (
@@ -64,22 +64,34 @@ def figure(lab: LabNotebook, index: int) -> Locator:
     return found
 
 
+@pytest.fixture(scope="module")
+def colors(lab: LabNotebook) -> dict[str, list[list[str]]]:
+    """Return the colours of the figure of each cell, in either theme."""
+    found: dict[str, list[list[str]]] = {}
+    themes: tuple[Theme, ...] = ("light", "dark")
+    for theme in themes:
+        lab.set_theme(theme)
+        found[theme] = []
+        for index in range(len(CELLS)):
+            found[theme].append(figure(lab, 1 + index).evaluate(_COLORS))
+            if theme == "dark" and index % 2 == 0:
+                lab.screenshot(f"figure_dark_{index // 2}")
+    return found
+
+
 @pytest.mark.parametrize("number", range(len(PLOTS)), ids=PLOTS)
-def test_in_the_dark_it_is_the_dark_figure(lab: LabNotebook, number: int) -> None:
-    lab.set_theme("light")
-    light = figure(lab, 1 + 2 * number).evaluate(_COLORS)
-    lab.set_theme("dark")
-    followed = figure(lab, 1 + 2 * number).evaluate(_COLORS)
-    lab.screenshot(f"figure_dark_{number}")
-    made: Any = figure(lab, 2 + 2 * number).evaluate(_COLORS)
-    assert followed == made
+def test_in_the_dark_it_is_the_dark_figure(
+    colors: dict[str, list[list[str]]], number: int
+) -> None:
+    light, followed = (colors[theme][2 * number] for theme in ("light", "dark"))
+    assert followed == colors["dark"][2 * number + 1]
     assert light != followed
 
 
-def test_a_theme_that_was_chosen_stays(lab: LabNotebook) -> None:
-    lab.set_theme("light")
-    chosen = figure(lab, 2)
-    before = chosen.evaluate(_COLORS)
+@pytest.mark.parametrize("number", range(len(PLOTS)), ids=PLOTS)
+def test_a_theme_that_was_chosen_stays(
+    colors: dict[str, list[list[str]]], number: int
+) -> None:
+    before = colors["light"][2 * number + 1]
     assert "rgb(17, 17, 17)" in before[0]
-    lab.set_theme("dark")
-    assert chosen.evaluate(_COLORS) == before
+    assert colors["dark"][2 * number + 1] == before
