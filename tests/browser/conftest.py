@@ -106,31 +106,30 @@ def one_lab(
 
 @pytest.fixture(scope="session")
 def next_notebook(
-    one_lab: LabNotebook,
+    one_lab: LabNotebook, lab_folder: Path
 ) -> Callable[[str], AbstractContextManager[LabNotebook]]:
-    """Open a notebook of `lab_folder` in the one JupyterLab, on a kernel of its own."""
+    """Open a notebook of `lab_folder` in the one JupyterLab, on its kernel."""
 
     @contextmanager
     def opened(notebook: str) -> Iterator[LabNotebook]:
-        one_lab.open_next(notebook, on_same_kernel=False)
+        one_lab.open_next(notebook)
+        one_lab.value(f"__import__('os').chdir({str((lab_folder / notebook).parent)!r})")
         yield one_lab
-        one_lab.close_notebook(keep_kernel=False)
+        one_lab.close_notebook()
 
     return opened
 
 
 @pytest.fixture(scope="session")
 def next_cells(
-    one_lab: LabNotebook, lab_folder: Path
+    lab_folder: Path,
+    next_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
 ) -> Callable[..., AbstractContextManager[LabNotebook]]:
     """Open a new notebook of these cells in the one JupyterLab, on its kernel."""
 
-    @contextmanager
-    def opened(name: str, *cells: str) -> Iterator[LabNotebook]:
+    def opened(name: str, *cells: str) -> AbstractContextManager[LabNotebook]:
         write_notebook(lab_folder / name, *cells)
-        one_lab.open_next(name, on_same_kernel=True)
-        yield one_lab
-        one_lab.close_notebook(keep_kernel=True)
+        return next_notebook(name)
 
     return opened
 

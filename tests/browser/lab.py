@@ -81,22 +81,19 @@ class LabNotebook:
         self.wait_for_kernel()
         self.page.evaluate(_HIDE_SIDE_BAR)
 
-    def open_next(self, notebook: str, *, on_same_kernel: bool) -> None:
-        """Open another notebook in this JupyterLab; what the last one did is gone."""
+    def open_next(self, notebook: str) -> None:
+        """Open another notebook in this JupyterLab, on the kernel of the last one."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
         self.page.evaluate(_HIDE_SIDE_BAR)
-        kernel = f"({{ id: {_KERNEL}.id }})" if on_same_kernel else "null"
-        self.page.evaluate(_OPEN, [notebook, self.page.evaluate(kernel)])
+        kernel = self.page.evaluate(f"{_KERNEL} && {{ id: {_KERNEL}.id }}")
+        self.page.evaluate(_OPEN, [notebook, kernel])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)
         self.requests.clear()
         self.console_errors.clear()
 
-    def close_notebook(self, *, keep_kernel: bool) -> None:
-        """Close the notebook in front; a kernel that is kept forgets what it did."""
-        if keep_kernel:
-            self.value(_FORGET)
-        else:
-            self._shut_down()
+    def close_notebook(self) -> None:
+        """Close the notebook in front; its kernel forgets what it did."""
+        self.value(_FORGET)
         self.page.evaluate(_CLOSE)
 
     def wait_for_kernel(self) -> None:

@@ -35,10 +35,9 @@ def test_it_runs_to_the_end(executed: LabNotebook) -> None:
     assert executed.console_errors == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (500, "dark")])
 def test_every_figure_is_drawn_inside_its_box(
-    executed: LabNotebook, theme: Theme, width: int, request: pytest.FixtureRequest
+    executed: LabNotebook, width: int, theme: Theme, request: pytest.FixtureRequest
 ) -> None:
     executed.set_theme(theme)
     executed.set_width(width)
