@@ -85,10 +85,14 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lab_address(
-    tmp_path_factory: pytest.TempPathFactory, lab_folder: Path
-) -> Iterator[str]:
-    with jupyterlab(tmp_path_factory.mktemp("home"), lab_folder) as address:
+def lab_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that has the settings of JupyterLab."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def lab_address(lab_home: Path, lab_folder: Path) -> Iterator[str]:
+    with jupyterlab(lab_home, lab_folder) as address:
         yield address
 
 
@@ -113,7 +117,9 @@ def next_notebook(
     @contextmanager
     def opened(notebook: str) -> Iterator[LabNotebook]:
         one_lab.open_next(notebook)
-        one_lab.value(f"__import__('os').chdir({str((lab_folder / notebook).parent)!r})")
+        one_lab.value(
+            f"__import__('os').chdir({str((lab_folder / notebook).parent)!r})"
+        )
         yield one_lab
         one_lab.close_notebook()
 

@@ -24,11 +24,7 @@ sys.path.insert(0, {root!r})
 import rounddiag as rd
 from IPython.display import display
 batch = rd.load({root!r} + "/sample_data/image_window.parquet")"""
-_MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
-_SAVE_STATE = """async ([plugin, saveState]) => {
-  const { settings } = jupyterapp.serviceManager;
-  await settings.save(plugin, JSON.stringify({saveState}));
-}"""
+_SAVING = "@jupyter-widgets/jupyterlab-manager:saveWidgetState"
 _IS_CLEAN = "() => jupyterapp.shell.currentWidget.context.model.dirty === false"
 
 
@@ -74,9 +70,9 @@ def waits_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def save_widgets(lab: LabNotebook, *, is_on: bool) -> None:
-    """Have JupyterLab save the state of widgets, which it does not by itself."""
-    lab.page.evaluate(_SAVE_STATE, [_MANAGER, is_on])
+def switch_saving(lab: LabNotebook) -> None:
+    """Have JupyterLab save the state of widgets, or no longer."""
+    lab.page.evaluate("name => jupyterapp.commands.execute(name)", _SAVING)
 
 
 def saved(lab: LabNotebook, path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN = "test"  # noqa: S105 - guards nothing but the tests' own server
+BASE_URL = "/user/x"  # as JupyterHub has it
 _QUIET = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
 # For every wait, on a machine that other work shares: a fault ends it earlier, mostly.
 PATIENCE_SECONDS = 120
@@ -88,11 +89,11 @@ def running(
 
 @contextmanager
 def jupyterlab(home: Path, folder: Path) -> Iterator[str]:
-    """Serve the notebooks of `folder`."""
+    """Serve the notebooks of `folder` behind a base URL."""
     port = free_port()
     command = [sys.executable, "-m", "jupyterlab", *server_arguments(port)]
-    command.append(f"--ServerApp.root_dir={folder}")
-    with running(command, port, home, folder) as address:
+    command += [f"--ServerApp.root_dir={folder}", f"--ServerApp.base_url={BASE_URL}/"]
+    with running(command, port, home, folder, base_url=BASE_URL) as address:
         yield address
 
 

@@ -79,9 +79,9 @@ class Memory:
 
 
 def test_twenty_explorers_leave_nothing_behind(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> None:
-    with lab_cells(NAME, *CELLS) as lab:
+    with next_cells(NAME, *CELLS) as lab:
         memory = Memory(lab)
         counts = []
         for _ in range(20 // NUM_AT_ONCE):

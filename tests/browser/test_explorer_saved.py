@@ -13,8 +13,8 @@ from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.explorers import (
     IMPORTS,
     explorer,
-    save_widgets,
     saved,
+    switch_saving,
     waits_for,
 )
 
@@ -49,14 +49,12 @@ def lab(
     lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
     with lab_cells(NAME, *CELLS) as opened:
-        save_widgets(opened, is_on=True)
-        opened.page.reload()
-        opened.wait_for_kernel()
+        switch_saving(opened)
         opened.run_all()
         explorer(opened)
         waits_for(opened, "ex._preview._picture is None", value=False)
         yield opened
-        save_widgets(opened, is_on=False)
+        switch_saving(opened)
 
 
 @pytest.fixture(scope="module")

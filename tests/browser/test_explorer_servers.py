@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ARTEFACTS, ROOT
-from tests.browser.explorers import IMPORTS, explorer, write_notebook
+from tests.browser.explorers import IMPORTS, explorer
 from tests.browser.lab import LabNotebook
-from tests.browser.server import free_port, running, server_arguments
+from tests.browser.server import BASE_URL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from playwright.sync_api import Browser
 
-BASE = "/user/x"
 NAME = "explorer.ipynb"
 CELLS = [
     IMPORTS.format(root=str(ROOT)),
@@ -42,51 +43,53 @@ EXTENSIONS = ("anywidget", "@jupyter-widgets/jupyterlab-manager")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, port = tmp_path_factory.mktemp("folder"), free_port()
-    write_notebook(folder / NAME, *CELLS)
-    write_notebook(folder / FIGURES, CELLS[0], CELLS[2], PICTURE)
-    command = [sys.executable, "-m", "jupyterlab", *server_arguments(port)]
-    command += [f"--ServerApp.root_dir={folder}", f"--ServerApp.base_url={BASE}/"]
-    with running(command, port, home, folder, base_url=BASE) as found:
-        yield found
+def served(
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
+) -> Iterator[LabNotebook]:
+    """The notebooks in the page that stays open: other pages share their kernel."""
+    with (
+        next_cells(FIGURES, CELLS[0], CELLS[2], PICTURE),
+        next_cells(NAME, *CELLS) as it,
+    ):
+        yield it
 
 
 @pytest.fixture
-def lab(chromium: Browser, address: str) -> Iterator[LabNotebook]:
+def lab(
+    chromium: Browser, served: LabNotebook, lab_address: str
+) -> Iterator[LabNotebook]:
     """A page of its own; the kernel goes on, as it does when a page is closed."""
-    opened = LabNotebook(chromium, address, ARTEFACTS)
+    assert served.value("6 * 7") == 42
+    opened = LabNotebook(chromium, lab_address, ARTEFACTS)
     yield opened
     opened.page.close()
 
 
-def without(home: Path, *extensions: str) -> None:
-    """Switch off extensions of JupyterLab, as if they were not installed."""
+@contextmanager
+def without(home: Path, extension: str) -> Iterator[None]:
+    """Switch off an extension of JupyterLab, as if it were not installed."""
     folder = home / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"disabledExtensions": dict.fromkeys(extensions, True)}
-    (folder / "page_config.json").write_text(json.dumps(config), encoding="utf-8")
+    file = folder / "page_config.json"
+    config = {"disabledExtensions": {extension: True}}
+    file.write_text(json.dumps(config), encoding="utf-8")
+    yield
+    file.unlink()
 
 
-def test_it_works_behind_a_base_url(home: Path, lab: LabNotebook) -> None:
-    without(home)
-    lab.open(NAME)
-    lab.run_all()
-    explorer(lab)
-    assert lab.errors == lab.strangers == lab.console_errors == []
+def test_it_works_behind_a_base_url(served: LabNotebook) -> None:
+    served.run_all()
+    explorer(served)
+    assert urlsplit(served.page.url).path.startswith(f"{BASE_URL}/lab/")
+    assert served.errors == served.strangers == served.console_errors == []
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_without_widgets_a_line_says_what_to_install(
-    extension: str, home: Path, lab: LabNotebook
+    extension: str, lab_home: Path, lab: LabNotebook
 ) -> None:
-    without(home, extension)
-    lab.open(NAME)
+    with without(lab_home, extension):
+        lab.open(NAME)
     lab.run_all()
     expect(lab.outputs.locator("p", has_text=ADVICE)).to_be_visible()
     expect(lab.outputs.locator("table").first).to_be_visible()
@@ -95,10 +98,7 @@ def test_without_widgets_a_line_says_what_to_install(
     lab.screenshot(f"explorer_without_{extension.rsplit('/', maxsplit=1)[-1]}")
 
 
-def test_without_plotly_a_figure_says_what_to_install(
-    home: Path, lab: LabNotebook
-) -> None:
-    without(home)
+def test_without_plotly_a_figure_says_what_to_install(lab: LabNotebook) -> None:
     # Its renderer cannot be switched off: it is as if it were not installed.
     lab.page.route("**/jupyterlab-plotly/**", lambda route: route.abort())
     lab.open(FIGURES)
