@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
+    from rounddiag.widgets.state import Place
+
 PAPERS = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}
 REGIONS = ("Controls", "Rounds", "Samples", "Sample", "Tokens", "Screenshot", "Text")
-LOOKS = [
-    *((1280, "light"), (1280, "dark")),
-    *((1920, "light"), (500, "light"), (500, "dark")),
-]
+SIZES = [(1280, 800), (1920, 1080), (500, 800)]
 
 
 class Opened:
@@ -35,11 +34,10 @@ class Opened:
         browser: Browser,
         file: Path,
         *,
-        size: tuple[int, int] = (1280, 800),
         scheme: Any = "light",
     ) -> None:
         self.context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]},
+            viewport={"width": 1280, "height": 800},
             color_scheme=scheme,
             offline=True,
         )
@@ -61,6 +59,15 @@ class Opened:
         explorer = self.region("rounddiag explorer")
         expect(explorer).to_have_attribute("aria-busy", "false")
         expect(self.page.locator("[data-drawing]")).to_have_count(0)
+
+    def resize(self, width: int, height: int) -> None:
+        self.page.set_viewport_size({"width": width, "height": height})
+        # A figure sees its new size in the frame after, and draws in the next.
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() =>"
+            " requestAnimationFrame(() => requestAnimationFrame(done))))"
+        )
+        self.settle()
 
     def region(self, name: str) -> Locator:
         return self.page.get_by_role("region", name=name, exact=True)
@@ -92,20 +99,53 @@ def file(batch: rd.Batch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def opened(chromium: Browser, file: Path) -> Iterator[Opened]:
+@pytest.fixture(scope="module")
+def evidence(batch: rd.Batch) -> Place:
+    place = evidence_place(rd.diagnose(batch)[0])
+    assert place is not None
+    return place
+
+
+@pytest.fixture(scope="module")
+def one_page(chromium: Browser, file: Path) -> Iterator[Opened]:
+    """A report that stays open: its script takes long to start."""
     found = Opened(chromium, file)
     yield found
     assert (found.complaints, found.requests) == ([], [file.as_uri()])
     found.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_it_opens_whole_and_can_be_read(
-    chromium: Browser, file: Path, width: int, scheme: str
+@pytest.fixture
+def opened(one_page: Opened, evidence: Place) -> Opened:
+    """A report at the evidence of its first finding, as when it has just opened."""
+    findings = one_page.page.get_by_role("tab", name="Findings", exact=True)
+    if findings.get_attribute("aria-selected") != "true":
+        findings.click()
+    one_page.find(".rdx-list-rows button").first.click()
+    one_page.is_at(evidence.sample, evidence.round)
+    one_page.region("rounddiag explorer").focus()
+    one_page.settle()
+    return one_page
+
+
+@pytest.fixture(scope="module", params=PAPERS)
+def schemed(
+    request: pytest.FixtureRequest, chromium: Browser, file: Path
+) -> Iterator[tuple[Opened, str]]:
+    """A report opened by somebody who has the page light, or dark."""
+    found = Opened(chromium, file, scheme=request.param)
+    yield found, request.param
+    assert (found.complaints, found.requests) == ([], [file.as_uri()])
+    found.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_whole_and_can_be_read(
+    schemed: tuple[Opened, str], size: tuple[int, int]
 ) -> None:
-    size = (width, 800 if width < 1900 else 1080)
-    opened = Opened(chromium, file, size=size, scheme=scheme)
+    opened, scheme = schemed
+    width, _ = size
+    opened.resize(*size)
     page = opened.page
     scrolled = "[document.documentElement.scrollWidth, document.body.scrollHeight]"
     assert page.evaluate(scrolled) == [*size]
@@ -129,22 +169,20 @@ def test_it_opens_whole_and_can_be_read(
     assert pale == []
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"report_{width}_{scheme}.png")
-    assert (opened.complaints, opened.requests) == ([], [file.as_uri()])
-    opened.close()
 
 
 def test_it_opens_at_the_evidence_of_the_first_finding(
-    opened: Opened, batch: rd.Batch
+    chromium: Browser, file: Path, evidence: Place
 ) -> None:
-    place = evidence_place(rd.diagnose(batch)[0])
-    assert place is not None
-    opened.is_at(place.sample, place.round)
+    opened = Opened(chromium, file)
+    opened.is_at(evidence.sample, evidence.round)
     expect(opened.find(".rdx-list-rows button").first).to_contain_text("image window")
     expect(opened.find(".rdx-chunk > .rdx-now")).to_be_visible()
     image = opened.find(".rdx-current img")
     expect(image).to_be_visible()
     expect(image).to_have_js_property("naturalWidth", 448)
     expect(opened.find(".rdx-caption-action").first).to_contain_text("click (54, 285)")
+    opened.close()
 
 
 def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
@@ -236,13 +274,12 @@ def test_one_round_counts_its_tokens_and_all_rounds_are_named(opened: Opened) ->
     opened.settle()
     # Round 5 has 21 tokens.
     expect(ticks).to_have_text(["0", "5", "10", "15", "20"])
+    opened.find(".rdx-plot-choices [value=sample]").check(force=True)
 
 
 @pytest.mark.parametrize("width", [848, 1280])
-def test_the_label_of_the_token_plot_is_not_covered(
-    chromium: Browser, file: Path, width: int
-) -> None:
-    opened = Opened(chromium, file, size=(width, 700))
+def test_the_label_of_the_token_plot_is_not_covered(opened: Opened, width: int) -> None:
+    opened.resize(width, 700)
     opened.find(".rdx-plot-choices [value=log_probs]").check(force=True)
     tokens = opened.region("Tokens")
     expect(tokens.locator(".annotation-text")).to_have_count(2)
@@ -256,7 +293,8 @@ def test_the_label_of_the_token_plot_is_not_covered(
         assert is_beside or box["y"] >= choices["y"] + choices["height"] - 2
     # The plot has room for both panels.
     assert tokens.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
-    opened.close()
+    opened.find(".rdx-plot-choices [value=log_probs]").uncheck(force=True)
+    opened.resize(1280, 800)
 
 
 def test_colours_follow_the_reader(opened: Opened) -> None:
@@ -265,6 +303,7 @@ def test_colours_follow_the_reader(opened: Opened) -> None:
     opened.settle()
     for figure in opened.find(".rdx-figure .main-svg:first-child").all():
         expect(figure).to_have_css("background-color", PAPERS["dark"])
+    opened.page.emulate_media(color_scheme="light")
 
 
 def test_nothing_can_be_uploaded(opened: Opened) -> None:
