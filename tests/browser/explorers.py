@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nbformat import v4, write
 from playwright.sync_api import expect
 
+from tests.browser.lab import KERNEL
 from tests.browser.server import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ import rounddiag as rd
 from IPython.display import display
 batch = rd.load({root!r} + "/sample_data/image_window.parquet")"""
 _SAVING = "@jupyter-widgets/jupyterlab-manager:saveWidgetState"
+# Four times in a row nothing may be under way; it gives up before a test would.
+_REST = """async kernel => {
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let calm = 0, round = 0; calm < 4 && round < 1000; round += 1) {
+    await frame().then(frame);
+    await eval(kernel).requestExecute({ code: '', silent: true }).done;
+    calm = document.querySelector(".rdx[aria-busy='true']") ? 0 : calm + 1;
+  }
+}"""
 _IS_CLEAN = "() => jupyterapp.shell.currentWidget.context.model.dirty === false"
 
 
@@ -51,10 +61,8 @@ def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
 
 def rest(lab: LabNotebook) -> None:
     """Wait until the kernel has answered what the page asks, and what that asks."""
-    for _ in range(4):
-        lab.settle()
-        lab.value("0")
-        expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
+    lab.page.evaluate(_REST, KERNEL)
+    expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
 
 
 def waits_for(lab: LabNotebook, expression: str, value: Any) -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Theme = Literal["light", "dark"]
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-_KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
 _OPEN = """([path, kernel]) => jupyterapp.commands.execute(
   'docmanager:open', { path, factory: 'Notebook', ...(kernel && { kernel }) })
   .then(() => true)"""
 _IS_OPEN = f"""path => jupyterapp.shell.currentWidget?.context?.path === path
-  && {_KERNEL}?.status === 'idle'"""
+  && {KERNEL}?.status === 'idle'"""
 _HIDE_SIDE_BAR = "() => jupyterapp.shell.collapseLeft()"  # the notebook has the width
 _CLOSE = "() => jupyterapp.shell.currentWidget.dispose()"
 _FORGET = (
@@ -85,7 +85,7 @@ class LabNotebook:
         """Open another notebook in this JupyterLab, on the kernel of the last one."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
         self.page.evaluate(_HIDE_SIDE_BAR)
-        kernel = self.page.evaluate(f"{_KERNEL} && {{ id: {_KERNEL}.id }}")
+        kernel = self.page.evaluate(f"{KERNEL} && {{ id: {KERNEL}.id }}")
         self.page.evaluate(_OPEN, [notebook, kernel])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)
         self.requests.clear()
@@ -98,7 +98,7 @@ class LabNotebook:
 
     def wait_for_kernel(self) -> None:
         self.page.wait_for_function(
-            f"() => globalThis.jupyterapp && {_KERNEL}?.status === 'idle'"
+            f"() => globalThis.jupyterapp && {KERNEL}?.status === 'idle'"
         )
 
     def run_all(self, timeout_seconds: float = 2 * PATIENCE_SECONDS) -> None:
@@ -117,7 +117,7 @@ class LabNotebook:
     def _run(self, command: str, timeout_seconds: float) -> None:
         self.page.evaluate(_RUN, command)
         self.page.wait_for_function(
-            f"() => globalThis.rounddiagRan && {_KERNEL}.status === 'idle'",
+            f"() => globalThis.rounddiagRan && {KERNEL}.status === 'idle'",
             timeout=timeout_seconds * 1000,
         )
 
@@ -130,7 +130,7 @@ class LabNotebook:
 
     def value(self, expression: str) -> Any:
         """Evaluate Python in the kernel; the value travels as JSON."""
-        answer = self.page.evaluate(_EVALUATE, [_KERNEL, expression])
+        answer = self.page.evaluate(_EVALUATE, [KERNEL, expression])
         if answer is None or answer["status"] != "ok":
             msg = f"`{expression}` failed in the kernel: {answer}"
             raise RuntimeError(msg)
@@ -188,7 +188,7 @@ class LabNotebook:
 
     def close(self) -> None:
         """End the kernel and the page."""
-        if self.page.evaluate(f"() => Boolean(globalThis.jupyterapp && {_KERNEL})"):
+        if self.page.evaluate(f"() => Boolean(globalThis.jupyterapp && {KERNEL})"):
             self._shut_down()
         self.page.close()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator
 
-    from tests.browser.lab import LabNotebook
+    from tests.browser.lab import LabNotebook, Theme
 
 NAME = "compare.ipynb"
 FIRST, SECOND = "healthy.parquet", "image_window.parquet"
@@ -252,9 +252,8 @@ def test_names_are_text(lab: LabNotebook) -> None:
     assert page.locator("img[src=x]").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1600, 500])
-def test_it_fits(lab: LabNotebook, page: Locator, theme: Any, width: int) -> None:
+@pytest.mark.parametrize(("width", "theme"), [(1600, "light"), (500, "dark")])
+def test_it_fits(lab: LabNotebook, page: Locator, width: int, theme: Theme) -> None:
     lab.set_theme(theme)
     lab.set_width(width)
     expect(page).to_have_attribute("data-theme", theme)
