@@ -85,9 +85,9 @@ class Explored:
 
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
-        self.rest()  # a change still on its way would arrive after it
         self.node.evaluate(_CLOSE)
-        if self.lab.value("ex.state != first"):
+        self.set("first")
+        if self.lab.value("ex.state != first"):  # a change was on its way
             self.set("first")
 
     def set(self, state: str) -> None:

@@ -20,8 +20,8 @@ EVERY: list[tuple[Theme, int]] = [
     *(("light", 400), ("light", 1600)),
     *(("dark", 400), ("dark", 1600)),
 ]
-# Themes differ in colours only.
-EITHER: list[tuple[Theme, int]] = [("light", 400), ("dark", 1600)]
+# Themes differ in colours only: a figure is made once for both widths.
+EITHER: list[tuple[Theme, int]] = [("light", 400), ("light", 1600)]
 
 # Boxes are as high as the font's ascent and descent, which is more than is inked.
 _DRAW = """async ([spec, width]) => {
