@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -35,6 +35,28 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# These files share a JupyterLab, a page of it and a kernel, which take long to start.
+LAB_FILES = tuple(
+    f"tests/browser/test_{name}"
+    for name in ("explorer_", "figures", "harness", "hostile_text", "notebooks")
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:
+    """Have one process run all files that share a JupyterLab."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduling = LoadFileScheduling(config, log)
+    file_of = scheduling._split_scope
+    scheduling._split_scope = lambda test: (
+        "lab" if test.startswith(LAB_FILES) else file_of(test)
+    )
+    return scheduling
 
 
 # The process that deals the tests out imports this file, too: it needs no torch.
