@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 # A busy machine is slow now and then; a test must not fail for it.
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, max_examples=50)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("patient")
 

@@ -22,13 +22,15 @@ _DRAWN = """figure => {
     width: svg?.width ?? 0, height: svg?.height ?? 0, box: box.width,
     marks: figure.querySelectorAll('.mlayer path, .mlayer rect, .mlayer image').length,
     follows: figure.layout.autosize !== false,
+    buttons: Array.from(figure.querySelectorAll('.modebar-btn'), one =>
+      one.dataset.title),
   };
 }"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """How large a figure is, how wide its box, and how much is drawn in it.
+    """How large a figure is, how wide its box, how much is drawn in it; its buttons.
 
     A figure without `autosize` does not follow its box.
     """
@@ -38,6 +40,7 @@ class Drawn:
     box: float
     marks: int
     follows: bool
+    buttons: list[str]
 
     @property
     def fits(self) -> bool:
@@ -53,7 +56,7 @@ def _settled(figure: Locator) -> Drawn:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         drawn = Drawn(**figure.evaluate(_DRAWN))
-        is_settled = drawn.marks and (drawn.fits or not drawn.follows)
+        is_settled = drawn.marks and drawn.buttons and (drawn.fits or not drawn.follows)
         if is_settled or time.monotonic() > deadline:
             return drawn
         figure.page.wait_for_timeout(50)
@@ -68,11 +71,3 @@ def _scrolled_to(lab: LabNotebook) -> Iterator[Locator]:
         figure.locator("svg.main-svg").first.wait_for()
         lab.settle()
         yield figure
-
-
-def buttons(lab: LabNotebook) -> set[str]:
-    """Titles of every button over every figure."""
-    for figure in _scrolled_to(lab):
-        figure.locator(".modebar-btn").first.wait_for(state="attached")
-    found = lab.outputs.locator(".modebar-btn")
-    return set(found.evaluate_all("all => all.map(one => one.dataset.title)"))

@@ -12,6 +12,7 @@ from tests.browser.explorers import (
     IMPORTS,
     explorer,
     press,
+    rest,
     saved,
     waits_for,
 )
@@ -133,6 +134,8 @@ def test_without_its_kernel_it_keeps_what_it_shows_and_says_so(
     lab: LabNotebook,
 ) -> None:
     first = explorer(lab)
+    waits_for(lab, "first.state['finding']", 0)  # where its diagnosis leads it
+    rest(lab)
     text = title(first)
     lab.page.evaluate(
         "jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.figures import buttons, drawn_figures
+from tests.browser.figures import drawn_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def test_a_narrow_window_makes_the_box_narrow(lab: LabNotebook) -> None:
 
 
 def test_the_upload_button_of_plotly_is_seen(lab: LabNotebook) -> None:
-    assert "Share chart..." in buttons(lab)
+    assert "Share chart..." in drawn_figures(lab)[0].buttons
 
 
 def test_a_request_to_another_machine_is_seen(lab: LabNotebook) -> None:

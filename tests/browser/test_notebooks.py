@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.figures import buttons, drawn_figures
+from tests.browser.figures import drawn_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def test_it_runs_to_the_end(executed: LabNotebook) -> None:
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (500, "dark")])
-def test_every_figure_is_drawn_inside_its_box(
+def test_every_figure_is_drawn_inside_its_box_without_an_upload_button(
     executed: LabNotebook, width: int, theme: Theme, request: pytest.FixtureRequest
 ) -> None:
     executed.set_theme(theme)
@@ -44,15 +44,13 @@ def test_every_figure_is_drawn_inside_its_box(
     figures = drawn_figures(executed)
     executed.screenshot(request.node.name)
     assert [figure for figure in figures if not (figure.fits and figure.marks)] == []
+    assert all(figure.buttons for figure in figures)
+    titles = {title for figure in figures for title in figure.buttons}
+    assert [title for title in titles if "Share" in title or "Studio" in title] == []
 
 
 def test_it_has_figures(executed: LabNotebook) -> None:
     assert executed.num_figures > 0
-
-
-def test_no_button_uploads_a_figure(executed: LabNotebook) -> None:
-    titles = buttons(executed)
-    assert [title for title in titles if "Share" in title or "Studio" in title] == []
 
 
 def test_nothing_is_asked_of_another_machine(executed: LabNotebook) -> None:

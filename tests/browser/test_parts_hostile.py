@@ -127,26 +127,23 @@ def state() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("width", [360, 1000, 1600])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_hostile_text_is_shown_as_text_and_can_be_read(
-    chromium: Browser, width: int, theme: str
+    chromium: Browser, theme: str
 ) -> None:
-    page = PartsPage(chromium, width=width, theme=theme)
+    page = PartsPage(chromium, width=360, theme=theme)
     hostile(page)
     page.find(".rdx-gap button").click()
     page.find(".rdx-inside span").first.wait_for()
     assert page.texts(".rdx-chunk > span") == [*PIECES.values()]
     assert page.find(".rdx :is(script, img)").count() == 0
-    assert page.run(
-        "return [globalThis.ran, document.documentElement.scrollWidth];"
-    ) == [
-        None,
-        width,
-    ]
-    num_texts, pale = pale_texts(page.page, ".rdx *")
-    assert num_texts > 100
-    assert pale == []
+    for width in (360, 1000, 1600):
+        page.page.set_viewport_size({"width": width, "height": 900})
+        assert page.run("return document.documentElement.scrollWidth;") == width
+        num_texts, pale = pale_texts(page.page, ".rdx *")
+        assert num_texts > 100
+        assert pale == []
+    assert page.run("return globalThis.ran;") is None
     assert page.complaints == []
     page.close()
 
