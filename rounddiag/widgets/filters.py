@@ -117,8 +117,6 @@ class FilteredBatch:
         is_beyond = np.abs(diff) > threshold
         return {
             "num_tokens": len(diff),
-            "num_samples": len(np.unique(sample)),
-            "num_nonfinite": int((~np.isfinite(diff)).sum()),
             "num_tokens_beyond": int(is_beyond.sum()),
             "num_samples_beyond": len(np.unique(sample[is_beyond])),
         }

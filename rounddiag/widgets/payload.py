@@ -45,9 +45,7 @@ def _plain(value: object, buffers: list[bytes]) -> object:
     match value:
         case dict():
             return {str(key): _plain(inner, buffers) for key, inner in value.items()}
-        case list() if len(value) > _MANY_TEXTS and all(
-            isinstance(i, str) for i in value
-        ):
+        case list() if len(value) > _MANY_TEXTS and _are_texts(value):
             return _append(_as_json(value), "texts", buffers)
         case list() | tuple():
             return [_plain(inner, buffers) for inner in value]

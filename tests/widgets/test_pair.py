@@ -334,7 +334,7 @@ def test_a_filter_that_one_batch_cannot_meet_keeps_nothing_of_it() -> None:
     other = replace(named(), group_ids=("g", "g", "g"))
     explorer = explore([other, named(group_ids=("f", "f", "h"))])
     explorer.state = {"filter": {"group_id": "h"}}
-    assert asked(explorer, "overview", theme="light")["counts"]["num_samples"] == 1
+    assert asked(explorer, "overview", theme="light")["counts"]["num_tokens"] == 1
     assert (
         "no round of a sample in both" in explorer.figure("heatmap").layout.title.text
     )
