@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,8 @@ class RequestHandler:
         return {"state": self._session.state.as_dict(), **self._count_selected()}
 
     def _worst(self, cells: Mapping[str, Any]) -> dict[str, int]:
-        """Return the sample that selecting these cells goes to."""
-        return {"sample": self._session.worst_token(parse_cells(cells)).sample}
+        """Return the token that selecting these cells goes to."""
+        return asdict(self._session.worst_token(parse_cells(cells)))
 
     def _count_selected(self) -> dict[str, int]:
         tokens = self._session.selection

@@ -48,8 +48,6 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
     assert found["head"]["verdict"]["tone"] == "plain"
     assert found["counts"] == {
         "num_tokens": 8,
-        "num_samples": 3,
-        "num_nonfinite": 0,
         "num_tokens_beyond": 3,
         "num_samples_beyond": 3,
         "empty_reason": "",
@@ -109,9 +107,10 @@ def test_a_token_that_was_chosen_is_the_current_one(ask: Asked) -> None:
 
 def test_of_chosen_cells_the_worst_token_is_the_current_one(ask: Asked) -> None:
     cells = {"samples": [0, 1], "rounds": [0, 1]}
-    assert ask("worst", cells=cells) == {"sample": 1}
+    place = {"sample": 1, "round": 1, "token": 0}
+    assert ask("worst", cells=cells) == place
     found = ask("select", changes={"cells": cells})
-    assert found["state"]["current"] == {"sample": 1, "round": 1, "token": 0}
+    assert found["state"]["current"] == place
     assert (found["num_rounds"], found["num_tokens"]) == (4, 7)
     nothing = ask("select", changes={"cells": {"samples": [2], "rounds": [1, 1]}})
     assert nothing["state"]["current"] == found["state"]["current"]

@@ -5,13 +5,7 @@ const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
 /** `onSet` gets a new threshold, `onDrag` every value while the slider moves. */
 function thresholdField(onSet, onDrag) {
   const [min, max] = THRESHOLD_ENDS;
-  const slider = element("input", {
-    type: "range",
-    min,
-    max,
-    step: 0.01,
-    "aria-label": "Threshold, logarithmic",
-  });
+  const slider = element("input", { type: "range", min, max, step: 0.01, "aria-label": "Threshold, logarithmic" });
   const line = errorLine();
   const exact = textField("threshold", setExact, line, { type: "number", step: "any" });
   let now = 1;
@@ -63,7 +57,7 @@ function thresholdField(onSet, onDrag) {
 function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples, empty_reason: why }) {
   if (!all) return why;
   const share = number((100 * beyond) / all);
-  return `${beyond.toLocaleString("en-US")} of ${counted(all, "token")} beyond (${share} %), in ${counted(samples, "sample")}`;
+  return `${grouped(beyond)} of ${counted(all, "token")} beyond (${share} %), in ${counted(samples, "sample")}`;
 }
 
 // The head line: name and size of the batch, its verdict, facts, and failed checks.
@@ -80,17 +74,17 @@ function headLine(buttons, onFindings) {
   let overall = {};
 
   function show(head) {
-    const title = visible(head.name);
+    const [title, sizes] = [visible(head.name), headSizes(head)];
     fill(
       name,
       element("h3", { title }, title),
       head.step !== null && element("span", {}, `step ${head.step}`),
-      element("span", { class: "rdx-sizes", title: headSizes(head) }, headSizes(head)),
+      element("span", { class: "rdx-sizes", title: sizes }, sizes),
     );
     overall = head.verdict ?? {};
     failed.node.hidden = !head.failed.length;
-    failed.label(`✗ ${head.failed.length === 1 ? "1 check" : `${head.failed.length} checks`} failed`);
-    fill(failed.node.lastChild, ...failedChecks(head.failed));
+    failed.label(`✗ ${counted(head.failed.length, "check")} failed`);
+    fill(failed.node.lastChild, element("ul", { class: "rdx-failed" }, head.failed.map((text) => element("li", {}, visible(text)))));
     fill(facts, ...head.chips.map(factChip));
     about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
   }
@@ -122,19 +116,8 @@ function headSizes({ num_samples: samples, num_tokens: tokens }) {
 
 function factChip({ label, value, tone }) {
   const text = visible(String(value));
-  return element(
-    "li",
-    {
-      class: tone === "warn" ? "rdx-chip rdx-warn" : "rdx-chip",
-      title: label ? `${label}: ${text}` : text,
-    },
-    label && element("span", {}, `${label} `),
-    element("b", {}, text),
-  );
-}
-
-function failedChecks(failed) {
-  return [element("ul", { class: "rdx-failed" }, ...failed.map((text) => element("li", {}, visible(text))))];
+  const attributes = { class: `rdx-chip ${tone === "warn" ? "rdx-warn" : ""}`, title: `${label}: ${text}` };
+  return element("li", attributes, element("span", {}, `${label} `), element("b", {}, text));
 }
 
 // Two batches: the active one, and what the heatmap shows.
@@ -158,11 +141,7 @@ function batchSwitch(onSet) {
 /** Switch the heatmap between either batch, which becomes active, and the difference. */
 function heatmapSwitch(onSet) {
   const choose = (value) =>
-    onSet(
-      value === "difference"
-        ? { heatmap: value }
-        : { heatmap: "batch", batch: Number(value) },
-    );
+    onSet(value === "difference" ? { heatmap: value } : { heatmap: "batch", batch: Number(value) });
   const shown = radioRow("Heatmap of", choose);
   const node = element("div", { class: "rdx-row rdx-compared", hidden: true }, "heatmap of", shown.node);
 
@@ -226,14 +205,12 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
   const layers = checkRow("Layers of the figure", (name, isOn) =>
     onSet({ layers: { ...drawn, [name]: isOn } }),
   );
-  const lists = Object.fromEntries(
-    [
-      ["order", "order"],
-      ["a", "compare"],
-      ["b", "with", { "aria-label": "compare with" }],
-      ["by", "by"],
-    ].map(([name, label, more]) => [name, selectField(label, set(name), more)]),
-  );
+  const lists = {
+    order: selectField("order", set("order")),
+    a: selectField("compare", set("a")),
+    b: selectField("with", set("b"), { "aria-label": "compare with" }),
+    by: selectField("by", set("by")),
+  };
   const threshold = thresholdField(set("threshold"), onThreshold);
   const filter = filterRow(set("filter"));
   const pair = element(
@@ -252,11 +229,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     { class: "rdx-controls", "aria-label": "Controls" },
     head.node,
     batch.node,
-    element(
-      "div",
-      { class: "rdx-choices" },
-      ...[metric.node, threshold.node, filter.node, lists.by.node, view.node],
-    ),
+    element("div", { class: "rdx-choices" }, metric.node, threshold.node, filter.node, lists.by.node, view.node),
   );
 
   // A report has no Python: what is not stored in it cannot be chosen.
@@ -286,10 +259,7 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
     colors.set(CONTROL_LABELS.colors, state.colors);
     drawn = state.layers;
     const known = CONTROL_LABELS[pair ? "layersOfTwo" : "layers"];
-    layers.set(
-      known.filter(([name]) => name in options.layers),
-      { ...options.layers, ...drawn },
-    );
+    layers.set(known.filter(([name]) => name in options.layers), { ...options.layers, ...drawn });
     layers.node.hidden = state.axis !== "round";
     threshold.show(state.threshold, counts);
     lists.order.set(labelsFor("order", options.order), state.order);

@@ -61,6 +61,13 @@ function number(value) {
   return DECIMALS.format(rounded);
 }
 
+function clamp(value, low, high) {
+  return Math.min(Math.max(value, low), high);
+}
+
+/** Format a count with separators. */
+const grouped = (count) => DECIMALS.format(count);
+
 /** Format a number with its sign. */
 function signed(value) {
   return value > 0 ? `+${number(value)}` : number(value);
@@ -68,7 +75,11 @@ function signed(value) {
 
 /** Format a count with its noun in the right number. */
 function counted(count, noun) {
-  return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+  return `${grouped(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+function brokenTokens(count) {
+  return `${counted(count, "token")} not finite`;
 }
 
 /** Scroll a box, and nothing around it, until a node inside is visible, with a margin
@@ -94,7 +105,7 @@ function walkWithArrows(group, controls, onReach) {
     if (at < 0 || Number.isNaN(next)) return;
     event.preventDefault();
     event.stopPropagation();
-    const reached = all[Math.max(0, Math.min(all.length - 1, next))];
+    const reached = all[clamp(next, 0, all.length - 1)];
     reached.focus({ preventScroll: true });
     onReach(reached);
   });

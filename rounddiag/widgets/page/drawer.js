@@ -18,7 +18,7 @@ const CELL_GAP = 12;
 const CELL_TEXTS = {
   number,
   signed,
-  count: (value) => value.toLocaleString("en-US"),
+  count: grouped,
   bound: (value) => `≥ ${number(value)}`,
   share: (value) => `${number(100 * value)} %`,
 };
@@ -30,12 +30,14 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
   const body = element("ol", { class: "rdx-list-rows" });
   const scroller = element("div", { class: "rdx-list" }, head, body);
   const note = element("p", { class: "rdx-list-note" });
-  const tabs = Object.entries(LISTS).map(([name, label]) =>
-    element("button", { type: "button", role: "tab", "data-name": name }, label),
+  const tabs = tabRow(
+    "Lists",
+    LISTS,
+    (name) => toggle(!isOpen() || name !== open, name),
+    (name) => isOpen() && toggle(true, name),
   );
-  const row = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": "Lists" }, ...tabs);
   const panel = element("div", { role: "tabpanel", class: "rdx-list-panel" }, caption, scroller, note);
-  const bar = element("div", { class: "rdx-drawer-bar" }, row, ...inBar);
+  const bar = element("div", { class: "rdx-drawer-bar" }, tabs.node, ...inBar);
   const node = element("section", { class: "rdx-drawer", "aria-label": "Drawer" }, bar, panel);
   const isOpen = () => "open" in node.dataset;
   const reached = {};
@@ -98,7 +100,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
   function mark() {
     const now = reached[open] ?? -1;
     for (const button of body.querySelectorAll("button")) {
-      button.setAttribute("aria-current", String(Number(button.dataset.row) === now));
+      button.setAttribute("aria-current", Number(button.dataset.row) === now);
       button.tabIndex = Number(button.dataset.row) === Math.max(now, 0) ? 0 : -1;
     }
     note.textContent = visible(known?.notes?.[Math.max(now, 0)] ?? "");
@@ -108,10 +110,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
   function choose(name) {
     const isSame = name === open && known;
     open = name;
-    for (const tab of tabs) {
-      tab.setAttribute("aria-selected", String(tab.dataset.name === name));
-      tab.tabIndex = tab.dataset.name === name ? 0 : -1;
-    }
+    tabs.mark(name);
     panel.setAttribute("aria-label", `List: ${LISTS[name]}`);
     scroller.className = `rdx-list rdx-list-${name}`;
     if (isSame) return draw();
@@ -154,11 +153,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
     if (num) await jump(((reached[open] ?? -1) + 1) % num);
   };
 
-  for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.dataset.name === open));
-  row.addEventListener("click", ({ target: { dataset } }) => {
-    if (dataset.name) toggle(!isOpen() || dataset.name !== open, dataset.name);
-  });
-  walkWithArrows(row, () => tabs, (tab) => isOpen() && toggle(true, tab.dataset.name));
+  tabs.mark(open);
   body.addEventListener("click", ({ target }) => {
     const button = target.closest("button");
     if (button) jump(Number(button.dataset.row));
@@ -168,7 +163,7 @@ function listDrawer({ request, onRow, onToggle = () => {}, inBar = [] }) {
     if (!step || !known) return;
     event.preventDefault();
     event.stopPropagation();
-    const at = Math.min(Math.max(Number(document.activeElement.dataset.row) + step, 0), known.num_rows - 1);
+    const at = clamp(Number(document.activeElement.dataset.row) + step, 0, known.num_rows - 1);
     jump(at).then(() => body.querySelector(`[data-row="${at}"]`)?.focus({ preventScroll: true }));
   });
   scroller.addEventListener("scroll", draw, { passive: true });

@@ -23,11 +23,33 @@ function checkRow(label, onChange) {
   return { node, set: (options, values) => keepFocus(node, options.map((one) => check(one, values))) };
 }
 
+/** A check box for a regular expression, as a button. */
+function regexToggle(title, onChange) {
+  const input = element("input", { type: "checkbox", on: { change: onChange } });
+  return { input, node: element("label", { class: "rdx-toggle", title }, input, element("span", {}, ".*")) };
+}
+
 // Replace inputs; the input with the same value keeps the focus.
 function keepFocus(node, made) {
   const inFocus = node.contains(document.activeElement) ? document.activeElement.value : null;
   fill(node, ...made);
   if (inFocus !== null) node.querySelector(`[value="${CSS.escape(inFocus)}"]`)?.focus();
+}
+
+/** Tabs by name; `mark` shows which one is chosen, `onReach` gets what arrow keys reach. */
+function tabRow(label, names, onChoose, onReach = onChoose) {
+  const tabs = Object.entries(names).map(([name, text]) => element("button", { type: "button", role: "tab", "data-name": name }, text));
+  const node = element("div", { class: "rdx-tabs", role: "tablist", "aria-label": label }, ...tabs);
+  node.addEventListener("click", ({ target }) => target.dataset.name && onChoose(target.dataset.name));
+  walkWithArrows(node, () => tabs.filter((one) => one.offsetWidth), (tab) => onReach(tab.dataset.name));
+  function mark(name) {
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", tab.dataset.name === name);
+      tab.tabIndex = tab.dataset.name === name ? 0 : -1;
+    }
+  }
+
+  return { node, mark };
 }
 
 /** A drop-down list; the empty value is null. */
@@ -55,7 +77,7 @@ function errorLine() {
     else wrong.delete(inputs[0]);
     for (const input of inputs) {
       input.toggleAttribute("aria-describedby", Boolean(words));
-      input.setAttribute("aria-invalid", String(Boolean(words)));
+      input.setAttribute("aria-invalid", Boolean(words));
       if (words) input.setAttribute("aria-describedby", node.id);
     }
     node.textContent = visible([...wrong.values()].join(" "));

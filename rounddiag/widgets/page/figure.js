@@ -96,9 +96,10 @@ const SLIP = 4; // pixels that a hand may slip in a click
 
 const REST_DELAY = 60;
 
-/** `onRest` is called where the pointer rests, which is most often before a click. */
+/** `onRest` is called where the pointer rests, which is most often before a click, and
+ * not again until what it returns is there. */
 function pointing(view, { onClick, onStretch, onBox, onRest }) {
-  let [from, timer] = [null, 0];
+  let [from, timer, isResting] = [null, 0, false];
 
   function placeOf(event) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
@@ -123,9 +124,13 @@ function pointing(view, { onClick, onStretch, onBox, onRest }) {
     if (onRest && !from && view.body.contains(event.target)) timer = setTimeout(rest, REST_DELAY, event);
   }
 
-  function rest(event) {
+  async function rest(event) {
+    if (isResting) return void (timer = setTimeout(rest, REST_DELAY, event));
     const place = placeOf(event);
-    if (place?.isIn) onRest(place);
+    if (!place?.isIn) return;
+    isResting = true;
+    await onRest(place);
+    isResting = false;
   }
 
   function onUp(event) {

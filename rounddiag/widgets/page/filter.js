@@ -9,22 +9,13 @@ function filterRow(onFilter) {
     const { [name]: _, ...others } = filter;
     return onFilter(condition === null ? others : { ...others, [name]: condition });
   };
-  const words = (text) => set("text", text && isRegex.checked ? { regex: text } : text);
+  const words = (text) => set("text", text && regex.input.checked ? { regex: text } : text);
   const text = liveField("text", words, line, { type: "search", class: "rdx-words" });
-  const isRegex = element("input", {
-    type: "checkbox",
-    on: { change: () => words(text.input.value || null) },
-  });
-  const regex = element(
-    "label",
-    { class: "rdx-toggle", title: "Regular expression" },
-    isRegex,
-    element("span", {}, ".*"),
-  );
+  const regex = regexToggle("Regular expression", () => words(text.input.value || null));
   const which = selectField("column", (name) => edit(name));
   const clear = pushButton({ class: "rdx-button" }, () => onFilter({}), "Clear filter");
   const editor = element("div", { class: "rdx-condition" });
-  const parts = [element("div", { class: "rdx-words-row" }, text.node, regex), which.node, editor, clear, line.node];
+  const parts = [element("div", { class: "rdx-words-row" }, text.node, regex.node), which.node, editor, clear, line.node];
   const form = element("div", { class: "rdx-filter", role: "group", "aria-label": "Filter" }, ...parts);
   const menu = dropdown({ label: "+ filter", name: "Filter by text or any column", side: "right" }, form);
   const chips = element("span", { class: "rdx-filter-chips" });
@@ -49,7 +40,7 @@ function filterRow(onFilter) {
     else field?.set(filter[column.name] ?? null);
     text.set(filter.text?.regex ?? filter.text ?? null);
     // Without a text, the box keeps what was chosen for the one that will be typed.
-    if (hadText || filter.text !== undefined) isRegex.checked = Boolean(filter.text?.regex);
+    if (hadText || filter.text !== undefined) regex.input.checked = Boolean(filter.text?.regex);
     clear.hidden = keepsAll(filter);
     fill(chips, ...Object.entries(filter).map(([name, condition]) => filterChip(name, condition, () => set(name, null))));
   }
@@ -92,19 +83,17 @@ function valueOf(text, values) {
 }
 
 function choiceField(label, values, onChange) {
-  const node = element("div", { class: "rdx-checks", role: "group", "aria-label": label });
-  const boxes = values.map((value) => element("input", { type: "checkbox", value }));
-  const texts = values.map((value) => element("span", {}, visible(String(value))));
-  fill(node, ...boxes.map((box, at) => element("label", {}, box, texts[at])));
-  node.addEventListener("change", () => {
-    const chosen = values.filter((_, at) => boxes[at].checked);
-    onChange(chosen.length ? chosen : null);
+  let chosen = {};
+  const row = checkRow(label, (name, isOn) => {
+    chosen[name] = isOn;
+    const kept = values.filter((value) => chosen[value]);
+    onChange(kept.length ? kept : null);
   });
   const set = (condition) => {
-    const chosen = [condition].flat().map(String);
-    boxes.forEach((box) => (box.checked = chosen.includes(box.value)));
+    chosen = Object.fromEntries([condition].flat().map((one) => [one, true]));
+    row.set(values.map((one) => [one, visible(String(one))]), chosen);
   };
-  return { node, set, wrong: () => {} };
+  return { node: row.node, set, wrong: () => {} };
 }
 
 function keepsAll(filter) {

@@ -143,6 +143,7 @@ async function loaded(request) {
 
 // A cache of what was requested of samples.
 const MAX_CACHED = 80;
+const NO_MARKS = { round: [], token: [] };
 const SHOTS_AT_ONCE = 3;
 
 function sampleStore(request) {
@@ -157,8 +158,13 @@ function sampleStore(request) {
     return known;
   }
 
+  const keyOfCells = ({ samples, rounds }, { batch, a, b, filter }) => `worst ${samples} ${rounds} ${batch} ${a} ${b} ${JSON.stringify(filter)}`;
+
   return {
     clear: () => cache.clear(),
+    // Where selecting these cells leads.
+    worst: (cells, state) => cached("worst", { cells }, keyOfCells(cells, state)),
+    knownWorst: (cells, state) => cache.get(keyOfCells(cells, state)),
     trajectory: (sample, { batch, a, b }) =>
       cached("trajectory", { batch, sample }, `tokens ${batch} ${sample} ${a} ${b}`),
     // The token plot without tokens.
@@ -168,6 +174,8 @@ function sampleStore(request) {
       cached("thumbnails", { batch, sample, indices }, `small ${batch} ${sample} ${indices[0]}`),
     image: ({ batch, sample }, index) =>
       cached("image", { batch, sample, index }, `image ${batch} ${sample} ${index}`),
+    marks: ({ sample }, { batch, a, b, finding }) =>
+      finding === null ? NO_MARKS : cached("marks", { sample }, `marks ${batch} ${a} ${b} ${finding} ${sample}`),
     observation: ({ batch, sample }, start, stop) =>
       cached("observation", { batch, sample, start, stop }, `seen ${batch} ${sample} ${start} ${stop}`),
   };

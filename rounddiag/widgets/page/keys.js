@@ -60,7 +60,7 @@ function keyActions(page) {
 
   function step(samples) {
     const at = samples.indexOf(current().sample);
-    return (by) => goToSample(samples[Math.min(Math.max(at + by, 0), samples.length - 1)]);
+    return (by) => goToSample(samples[clamp(at + by, 0, samples.length - 1)]);
   }
 
   function goToSample(sample) {
@@ -83,14 +83,12 @@ function keyActions(page) {
 
   function leave() {
     const { screens } = page.sample;
-    if (screens.isLarge()) return screens.large(false);
-    if (page.sheet.hide() || closeDropdowns(page.node)) return undefined;
-    if (page.isFull) return page.fillWindow(false);
+    if (screens.isLarge()) return void screens.large(false);
+    if (page.sheet.hide() || closeDropdowns(page.node)) return;
+    if (page.isFull) return void page.fillWindow(false);
     page.banner.hide();
-    const { round, ...others } = page.state.filter;
-    if (round) page.set({ filter: others });
+    if (page.state.filter.round) page.setFilter({ round: null });
     if (page.state.cells) page.select({ cells: null });
-    return undefined;
   }
 
   return {

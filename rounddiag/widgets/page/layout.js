@@ -10,9 +10,8 @@ const OPEN_DRAWER_FROM = [1400, 800]; // width and height
  * `onChange` gets what was changed by hand; `onResize` follows the window. */
 function paneLayout(nodes, onChange, onResize) {
   let layout = {};
-  const limited = (value, [low, high]) => Math.min(Math.max(value, low), high);
   const area = () => nodes.root.closest(".jp-WindowedPanel-outer, .jp-Notebook")?.clientHeight ?? innerHeight;
-  const height = () => Math.round(layout.height ?? limited(0.9 * area(), HEIGHTS));
+  const height = () => Math.round(layout.height ?? clamp(0.9 * area(), ...HEIGHTS));
   const share = (name) => (layout[name] ? `${(100 * layout[name]).toFixed(2)}%` : null);
 
   function apply() {
@@ -58,10 +57,10 @@ function paneLayout(nodes, onChange, onResize) {
     return node;
   };
   const width = (node) => node.getBoundingClientRect().width;
-  const part = (name, pixels, whole) => set(name, limited(pixels / whole, SHARES[name]));
+  const part = (name, pixels, whole) => set(name, clamp(pixels / whole, ...SHARES[name]));
   const splitters = {
     height: splitter("height", "Height of the explorer", false, () => nodes.root.getBoundingClientRect().height, (from, by) =>
-      set("height", Math.round(limited(from + by, HEIGHTS))),
+      set("height", Math.round(clamp(from + by, ...HEIGHTS))),
     ),
     columns: splitter("columns", "Width of the overview", true, () => width(nodes.overview), (from, by) =>
       part("columns", from + by, width(nodes.main)),
@@ -70,7 +69,7 @@ function paneLayout(nodes, onChange, onResize) {
       part("side", from - by, width(nodes.sample)),
     ),
     drawer: splitter("drawer", "Height of the drawer", false, () => nodes.drawer.getBoundingClientRect().height, (from, by) =>
-      set("drawer", Math.round(limited(from - by, DRAWER_HEIGHTS))),
+      set("drawer", Math.round(clamp(from - by, ...DRAWER_HEIGHTS))),
     ),
   };
   nodes.main.insertBefore(splitters.columns, nodes.main.lastChild);

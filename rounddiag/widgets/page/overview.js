@@ -13,16 +13,17 @@ function heatCells(view, { onCell, onBox, onRest }) {
   let [at, anchor] = [null, null]; // row and round of the cursor, and of a box's start
   let isMoved = false; // to a cell that was not drawn yet
 
+  // There may be a sentence instead of cells.
+  const onCells = (act) => (...places) => view.meta()?.samples && act(...places);
   const hand = pointing(view, {
-    onClick: (at) => view.meta()?.samples && onCell(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onRest: (at) => view.meta()?.samples && onRest(samplesOf(row(at), row(at)), Math.round(at.x)),
-    onStretch: (from, to) => view.meta()?.samples && placeBox(box, [from.across, to.across], [from.down, to.down]),
-    onBox: (from, to) => {
-      if (!view.meta()?.samples) return; // a sentence instead of cells
+    onClick: onCells((at) => onCell(samplesOf(row(at), row(at)), Math.round(at.x))),
+    onRest: onCells((at) => onRest(samplesOf(row(at), row(at)), Math.round(at.x))),
+    onStretch: onCells((from, to) => placeBox(box, [from.across, to.across], [from.down, to.down])),
+    onBox: onCells((from, to) => {
       const [top, bottom] = ascending(row(from), row(to));
       const [first, last] = ascending(Math.round(from.x), Math.round(to.x));
       onBox({ samples: samplesOf(top, bottom), rounds: [Math.max(first, 0), last] });
-    },
+    }),
   });
 
   const row = ({ y }) => Math.round(y);
@@ -69,7 +70,6 @@ function heatCells(view, { onCell, onBox, onRest }) {
     const { sample, round } = chosen.current ?? { sample: samples[0], round: 0 };
     at ??= { row: Math.floor(Math.max(samples.indexOf(sample), 0) / pool), round };
     anchor = event.shiftKey ? anchor ?? at : null;
-    const clamp = (value, from, to) => Math.min(Math.max(value, from), to);
     at = {
       row: clamp(at.row + step[0], 0, Math.ceil(samples.length / pool) - 1),
       round: clamp(at.round + step[1], Math.max(Math.ceil(low), 0), Math.floor(high)),
@@ -98,9 +98,8 @@ function heatCells(view, { onCell, onBox, onRest }) {
     const { sample, round } = chosen.current ?? {};
     for (const run of runsOf([sample])) placeCells(current, run, [round, round]);
     const { samples = [], rounds } = chosen.cells ?? {};
-    const made = () => element("div", { class: "rdx-cell-box" });
-    fill(boxes, ...runsOf(samples).map((run) => placeCells(made(), run, rounds)));
-    fill(inFile, ...runsOf(stored).map((run) => placeEdge(element("div", { class: "rdx-in-file" }), run)));
+    fill(boxes, runsOf(samples).map((run) => placeCells(element("div", { class: "rdx-cell-box" }), run, rounds)));
+    fill(inFile, runsOf(stored).map((run) => placeEdge(element("div", { class: "rdx-in-file" }), run)));
     drawBands();
     drawCursor();
     if (isMoved && !current.hidden) reveal(view.node, current);
@@ -202,7 +201,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
     if (kept.hidden) return;
     const { from, to } = Array.isArray(range) ? { from: Math.min(...range), to: Math.max(...range) } : range;
     const across = [(from ?? -1e6) - 0.5, (to ?? 1e6) + 0.5].map(x.pixel);
-    placeBox(kept, across.map((at) => Math.min(Math.max(at, x.from), x.to)), [y.from, y.to]);
+    placeBox(kept, across.map((at) => clamp(at, x.from, x.to)), [y.from, y.to]);
   }
 
   // All samples, in heatmap order.

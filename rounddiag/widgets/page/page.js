@@ -27,8 +27,8 @@ function snapshots(page) {
 
 // Two columns, as on the page: the overview, and the current sample.
 async function snapshotOf({ overview, sample, node }) {
-  const left = await Promise.all(overview.figures.map((view) => figurePicture(view)));
-  const right = await Promise.all([figurePicture(sample.figure)]);
+  const left = await Promise.all(overview.figures.map(figurePicture));
+  const right = [await figurePicture(sample.figure)];
   const height = (column) => column.reduce((sum, one) => sum + one.height + GAP, 2 * LINE);
   const canvas = document.createElement("canvas");
   canvas.width = 2 * HALF + GAP;
@@ -76,6 +76,8 @@ async function figurePicture(view) {
 const SELECT_DELAY = 60;
 
 class ExplorerPage {
+  numMoves = 0; // made by hand
+
   /** `connect` gets listeners, and returns who answers requests. */
   constructor(connect) {
     this.banner = errorBanner();
@@ -122,9 +124,11 @@ class ExplorerPage {
       inBar: [this.selectionLine],
     });
     this.sheet = sheet();
-    this.tabs = paneTabs((name) => (this.node.dataset.pane = name));
+    this.tabs = tabRow("Panes", PANES, (name) => this.showPane(name));
+    this.tabs.node.classList.add("rdx-panes");
     this.snapshot = this.kernel.isStored ? { later() {}, close() {} } : snapshots(this);
     this.node = this.arrange();
+    this.showPane("overview");
     this.panes = paneLayout(
       {
         root: this.node,
@@ -161,7 +165,6 @@ class ExplorerPage {
   }
 
   arrange() {
-    const { overview, drawer, sample, banner, kernelNote: note, steps, controls, sheet: over, tabs } = this;
     const attributes = {
       class: "rdx mathjax_ignore",
       tabindex: 0,
@@ -169,12 +172,17 @@ class ExplorerPage {
       "aria-label": "rounddiag explorer",
       "data-lm-suppress-shortcuts": "true",
       "data-theme": this.theme.now(),
-      "data-pane": "overview",
       "data-waiting": true, // until there is something to show
     };
-    const main = element("div", { class: "rdx-main" }, overview.node, sample.node);
-    const parts = [banner, note, steps, controls, tabs].map(({ node }) => node);
-    return element("div", attributes, ...parts, main, drawer.node, over.node);
+    const main = { node: element("div", { class: "rdx-main" }, this.overview.node, this.sample.node) };
+    const parts = [this.banner, this.kernelNote, this.steps, this.controls, this.tabs, main, this.drawer, this.sheet];
+    return element("div", attributes, parts.map(({ node }) => node));
+  }
+
+  // Of a narrow explorer.
+  showPane(name) {
+    this.node.dataset.pane = name;
+    this.tabs.mark(name);
   }
 
   // Python changed the state, a callback failed, or a run has new steps.
@@ -216,14 +224,15 @@ class ExplorerPage {
   // Nothing that is known of one step holds for another.
   forgetStep() {
     this.store.clear();
-    [this.diagnosed, this.marked, this.drawn, this.isMoved] = [null, null, null, true];
+    [this.diagnosed, this.marked, this.drawn] = [null, null, null];
+    this.numMoves += 1;
   }
 
   // What was moved or opened by hand; nothing else follows from it.
   setLayout(layout) {
     if (!this.state) return;
     this.panes.set(layout);
-    this.kernel.request("select", { changes: { layout } }).catch(ignore);
+    this.sendChoice({ layout });
   }
 
   showDrawer() {
@@ -233,7 +242,8 @@ class ExplorerPage {
 
   /** Change conditions of the filter; null removes one. */
   setFilter(changes) {
-    return this.set({ filter: { ...this.state.filter, ...changes } });
+    const conditions = Object.entries({ ...this.state.filter, ...changes });
+    return this.set({ filter: Object.fromEntries(conditions.filter(([, condition]) => condition !== null)) });
   }
 
   async show(name, args) {
@@ -241,7 +251,7 @@ class ExplorerPage {
     this.node.setAttribute("aria-busy", "true");
     await this.showReply(name, args);
     this.numBusy -= 1;
-    this.node.setAttribute("aria-busy", String(this.numBusy > 0));
+    this.node.setAttribute("aria-busy", this.numBusy > 0);
   }
 
   // The theme changes with the reply, so that all colours change together.
@@ -287,7 +297,7 @@ class ExplorerPage {
     this.controls.diagnose(found);
     this.numFindings = found.num_findings;
     this.showDrawer();
-    if (found.opens !== null && !this.isMoved) await this.goToRow({ finding: found.opens });
+    if (found.opens !== null && !this.numMoves) await this.goToRow({ finding: found.opens });
     found.opens = null;
   }
 
@@ -298,37 +308,42 @@ class ExplorerPage {
     return place && this.goTo(place);
   }
 
-  // Go to another token; Python is informed after a pause.
+  // Go to another token; Python is informed after a pause, unless it knows.
   async goTo(place, { isKnown = false } = {}) {
-    const { state } = this;
-    this.selectionLine.textContent = selectionText(this.selection);
+    const { state, sample } = this;
+    this.numMoves += isKnown ? 0 : 1;
     const trajectory = await this.kernel.latest("sample", this.store.trajectory(place.sample, state)).catch(ignore);
     if (!trajectory) return;
-    if (trajectory.missing) return void this.showMissing(trajectory, place, isKnown);
+    if (trajectory.missing) return void this.showMissing(trajectory, place);
     const current = completePlace(trajectory, place);
     this.state = { ...this.state, current };
-    this.isMoved ||= !isKnown;
-    this.overview.mark(this.state);
-    const before = this.sample.trajectory()?.sample;
-    if (this.sample.trajectory() === trajectory) this.sample.mark(current);
-    else this.sample.show(trajectory, current, state.threshold);
+    const before = sample.trajectory()?.sample;
+    const isShown = sample.trajectory() === trajectory;
+    if (!isShown) {
+      this.marked = null;
+      sample.show(trajectory, current, state.threshold);
+    } else if (!isKnown || !isSamePlace(sample.current(), current)) sample.mark(current);
+    this.showChoice();
     if (!isKnown) this.selectLater({ current });
+    if (!isKnown && isShown) await painted(); // the plot of another round takes longer
+    if (sample.trajectory() !== trajectory) return;
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
     this.loadAhead(before, place.sample);
     this.snapshot.later();
   }
 
+  showChoice() {
+    this.selectionLine.textContent = selectionText(this.selection);
+    this.overview.mark(this.state);
+  }
+
   // The tokens of the marked finding.
   async showMarks(trajectory) {
-    const { finding, batch, a, b } = this.state;
-    const key = `${finding} ${batch} ${a} ${b} ${trajectory.sample}`;
-    if (this.marked === key) return;
-    const nothing = { round: [], token: [] };
-    const reply = finding === null ? nothing : this.kernel.request("marks", { sample: trajectory.sample });
+    const reply = this.store.marks(trajectory, this.state);
     const found = await this.kernel.latest("marks", reply).catch(ignore);
-    if (!found || this.sample.trajectory() !== trajectory) return;
-    this.marked = key;
+    if (!found || found === this.marked || this.sample.trajectory() !== trajectory) return;
+    this.marked = found;
     this.sample.setMarks(found);
   }
 
@@ -356,10 +371,9 @@ class ExplorerPage {
   }
 
   // A report has only some of the samples.
-  showMissing({ missing }, place, isKnown) {
+  showMissing({ missing }, place) {
     this.state = { ...this.state, current: { round: 0, token: 0, ...place } };
-    this.isMoved ||= !isKnown;
-    this.overview.mark(this.state);
+    this.showChoice();
     this.sample.showMissing(place.sample, missing);
   }
 
@@ -370,29 +384,36 @@ class ExplorerPage {
     const reply = this.store.trajectory(sample, this.state);
     const trajectory = await this.kernel.latest("sample", reply).catch(ignore);
     if (!trajectory) return undefined;
-    if (trajectory.rounds.some((one) => one.round === round)) return this.goTo({ sample, round });
+    if (roundOf(trajectory, round)) return this.goTo({ sample, round });
     return void (this.selectionLine.textContent = `sample ${sample} has no round ${round}`);
   }
 
   // What a click on a cell would show.
   async loadCell(samples, round) {
-    if (samples.length === 1) return this.load(samples[0]);
-    if (this.kernel.isStored) return undefined;
+    if (this.numBusy || (samples.length > 1 && this.kernel.isStored)) return undefined;
     const cells = { samples, rounds: [round, round] };
-    const worst = await this.kernel.request("worst", { cells }).catch(ignore);
-    return worst && this.load(worst.sample);
+    const place = samples.length > 1 ? await this.store.worst(cells, this.state).catch(ignore) : { sample: samples[0] };
+    return place && this.load(place.sample);
   }
 
+  // Where the place is known before Python answers, it is shown at once.
   async select(changes) {
     this.banner.hide();
     this.flush();
-    const result = await this.kernel.latest("choice", this.kernel.request("select", { changes })).catch(ignore);
-    if (!result) return;
-    this.state = result.state;
-    this.selection = result;
+    const move = (this.numMoves += 1);
+    const known = changes.cells && !this.numBusy && this.store.knownWorst(changes.cells, this.state);
+    const reply = this.kernel.latest("choice", this.sendChoice(changes));
+    const ahead = await this.kernel.latest("ahead", known).catch(ignore);
+    if (ahead) this.goTo(ahead, { isKnown: true });
+    const result = await reply;
+    if (!result) return undefined;
+    const { current } = this.state;
+    [this.state, this.selection] = [result.state, result];
     if (changes.finding !== undefined) this.drawer.reach("findings", changes.finding);
     if (["common", "selection"].includes(this.drawer.open()) && "cells" in changes) this.drawer.refresh();
-    await this.goTo(result.state.current, { isKnown: true });
+    if (move === this.numMoves) return this.goTo(this.state.current, { isKnown: true });
+    this.state = { ...this.state, current }; // somebody has moved on meanwhile
+    return this.showChoice();
   }
 
   selectLater(changes) {
@@ -407,8 +428,12 @@ class ExplorerPage {
     clearTimeout(this.flushTimer);
     const changes = this.pending;
     this.pending = null;
-    // If Python refuses, show the state that Python has.
-    if (changes) this.kernel.request("select", { changes }).catch(({ type }) => type && this.open());
+    if (changes) this.sendChoice(changes);
+  }
+
+  // If Python refuses, show the state that Python has.
+  sendChoice(changes) {
+    return this.kernel.request("select", { changes }).catch(({ type }) => void (type && this.open()));
   }
 
   // The samples to step through, in heatmap order; of a report those in the file.
@@ -426,7 +451,7 @@ class ExplorerPage {
   }
 
   load(sample) {
-    this.store.trajectory(sample, this.state).catch(ignore);
+    return this.store.trajectory(sample, this.state).catch(ignore);
   }
 
   close() {
@@ -439,31 +464,24 @@ class ExplorerPage {
 // Which pane a narrow explorer shows.
 const PANES = { overview: "Overview", sample: "Sample", screenshot: "Screenshot", text: "Text" };
 
-function paneTabs(onChoose) {
-  const tab = ([name, label]) =>
-    element("button", { type: "button", role: "tab", "aria-selected": String(name === "overview"), "data-name": name }, label);
-  const tabs = Object.entries(PANES).map(tab);
-  const node = element("div", { class: "rdx-tabs rdx-panes", role: "tablist", "aria-label": "Panes" }, ...tabs);
-
-  function choose(button) {
-    for (const one of tabs) one.setAttribute("aria-selected", String(one === button));
-    onChoose(button.dataset.name);
-  }
-
-  node.addEventListener("click", ({ target }) => target.dataset.name && choose(target));
-  walkWithArrows(node, () => tabs.filter((one) => one.offsetWidth), choose);
-  return { node };
-}
-
 // Complete a place: by default the worst round, and the worst token in it. The last
 // round if the sample is shorter.
 function completePlace(trajectory, { sample, round, token }) {
   const { rounds } = trajectory;
   const size = (one) => one.mean_abs_diff ?? -1;
   const worst = rounds.reduce((most, one) => (size(one) > size(most) ? one : most), rounds[0]);
-  const asked = rounds.find((one) => one.round === round) ?? rounds.at(-1);
+  const asked = roundOf(trajectory, round) ?? rounds.at(-1);
   const result = (round === undefined ? worst : asked)?.round ?? 0;
   return { sample, round: result, token: token ?? worstToken(trajectory, result) };
+}
+
+function isSamePlace(one, other) {
+  return ["sample", "round", "token"].every((key) => one[key] === other[key]);
+}
+
+// The frame that is due has been drawn.
+function painted() {
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
 
 // A new explorer that is in sight in part comes into sight as a whole.

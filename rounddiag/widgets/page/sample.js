@@ -26,10 +26,7 @@ function roundStrip({ onRound, onSeen = () => {} }) {
       free();
       [shown, marked] = [trajectory, null];
       const cards = trajectory.rounds.map((round) => element("li", {}, roundCard(round)));
-      fill(
-        list,
-        ...(cards.length ? cards : [element("li", {}, sentence("This sample has no rounds."))]),
-      );
+      fill(list, cards.length ? cards : element("li", {}, sentence("This sample has no rounds.")));
       for (const picture of list.querySelectorAll(".rdx-card-picture")) seen.observe(picture);
     }
     if (!thumbnails?.length) return;
@@ -47,7 +44,7 @@ function roundStrip({ onRound, onSeen = () => {} }) {
     const button = list.querySelector(`[data-round="${round}"]`) ?? list.querySelector("button");
     if (!button || button === marked) return;
     for (const [one, isNow] of [[marked, false], [button, true]]) {
-      one?.setAttribute("aria-current", String(isNow));
+      one?.setAttribute("aria-current", isNow);
       one?.setAttribute("tabindex", isNow ? "0" : "-1");
     }
     marked = button;
@@ -90,18 +87,11 @@ function roundStrip({ onRound, onSeen = () => {} }) {
   return { node, show, mark, roundsInSight, close };
 }
 
-function roundCard({
-  round,
-  action,
-  screenshot,
-  mean_abs_diff: mean,
-  num_nonfinite: broken,
-  level,
-}) {
+function roundCard({ round, action, screenshot, mean_abs_diff: mean, num_nonfinite: broken, level }) {
   const bar = element("span", { class: `rdx-bar ${level < 0 ? "rdx-is-less" : "rdx-is-more"}` });
   bar.style.width = `${(Math.abs(level) / 8) * 100}%`;
   const label = visible(action?.label || action?.kind || "");
-  const missing = broken ? `, ${counted(broken, "token")} not finite` : "";
+  const missing = broken ? `, ${brokenTokens(broken)}` : "";
   const title = `round ${round}: ${label}; mean |diff| ${number(mean)} nat${missing}`;
   const line = (...parts) => element("span", { class: "rdx-card-line" }, ...parts);
   return element(
@@ -109,10 +99,7 @@ function roundCard({
     { type: "button", class: "rdx-card", tabindex: -1, "data-round": round, title, "aria-label": title },
     screenshot !== null && element("span", { class: "rdx-card-picture" }),
     line(element("b", {}, String(round)), element("span", { class: "rdx-card-action" }, label)),
-    line(
-      element("span", { class: "rdx-card-bar" }, bar),
-      element("span", {}, number(mean) + (broken ? " ✕" : "")),
-    ),
+    line(element("span", { class: "rdx-card-bar" }, bar), element("span", {}, number(mean) + (broken ? " ✕" : ""))),
   );
 }
 
@@ -221,6 +208,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     screens,
     figure: plot.view,
     trajectory: () => trajectory,
+    current: () => current,
     title: () => title.textContent,
     close: () => {
       plot.close();
@@ -244,21 +232,24 @@ function titleOf({ of, partner, sample, sample_id: id, group_id: group, reward, 
   return facts.filter(Boolean).join(" · ");
 }
 
+function roundOf({ rounds }, number) {
+  return rounds.find(({ round }) => round === number);
+}
+
 function indexOf(trajectory, { round, token }) {
-  const place = trajectory.rounds.find((one) => one.round === round);
+  const place = roundOf(trajectory, round);
   return place ? place.first + token : -1;
 }
 
 function placeAt(trajectory, index) {
   const round = trajectory.tokens.round[index];
-  const { first } = trajectory.rounds.find((one) => one.round === round);
-  return [round, index - first];
+  return [round, index - roundOf(trajectory, round).first];
 }
 
 // The token with the largest |diff| of a round.
-function worstToken({ rounds, tokens }, round) {
-  const { first, num_tokens: size } = rounds.find((one) => one.round === round) ?? {};
+function worstToken(trajectory, round) {
+  const { first, num_tokens: size } = roundOf(trajectory, round) ?? {};
   if (first === undefined) return 0;
-  const ranks = tokens.rank_in_round.subarray(first, first + size);
+  const ranks = trajectory.tokens.rank_in_round.subarray(first, first + size);
   return Math.max(ranks.indexOf(1), 0);
 }

@@ -64,11 +64,7 @@ function share(value) {
 // A picture with its marker, or a sentence if it cannot be shown.
 
 /** A picture from its bytes; `free` releases them. */
-function pictureOf(
-  { index, jpeg, bytes, mime = "image/jpeg", width, height, error },
-  action,
-  { alt, isSmall },
-) {
+function pictureOf({ index, jpeg, bytes, mime = "image/jpeg", width, height, error }, action, { alt, isSmall }) {
   const node = element("span", { class: "rdx-picture" });
   const data = bytes ?? jpeg;
   const fail = (why) => {
@@ -124,12 +120,10 @@ function lightbox(onWanted) {
   // Swapped in place, so that changes are visible.
   function draw(isBefore) {
     const view = isBefore ? views.before : views.current;
-    swap.setAttribute("aria-pressed", String(isBefore));
+    swap.setAttribute("aria-pressed", isBefore);
     swap.hidden = !views.before?.shot;
     picture?.free();
-    picture = view?.shot
-      ? pictureOf(view.shot, view.round.action, { alt: screenName(view) })
-      : null;
+    picture = view?.shot ? pictureOf(view.shot, view.round.action, { alt: screenName(view) }) : null;
     fill(stage, picture?.node ?? sentence("No screenshot before this round."));
     fill(caption, ...(view?.shot ? screenCaption(view) : []));
     if (view?.shot) onWanted(view.shot);
@@ -209,11 +203,8 @@ function screenViewer({ onWanted }) {
 /** The current round and the one before, each with the best available picture. */
 function viewsOf({ trajectory, round, shots }, full) {
   const at = trajectory.rounds.findIndex((one) => one.round === round);
-  const view = (one) =>
-    one && {
-      round: one,
-      shot: full.get(one.screenshot) ?? shots?.find(({ index }) => index === one.screenshot),
-    };
+  const shotOf = (index) => full.get(index) ?? shots?.find((shot) => shot.index === index);
+  const view = (one) => one && { round: one, shot: shotOf(one.screenshot) };
   return { current: view(trajectory.rounds[at]), before: view(trajectory.rounds[at - 1]) };
 }
 
@@ -231,9 +222,7 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   return [
     screenFigure(current, largeButton(figureOf(current, screenName(current))), "rdx-current"),
     isSame && sentence(`Same screenshot as round ${before.round.round}.`),
-    before?.shot &&
-      !isSame &&
-      screenFigure(before, figureOf(before, screenName(before)), "rdx-before"),
+    before?.shot && !isSame && screenFigure(before, figureOf(before, screenName(before)), "rdx-before"),
   ];
 }
 
@@ -243,12 +232,7 @@ function comingPicture(index) {
 }
 
 function screenFigure(view, picture, name) {
-  const node = element(
-    "figure",
-    { class: name },
-    picture,
-    element("figcaption", {}, ...screenCaption(view)),
-  );
+  const node = element("figure", { class: name }, picture, element("figcaption", {}, ...screenCaption(view)));
   if (view.shot?.width) node.style.setProperty("--ratio", view.shot.width / view.shot.height);
   return node;
 }
@@ -264,8 +248,7 @@ function screenCaption({ round, shot }) {
   return [
     element("b", {}, `round ${round.round}`),
     element("span", { class: "rdx-caption-action" }, visible(action.label)),
-    isLost &&
-      element("span", { class: "rdx-note" }, "coordinates unknown or outside the screenshot"),
+    isLost && element("span", { class: "rdx-note" }, "coordinates unknown or outside the screenshot"),
     element("span", { class: "rdx-facts" }, size),
   ];
 }

@@ -30,7 +30,7 @@ function stepLine(onStep) {
   function describe(index) {
     const [step, mean] = [line.steps[index], line.means[index]];
     const size = mean === null ? "no finite diff" : `mean |diff| ${number(mean)} nat`;
-    return `step ${step.toLocaleString("en-US")}, ${(index + 1).toLocaleString("en-US")} of ${line.steps.length.toLocaleString("en-US")}: ${size}`;
+    return `step ${grouped(step)}, ${grouped(index + 1)} of ${grouped(line.steps.length)}: ${size}`;
   }
 
   function mark() {
@@ -60,7 +60,7 @@ function stepLine(onStep) {
   }
 
   function move(by) {
-    goTo(Math.max(0, Math.min((line?.steps.length ?? 0) - 1, at + by)));
+    if (line) goTo(clamp(at + by, 0, line.steps.length - 1));
   }
 
   function draw() {

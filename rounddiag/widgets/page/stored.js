@@ -83,7 +83,7 @@ function connectPage() {
     const { samples, head, source } = await first;
     return {
       missing: [
-        `Sample ${sample} is not in this file, which has ${samples.length.toLocaleString("en-US")} of ${counted(head.num_samples, "sample")}.`,
+        `Sample ${sample} is not in this file, which has ${grouped(samples.length)} of ${counted(head.num_samples, "sample")}.`,
         "To write a file that has it:",
         element("code", {}, `rounddiag report ${source} --samples ${sample}`),
         "To open all samples in a notebook:",

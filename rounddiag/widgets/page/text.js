@@ -32,7 +32,7 @@ function hitMarks(mark) {
   function search(trajectory, text, isRegex) {
     mark([]);
     hits = [];
-    hits = hitsOf(trajectory, text, isRegex);
+    hits = text ? hitsOf(trajectory, text, isRegex) : [];
     mark(hits.flatMap(({ first, stop }) => Array.from({ length: stop - first }, (_, at) => first + at)));
     return hits.length;
   }
@@ -120,7 +120,7 @@ function levelClass(level) {
 
 // -log-prob, in whole nats up to 8; 0 where it is not known.
 function surprise(logProb) {
-  return Math.min(8, Math.max(0, Math.round(-logProb))) || 0;
+  return clamp(Math.round(-logProb), 0, 8) || 0;
 }
 
 /** The span of a token. */
@@ -144,47 +144,45 @@ function tokenOfSpan(node) {
 // As in figures/_parts/token_colors.py: |diff| of the first and the last colour level.
 const SCALE_ENDS = [0.003, 3];
 
-/** Rounds as text, and the chunks of their tokens in order. */
+/** Rounds as text: their nodes, the chunks of their tokens in order, and the observations
+ * between them. */
 function roundsAsText({ rounds, gaps, tokens }, makeSpan, onObservation) {
-  const fragment = document.createDocumentFragment();
-  const chunks = [];
-  const addGap = (before) =>
-    fragment.append(
-      ...gaps.filter((gap) => gap.before === before).map((gap) => gapNode(gap, onObservation)),
-    );
+  const [nodes, chunks, between] = [[], [], []];
+  const gapsBefore = (next) => {
+    const made = gaps.filter(({ before }) => before === next).map((gap) => gapNode(gap, onObservation));
+    between.push(...made);
+    return made.map(({ node }) => node);
+  };
   for (const round of rounds) {
     const made = tokenChunks(tokens, round.first, round.first + round.num_tokens, makeSpan);
     chunks.push(...made);
-    addGap(round.round);
-    fragment.append(
-      roundHead(round),
-      element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node)),
-    );
+    const text = element("pre", { class: "rdx-tokens" }, ...made.map(({ node }) => node));
+    nodes.push(element("section", { class: "rdx-round" }, gapsBefore(round.round), roundHead(round), text));
   }
-  addGap(null);
-  return { fragment, chunks };
+  nodes.push(...gapsBefore(null));
+  return { nodes, chunks, between };
 }
 
-function roundHead({
-  round,
-  action,
-  num_tokens: size,
-  num_nonfinite: broken,
-  mean_abs_diff: mean,
-}) {
-  const facts = [counted(size, "token"), `mean |diff| ${number(mean)}`];
-  if (broken) facts.push(`${counted(broken, "token")} not finite`);
+function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean }) {
+  const facts = [counted(size, "token"), `mean |diff| ${number(mean)}`, broken && brokenTokens(broken)];
   return element(
     "h4",
     { class: "rdx-round-head", "data-round": round },
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action" }, visible(action?.label ?? "")),
-    element("span", { class: "rdx-facts" }, facts.join(" · ")),
+    element("span", { class: "rdx-facts" }, facts.filter(Boolean).join(" · ")),
   );
 }
 
-/** An observation: its first and last tokens, and a button for the others. */
+/** An observation, filled like a chunk. */
 function gapNode(gap, onObservation) {
+  const what = gap.start < 0 ? "prompt" : "observation";
+  const node = element("div", { class: "rdx-gap", role: "group", "aria-label": what });
+  return { node, fill: () => node.firstChild ?? fill(node, ...gapParts(gap, onObservation)) };
+}
+
+// Its first and last tokens, and a button for the others.
+function gapParts(gap, onObservation) {
   const hidden = gap.num_tokens - gap.head.length - gap.tail.length;
   const inside = element("span", { class: "rdx-inside" });
   const button =
@@ -195,7 +193,7 @@ function gapNode(gap, onObservation) {
 
   async function open() {
     const isOpen = button.getAttribute("aria-expanded") === "true";
-    button.setAttribute("aria-expanded", String(!isOpen));
+    button.setAttribute("aria-expanded", !isOpen);
     inside.hidden = isOpen;
     if (asked) return;
     asked = onObservation(start, stop);
@@ -204,16 +202,7 @@ function gapNode(gap, onObservation) {
   }
 
   const onOneLine = (piece) => element("span", { class: "rdx-piece" }, visible(piece));
-  const ends = [gap.head, gap.tail].map((pieces) => pieces.map(onOneLine));
-  const what = gap.start < 0 ? "prompt" : "observation";
-  return element(
-    "div",
-    { class: "rdx-gap", role: "group", "aria-label": what },
-    ...ends[0],
-    button,
-    inside,
-    ...ends[1],
-  );
+  return [gap.head.map(onOneLine), button, inside, gap.tail.map(onOneLine)];
 }
 
 // Of the whole observation, its ends included.
@@ -223,19 +212,14 @@ function gapLabel({ num_tokens: size, num_image_tokens: numImage }) {
   return counted(numImage, "image token") + others;
 }
 
-function observedPiece(piece) {
-  return element("span", { class: "rdx-piece" }, ...visibleNodes(piece));
-}
-
 // A run of image tokens is shown as a count.
 function observedNodes({ pieces, is_image: isImage }) {
   const nodes = [];
   for (let start = 0, stop = 0; start < pieces.length; start = stop) {
     stop = start + 1;
     while (isImage[start] && isImage[stop]) stop += 1;
-    const images = () =>
-      element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
-    nodes.push(isImage[start] ? images() : observedPiece(pieces[start]));
+    const images = isImage[start] && element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
+    nodes.push(images || element("span", { class: "rdx-piece" }, ...visibleNodes(pieces[start])));
   }
   return nodes;
 }
@@ -243,15 +227,10 @@ function observedNodes({ pieces, is_image: isImage }) {
 /** The key of colours and lines, with the ends of the scale. */
 function textKey({ name_a, name_b }, threshold) {
   const [a, b] = [name_a, name_b].map(visible);
-  const levels = [1, 2, 3, 4, 5, 6, 7, 8];
-  const ramp = (sign) =>
-    element(
-      "span",
-      { class: "rdx-ramp", "aria-hidden": "true" },
-      ...levels.map((level) => element("span", { class: levelClass(sign * level) })),
-    );
-  const [low, high] = SCALE_ENDS;
   const named = (name, text) => element("span", { class: name }, text);
+  const levels = [1, 2, 3, 4, 5, 6, 7, 8];
+  const ramp = (sign) => named("rdx-ramp", levels.map((level) => named(levelClass(sign * level))));
+  const [low, high] = SCALE_ENDS;
   return [
     [ramp(1), `more likely under ${a}, ${low} to ${high} nat`],
     [ramp(-1), "less likely"],
@@ -268,8 +247,7 @@ function notesOnText({ tokens, rounds }) {
   return [
     !ids && sentence("The file was saved without text: each square is a token."),
     isNumbered && sentence("No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load."),
-    tokens.level.every((level) => level === NOT_FINITE) &&
-      sentence("No diff of this sample is finite."),
+    tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
 }
 
@@ -306,22 +284,19 @@ function placeTip(tip, at, around) {
 
 function tokenText({ onToken, onObservation }) {
   const key = element("p", { class: "rdx-key" });
-  const scroller = element("div", {
-    class: "rdx-scroller",
-    tabindex: 0,
-    role: "group",
-    "aria-label": "Text of the sample",
-  });
+  const scroller = element("div", { class: "rdx-scroller", tabindex: 0, role: "group", "aria-label": "Text of the sample" });
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
   const node = element("section", { class: "rdx-text" }, tip.node);
   const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
   let [shown, chunks, threshold] = [null, [], Infinity];
+  let fills = new Map(); // by node
   const near = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
-        if (isIntersecting) chunks.find(({ node: one }) => one === target)?.fill();
+        target.classList.toggle("rdx-near", isIntersecting);
+        if (isIntersecting) fills.get(target)?.();
       }
     },
     { root: scroller, rootMargin: "800px 0px" },
@@ -337,6 +312,7 @@ function tokenText({ onToken, onObservation }) {
   function setClass(name, tokens) {
     for (const span of scroller.querySelectorAll(`.${name}`)) span.classList.remove(name);
     marks[name] = new Set(tokens);
+    if (!tokens.length) return;
     for (const { first, stop, node: chunk, isFilled } of chunks) {
       if (!isFilled) continue;
       for (let index = first; index < stop; index += 1) {
@@ -351,14 +327,15 @@ function tokenText({ onToken, onObservation }) {
     hits.forget();
     tip.hide();
     near.disconnect();
+    scroller.scrollTop = 0; // of the old text, which is laid out
     for (const name of Object.keys(marks)) marks[name] = new Set();
     const made = roundsAsText(trajectory, makeSpan, onObservation);
     chunks = made.chunks;
-    if (trajectory.num_tokens > MANY_SPANS) for (const { node: chunk } of chunks) near.observe(chunk);
-    else for (const chunk of chunks) chunk.fill();
+    fills = new Map([...chunks, ...made.between].map((part) => [part.node, part.fill]));
+    if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
+    for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
     fill(key, ...textKey(trajectory, threshold));
-    scroller.scrollTop = 0; // of the old text, which is laid out
-    fill(scroller, ...notesOnText(trajectory), made.fragment);
+    fill(scroller, ...notesOnText(trajectory), made.nodes);
   }
 
   function setThreshold(newThreshold) {
@@ -375,7 +352,7 @@ function tokenText({ onToken, onObservation }) {
   }
 
   function mark(round, token = null) {
-    const place = shown?.rounds.find((one) => one.round === round);
+    const place = shown && roundOf(shown, round);
     const before = chosen;
     chosen = {
       head: place ? scroller.querySelector(`[data-round="${round}"]`) : null,
@@ -402,15 +379,14 @@ function tokenText({ onToken, onObservation }) {
   scroller.addEventListener("click", (event) => {
     const index = tokenOfSpan(event.target);
     if (index < 0 || !getSelection().isCollapsed) return;
-    const round = shown.tokens.round[index];
-    onToken(round, index - shown.rounds.find((one) => one.round === round).first, index);
+    onToken(...placeAt(shown, index), index);
   });
 
   // |diff| up to the healthy level of the batch's kind is not tinted.
   function setUsual(usual) {
     const [low, high] = SCALE_ENDS;
     const level = Math.floor((8 * Math.log(usual / low)) / Math.log(high / low));
-    scroller.dataset.calm = Math.min(Math.max(level, 0), 8) || 0;
+    scroller.dataset.calm = clamp(level, 0, 8) || 0;
   }
 
   // Mark the tokens of a finding.
@@ -437,35 +413,27 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   return [
     element("b", {}, `diff ${signed(diff[index])}`),
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
-    `round ${round[index]}, rank ${rank[index].toLocaleString("en-US")} in it`,
+    `round ${round[index]}, rank ${grouped(rank[index])} in it`,
   ].map((line) => element("div", {}, line));
 }
 
 // The search field: number of matches, and Enter for the next one.
 function searchBox({ text, at, onHit }) {
   const input = element("input", { type: "search", placeholder: "Search the text  /", "aria-label": "Search the text" });
-  const regex = element("input", { type: "checkbox" });
+  const regex = regexToggle("Regular expression in the text", again);
   const count = element("output", { class: "rdx-count" });
-  const node = element(
-    "div",
-    { class: "rdx-search", role: "search" },
-    input,
-    element("label", { class: "rdx-toggle", title: "Regular expression in the text" }, regex, element("span", {}, ".*")),
-    count,
-  );
+  const node = element("div", { class: "rdx-search", role: "search" }, input, regex.node, count);
 
   function again() {
-    if (!input.value) return void (count.textContent = text.search("", false) ? "" : "");
     try {
-      count.textContent = counted(text.search(input.value, regex.checked), "hit");
+      const num = text.search(input.value, regex.input.checked);
+      count.textContent = input.value && counted(num, "hit");
     } catch (error) {
       count.textContent = error.message; // half an expression, while it is typed
     }
-    return undefined;
   }
 
   input.addEventListener("input", again);
-  regex.addEventListener("change", again);
   input.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     const hit = text.nextHit(at(), event.shiftKey ? -1 : 1);

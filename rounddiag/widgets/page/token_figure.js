@@ -21,7 +21,7 @@ function tokenFigure({ data, layout }, trajectory, only) {
   const pick = (keeps) => index.flatMap((at, place) => (keeps(tokens.diff[at], place) ? [place] : []));
   const [low, high] = [places[0] ?? 0, places.at(-1) ?? 0];
   const [narrow, wide] = STEM_SHARES.map((share) => share * (high - low + 2));
-  const half = Math.min(Math.max(STEM, narrow), wide) / 2;
+  const half = clamp(STEM, narrow, wide) / 2;
   // One area with no height between stems: plotly makes an element of each separate line.
   for (const [trace, sign] of [[more, 1], [less, -1]]) {
     const own = pick((diff, place) => isFinite[place] && diff * sign > 0);
@@ -46,7 +46,7 @@ function tokenFigure({ data, layout }, trajectory, only) {
   const title = `Sample ${trajectory.sample}, token by token`;
   layout.meta = { ...layout.meta, title, rounds: rounds.map(({ round }) => round), starts };
   if (x.length < places.length) {
-    const note = `drawn: ${x.length.toLocaleString("en-US")} of ${counted(places.length, "token")}, extremes of diff kept; one round has them all`;
+    const note = `drawn: ${grouped(x.length)} of ${counted(places.length, "token")}, extremes of diff kept; one round has them all`;
     layout.meta.notes = [...layout.meta.notes, note];
   }
   return { data, layout };

@@ -29,7 +29,8 @@ function focusPanel() {
   const attributes = { class: "rdx-focus", "aria-label": "Token", "aria-live": "polite", "aria-atomic": "true" };
   const node = element("section", attributes, none);
 
-  function show({ tokens, rounds, name_a, name_b }, index) {
+  function show(trajectory, index) {
+    const { tokens, name_a, name_b } = trajectory;
     const text = tokens.piece[index];
     if (text === undefined) return fill(node, none);
     const [a, b] = [name_a, name_b].map(visible);
@@ -38,7 +39,7 @@ function focusPanel() {
     fill(piece, text ? visibleNodes(text) : "part of the previous character");
     scores[0].show(a, tokens.a[index]);
     scores[1].show(b, tokens.b[index]);
-    const round = rounds.find((one) => one.round === tokens.round[index]);
+    const round = roundOf(trajectory, tokens.round[index]);
     facts[0].term.textContent = `diff, ${a} - ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
     const values = [
@@ -49,7 +50,7 @@ function focusPanel() {
       number(Math.expm1(diff) - diff),
       tokens.entropy ? number(tokens.entropy[index]) : "not recorded",
       `${round.round}, token ${index - round.first}`,
-      tokens.position[index].toLocaleString("en-US"),
+      grouped(tokens.position[index]),
       String(tokens.token_id?.[index] ?? "not in the file"),
     ];
     facts.forEach(({ value }, at) => (value.textContent = values[at]));
@@ -62,7 +63,7 @@ function focusPanel() {
 
 function tokenRanks(inRound, numTokens, inBatch) {
   if (!inRound) return "not ranked: not finite";
-  return `${inRound.toLocaleString("en-US")} of ${numTokens.toLocaleString("en-US")} in its round, ${inBatch.toLocaleString("en-US")} in the batch`;
+  return `${grouped(inRound)} of ${grouped(numTokens)} in its round, ${grouped(inBatch)} in the batch`;
 }
 
 // In columns, so that numbers and bars can be compared.

@@ -25,8 +25,8 @@ function tokenPlot({ library, onToken, onPlot }) {
     const { rounds, starts } = view.meta();
     const after = starts.findIndex((start) => start - 0.5 > x);
     const index = Math.max((after < 0 ? starts.length : after) - 1, 0);
-    const { num_tokens: size } = trajectory.rounds.find((one) => one.round === rounds[index]);
-    onToken(rounds[index], Math.min(Math.max(Math.round(x - starts[index]), 0), size - 1));
+    const { num_tokens: size } = roundOf(trajectory, rounds[index]);
+    onToken(rounds[index], clamp(Math.round(x - starts[index]), 0, size - 1));
   }
 
   // A stroke above each token of the finding.
