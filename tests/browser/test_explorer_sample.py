@@ -249,7 +249,7 @@ def test_the_panel_tells_all_of_a_token(
         "ratio, old / rollout": said(math.exp(old - rollout)),
         "k3": said(math.exp(row["diff"]) - 1 - row["diff"]),
         "entropy": format_number(float(row["entropy"])),
-        "rank of |diff|": ranks if is_finite else "not ranked: not finite",
+        "rank": ranks if is_finite else "not ranked: not finite",
         "round": f"{place[1]}, token {place[2]}",
         "position": str(row["position"]),
         "token id": str(row["token_id"]),

@@ -94,7 +94,7 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
         "ratio, old / rollout": format_number(math.exp(of["diff"])),
         "k3": format_number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
-        "rank of |diff|": f"1 of {size} in its round, "
+        "rank": f"1 of {size} in its round, "
         f"{tokens['rank_in_batch'][worst]} in the batch",
         "round": f"{index}, token {worst - sample['rounds'][index]['first']}",
         "position": str(tokens["position"][worst]),
@@ -111,7 +111,7 @@ def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
     page.run("focus.show(sample, 0);")
     facts = page.run(FACTS)
     assert facts["diff, old - rollout"] == "not finite"
-    assert facts["rank of |diff|"] == "not ranked: not finite"
+    assert facts["rank"] == "not ranked: not finite"
 
 
 def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:

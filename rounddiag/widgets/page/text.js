@@ -399,12 +399,13 @@ function tokenText({ onToken, onObservation }) {
   return { node, key, show, mark, setThreshold, setUsual, setMarks, search, nextHit: hits.next, close: () => [follow, near].forEach((one) => one.disconnect()) };
 }
 
-// Scroll on until no sticky head covers the one before it.
+// Scroll on until no sticky head is cut by the next one, or by the end of its round.
 function uncoverHead(scroller) {
   const { top } = scroller.getBoundingClientRect();
-  for (const head of scroller.querySelectorAll(".rdx-round-head")) {
-    const at = head.getBoundingClientRect();
-    if (at.top > top && at.top < top + at.height) scroller.scrollBy({ top: at.top - top });
+  const height = scroller.querySelector(".rdx-round-head")?.offsetHeight;
+  for (const part of scroller.querySelectorAll(".rdx-round, .rdx-round-head")) {
+    const at = part.getBoundingClientRect().top - top;
+    if (at > 0 && at < height) scroller.scrollBy({ top: at });
   }
 }
 

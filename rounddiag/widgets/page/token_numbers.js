@@ -4,7 +4,7 @@
 const FACTS = [
   ["diff", "of the log-probs"],
   ["ratio", "of the probabilities"],
-  ["rank of |diff|", "1 is the largest"],
+  ["rank", "by |diff|: 1 is the largest"],
   ["role", "role of the token in the output"],
   ["k3", "ratio - 1 - diff"],
   ["entropy", "of the distribution, in nats"],
