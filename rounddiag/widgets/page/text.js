@@ -403,8 +403,9 @@ function tokenText({ onToken, onObservation }) {
 function uncoverHead(scroller) {
   const { top } = scroller.getBoundingClientRect();
   const height = scroller.querySelector(".rdx-round-head")?.offsetHeight;
-  for (const part of scroller.querySelectorAll(".rdx-round, .rdx-round-head")) {
-    const at = part.getBoundingClientRect().top - top;
+  for (const part of scroller.querySelectorAll(".rdx-round-head, .rdx-tokens")) {
+    const around = part.getBoundingClientRect();
+    const at = (part.matches("pre") ? around.bottom : around.top) - top;
     if (at > 0 && at < height) scroller.scrollBy({ top: at });
   }
 }
