@@ -179,8 +179,8 @@ def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
 
     Examples
     --------
-    A finding at 341 tokens reads "341 tokens, none before round 5; all are coordinate
-    tokens; all in 8 of 64 samples (`rank` = 3)".
+    A finding at 341 tokens reads "341 tokens are affected, none before round 5; all are
+    coordinate tokens; all in 8 of 64 samples (`rank` = 3)".
     """
     parts = [_tokens(where, indices, view)]
     if "role" in where:
@@ -201,10 +201,14 @@ def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
 def _tokens(where: Mapping[str, Any], indices: Array, view: View) -> str:
     num_large = where.get("num_large", 0)
     if not len(indices):
-        return "no single tokens"
-    text = "all tokens" if len(indices) == len(view) else _count(len(indices))
+        return "no single tokens stand out"
     if num_large >= _FEW:
-        text = f"{_count(num_large)} differ by more than a factor of 2"
+        text = f"{num_large} tokens differ by more than a factor of 2"
+    elif len(indices) == len(view):
+        text = "all tokens are affected"
+    else:
+        text = "1 token is" if len(indices) == 1 else f"{len(indices)} tokens are"
+        text += " affected"
     onset = where.get("onset")
     if onset is not None:
         exact = onset.low == onset.high
@@ -214,10 +218,6 @@ def _tokens(where: Mapping[str, Any], indices: Array, view: View) -> str:
     if first:
         text += f", none before round {first}"
     return text
-
-
-def _count(num: int) -> str:
-    return f"{num} token" if num == 1 else f"{num} tokens"
 
 
 def _share(share: float) -> str:

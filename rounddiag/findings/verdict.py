@@ -104,7 +104,8 @@ def write_sentence(diagnosis: Diagnosis) -> str:
         return f"{opening}. {_level(diagnosis)}; {_no_pattern(diagnosis)}"
     first = sure[0]
     meaning = CAUSES.get(first.cause, first.cause.replace("_", " "))
-    text = f"{opening}: {first.place}{_elsewhere(diagnosis)}."
+    place = first.place[:1].upper() + first.place[1:]
+    text = f"{opening}. {place}{_elsewhere(diagnosis)}."
     text += _not_with(first)
     text += f" Consistent with {meaning} ({first.cause})"
     others = [one.cause for one in first.alternatives]

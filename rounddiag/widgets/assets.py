@@ -19,7 +19,7 @@ _PAGE = Path(__file__).with_name("page")
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
     *("overview", "token_figure", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "drawer", "keys", "layout", "steps", "page"),
+    *("sample", "drawer", "keys", "layout", "steps", "snapshot", "page"),
 )
 _STYLES = ("base", "controls", "sample", "drawer", "steps")
 

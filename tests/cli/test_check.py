@@ -82,7 +82,7 @@ def test_it_prints_verdict_level_findings_and_the_result(
 ) -> None:
     assert main(["check", BROKEN]) == 1
     head, findings, result = capsys.readouterr().out.split("\n\n")
-    assert head.startswith("broken: Not noise: ")
+    assert head.startswith("broken: Not noise. ")
     assert "\nlevel: mean |diff| 0.07595 nat (95 % interval 0.05067 to 0.1012; " in head
     assert findings.splitlines()[1].split()[2] == "image_window"
     assert result == "failed: the verdict is broken; suspicious or worse fails\n"

@@ -183,7 +183,7 @@ def test_failed_checks_come_before_the_counts_and_those_not_testable_last() -> N
 def test_the_verdict_and_the_findings_come_first() -> None:
     parts = describe(rd.load("sample_data/image_window.parquet")).split("\n\n")
     verdict, level, usual = parts[0].splitlines()
-    assert verdict.startswith("broken: Not noise: ")
+    assert verdict.startswith("broken: Not noise. ")
     assert level == (
         "level: mean |diff| 0.07595 nat (95 % interval 0.05067 to 0.1012; 4,230 tokens"
         " of 64 samples)"

@@ -200,7 +200,7 @@ def test_what_it_prints() -> None:
     diagnosis = rd.diagnose(made(parts))
     frame = diagnosis.frame
     assert frame["cause"].tolist() == ["context_masked"]
-    assert diagnosis.text.startswith("Not noise: ")
+    assert diagnosis.text.startswith("Not noise. ")
     assert "from round 2 on" in diagnosis.text
     assert "context_masked" in repr(diagnosis)
     assert diagnosis[0].next_step in diagnosis.text
