@@ -1,6 +1,6 @@
 """How fast the explorer answers in a browser, beside plotly's own FigureWidget.
 
-python -m tests.benchmarks.explorer [--clicks 20]
+python -m tests.benchmarks.explorer [--clicks 20] [--pages 1]
 
 Times are taken in the page: from the start of a cell, or from the event of a mouse or
 key, to the frame after the one in which the answer is there. With 60 frames a second
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,8 @@ _IN_SIGHT = """area => {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clicks", type=int, default=20)
-    clicks = parser.parse_args().clicks
+    parser.add_argument("--pages", type=int, default=1, help="paints of each batch")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_browser(), args=ARGUMENTS
@@ -103,10 +105,13 @@ def main() -> None:
             for name, shape in CASES.items():
                 print(name)
                 write_notebook(Path(folder) / "benchmark.ipynb", shape)
-                lab = LabNotebook(browser, address, ARTEFACTS)
-                lab.open("benchmark.ipynb")
-                measure(lab, min(clicks, shape[0] - 1))
-                lab.close()
+                times: dict[str, list[float]] = defaultdict(list)
+                for _ in range(arguments.pages):
+                    lab = LabNotebook(browser, address, ARTEFACTS)
+                    lab.open("benchmark.ipynb")
+                    measure(lab, min(arguments.clicks, shape[0] - 1), times)
+                    lab.close()
+                print_times(times)
         browser.close()
 
 
@@ -120,25 +125,28 @@ def write_notebook(path: Path, shape: tuple[int, int, int]) -> None:
     nbformat.write(nb, path)
 
 
-def measure(lab: LabNotebook, clicks: int) -> None:
-    """Print what one batch takes in a fresh page."""
+def measure(lab: LabNotebook, clicks: int, times: dict[str, list[float]]) -> None:
+    """Add what one batch takes in a fresh page."""
     lab.page.evaluate(_RUN, 0)
     assert lab.errors == []
-    print_times("first paint, plotly.js not yet on the page", [painted(lab, cell=1)])
+    times["first paint, plotly.js not yet on the page"] += [painted(lab, cell=1)]
     lab.page.wait_for_timeout(8000)  # the first one fetches screenshots, and pauses
-    print_times("first paint, plotly.js there", [painted(lab, cell=2)])
+    times["first paint, plotly.js there"] += [painted(lab, cell=2)]
     lab.page.wait_for_timeout(8000)
-    print_times("click a cell to its tokens", [*cell_clicks(lab, clicks)])
-    print_times("arrow key to the next token", [*token_keys(lab, clicks)])
-    print_times("the same, to the commit of its frame", [*key_frames(lab, clicks)])
-    print_times("a key typed into a filter", [*typed_keys(lab, clicks)])
-    print_times("first paint of two FigureWidgets", [stock_painted(lab)])
-    print_times("the same with FigureWidget, one line", [*stock_clicks(lab, clicks)])
+    times["click a cell to its tokens"] += cell_clicks(lab, clicks)
+    times["arrow key to the next token"] += token_keys(lab, clicks)
+    times["the same, to the commit of its frame"] += key_frames(lab, clicks)
+    times["a key typed into a filter"] += typed_keys(lab, clicks)
+    times["first paint of two FigureWidgets"] += [stock_painted(lab)]
+    times["the same with FigureWidget, one line"] += stock_clicks(lab, clicks)
 
 
-def print_times(name: str, seconds: list[float]) -> None:
-    middle, high = np.percentile(seconds, [50, 95])
-    print(f"  {name:45} median {middle:6.3f} s, p95 {high:6.3f} s, n {len(seconds)}")
+def print_times(times: dict[str, list[float]]) -> None:
+    """Print a line for each kind of answer."""
+    for name, seconds in times.items():
+        middle, high = np.percentile(seconds, [50, 95])
+        count = f"n {len(seconds)}"
+        print(f"  {name:45} median {middle:6.3f} s, p95 {high:6.3f} s, {count}")
 
 
 def painted(lab: LabNotebook, cell: int) -> float:
