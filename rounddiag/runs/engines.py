@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from rounddiag.errors import RounddiagError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 Engine: TypeAlias = Literal["local", "ray"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_MAX_TASKS = 256  # submitted at once; waiting for one of them looks at all
 
 
 def check_engine(engine: str) -> None:
@@ -84,26 +87,40 @@ def _run_here(
 def _run_on_ray(
     function: Callable[[Item], Result], items: Sequence[Item]
 ) -> Iterator[tuple[int, Result | Exception]]:
-    """Map the items with Ray Data, which repeats what a lost worker was given."""
+    """Run a task for each item. Ray repeats those that a lost worker had.
+
+    Not by Ray Data: its executor starts tasks of a fraction of a second too slowly. Two
+    workers were 1.2 times as fast as one by it, and are twice as fast by tasks.
+    """
     ray = _import_ray()
     if not items:
         return
-    cloudpickle = ray.cloudpickle
     if not ray.is_initialized():
         ray.init(log_to_driver=False)
+    call, shared = ray.remote(_try), ray.put(function)
+    rest = iter(enumerate(items))
+    pending: dict[Any, int] = {}
+    try:
+        while True:
+            for index, item in islice(rest, _MAX_TASKS - len(pending)):
+                pending[call.remote(shared, item)] = index
+            if not pending:
+                return
+            for task in ray.wait([*pending])[0]:
+                yield pending.pop(task), _result(task)
+    finally:  # left early, too
+        for task in pending:
+            ray.cancel(task)
 
-    def call(row: dict[str, Any]) -> dict[str, Any]:
-        result = _try(function, cloudpickle.loads(row["item"]))
-        return {"index": row["index"], "result": cloudpickle.dumps(result)}
 
-    # A task is sent its own item; in the function, all would travel with each.
-    packed = [
-        {"index": index, "item": cloudpickle.dumps(item)}
-        for index, item in enumerate(items)
-    ]
-    rows = ray.data.from_items(packed, override_num_blocks=len(items))
-    for row in rows.map(call).iter_rows():
-        yield row["index"], cloudpickle.loads(row["result"])
+def _result(task: Any) -> Any:  # noqa: ANN401 of Ray, and what the function returns
+    """Return the result of a task, or the error why it has none."""
+    import ray
+
+    try:
+        return ray.get(task)
+    except ray.exceptions.RayError as error:  # such as a worker that dies every time
+        return error
 
 
 def _try(function: Callable[[Item], Result], item: Item) -> Result | Exception:
@@ -116,7 +133,6 @@ def _try(function: Callable[[Item], Result], item: Item) -> Result | Exception:
 def _import_ray() -> Any:  # noqa: ANN401 Ray need not be installed
     try:
         import ray
-        import ray.data
     except ImportError as error:
         raise RounddiagError.build(
             key="engine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import rounddiag as rd
+from rounddiag.runs.engines import map_items
 from tests.runs.ray_nodes import node_options
 from tests.runs.step_folders import small_dump
 
@@ -78,3 +80,17 @@ def test_a_cluster_that_loses_a_node_gives_the_same_rows(
         one, other = here.batch(step), there.batch(step)
         assert torch.equal(one.old_log_probs, other.old_log_probs)
         assert torch.equal(one.response_ids, other.response_ids)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_item_that_ends_its_worker_is_an_error_and_the_others_are_done() -> None:
+    def halve(number: int) -> float:
+        if number == 4:
+            os._exit(1)
+        return number / 2
+
+    found = dict(
+        map_items(halve, [2, 4, 6], engine="ray", num_bytes=int, label="halves")
+    )
+    assert (found.pop(2), found.pop(6)) == (1, 3)
+    assert isinstance(found[4], ray.exceptions.WorkerCrashedError)
