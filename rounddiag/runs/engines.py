@@ -79,8 +79,11 @@ def _run_here(
     if num_threads == 1:
         yield from enumerate(map(call, items))
         return
+    from threadpoolctl import threadpool_limits
+
+    # The idle threads of BLAS spin after each product, and take the cores from ours.
     # Left early, the generator drops the items that no thread has begun.
-    with ThreadPoolExecutor(num_threads) as threads:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(num_threads) as threads:
         yield from enumerate(threads.map(call, items))
 
 
