@@ -97,7 +97,7 @@ def k3(difference: Tensor) -> Tensor:
     """
     found = k3_near_zero(difference)
     # Few are large, and the exponential is slow.
-    large = (difference.abs() >= SERIES_LIMIT).nonzero(as_tuple=True)
+    large = difference.abs() >= SERIES_LIMIT
     wide = difference[large].double()
     found[large] = (torch.expm1(wide) - wide).to(found.dtype)
     return found

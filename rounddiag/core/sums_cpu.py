@@ -98,6 +98,15 @@ def take_runs(values: Array, start: Array, num: Array) -> Array:
     return out
 
 
+@_quiet
+def take_diffs(
+    a: Array, b: Array, start: Array, num: Array
+) -> tuple[Array, Array, Array]:
+    """Copy runs of two log-probs, as `take_runs`; also return their diffs, float32."""
+    a, b = take_runs(a, start, num), take_runs(b, start, num)
+    return a, b, (a - b).astype(np.float32, copy=False)
+
+
 def as_numpy(values: Tensor) -> Array:
     """View a tensor as an array; half precision becomes float32."""
     if values.dtype in (torch.bfloat16, torch.float16):

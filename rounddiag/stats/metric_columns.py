@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.core import take_runs
 from rounddiag.core.aggregation import run_sums
 from rounddiag.core.measures import compute_prob_diffs, get_measure
-from rounddiag.core.sums_cpu import as_numpy
+from rounddiag.core.sums_cpu import as_numpy, take_diffs
 from rounddiag.stats.inputs import number_clusters
 from rounddiag.stats.intervals import Estimator, Resampling
 from rounddiag.stats.summary import distribution, row_blocks, used_clusters
@@ -53,14 +52,12 @@ def metric_columns(batch: Batch, *, metric: str) -> dict[str, Array]:
         getattr(batch.rounds, name).numpy()[order]
         for name in ("round", "sample", "start", "num_tokens")
     )
-    scores = [as_numpy(one) for one in (batch.old_log_probs, batch.rollout_log_probs)]
+    old, rollout = as_numpy(batch.old_log_probs), as_numpy(batch.rollout_log_probs)
     how = Estimator(measure=get_measure(metric), weight="token", ci=0.95)
     totals, num_finite = np.zeros(len(num)), num.copy()
     found = []
     for rows in row_blocks(part, num):
-        a, b = (take_runs(score, start[rows], num[rows]) for score in scores)
-        with np.errstate(invalid="ignore"):  # of infinite log-probs
-            tokens = (a - b).astype(np.float32, copy=False)
+        a, b, tokens = take_diffs(old, rollout, start[rows], num[rows])
         is_finite = np.isfinite(tokens)
         if how.measure.source_column == "prob_diff":
             tokens = compute_prob_diffs(a, b)

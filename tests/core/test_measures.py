@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rounddiag import token_frame
+from rounddiag.core.divergence import k3
 from rounddiag.core.measures import MEASURES, get_measure, prob_diffs, read_prob_diffs
 from rounddiag.core.scores import select_scores
 from rounddiag.errors import FrameError
@@ -128,3 +129,7 @@ def test_a_threshold_that_is_none_is_refused(threshold: float) -> None:
     )
     with pytest.raises(FrameError, match=f"^{re.escape(message)}$"):
         get_measure("beyond", threshold)
+
+
+def test_k3_of_one_number() -> None:
+    assert k3(torch.tensor(1.0)).item() == pytest.approx(math.e - 2, rel=1e-6)

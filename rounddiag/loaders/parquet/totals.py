@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core import take_runs
 from rounddiag.core.aggregation import quantiles
 from rounddiag.core.columns import aggregates
 from rounddiag.core.measures import compute_prob_diffs
 from rounddiag.core.sums import measure, pack_tokens
-from rounddiag.core.sums_cpu import as_numpy
+from rounddiag.core.sums_cpu import as_numpy, take_diffs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +113,7 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
         getattr(rounds, name).numpy()
         for name in ("round", "sample", "start", "num_tokens")
     )
-    scores = [as_numpy(one) for one in (batch.old_log_probs, batch.rollout_log_probs)]
+    old, rollout = as_numpy(batch.old_log_probs), as_numpy(batch.rollout_log_probs)
     num_finite = num_tokens - totals.num_nonfinite
     sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
     cluster, num_clusters = _clusters(batch)
@@ -123,9 +122,7 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
     found = []
     for number, (low, high) in enumerate(pairwise([0, *ends.tolist()])):
         mine = order[low:high]
-        a, b = (take_runs(one, start[mine], num_tokens[mine]) for one in scores)
-        with np.errstate(invalid="ignore"):  # of infinite log-probs
-            diff = (a - b).astype(np.float32, copy=False)
+        a, b, diff = take_diffs(old, rollout, start[mine], num_tokens[mine])
         tokens = [diff, compute_prob_diffs(a, b)]
         if num_finite[mine].sum() < len(diff):
             is_finite = np.isfinite(diff)
