@@ -253,7 +253,7 @@ class Explorer:
             self._steps.close()
         self._view = None
         self._callbacks.clear()
-        self._session.clear_cache()
+        self._requests.clear_cache()
 
     def __enter__(self) -> Self:
         return self
@@ -294,7 +294,7 @@ class Explorer:
             return
         batch = self._steps.run.batch(step)
         session = session_at(self._session, batch, batch_name(batch))
-        self._session.clear_cache()
+        self._requests.clear_cache()
         self._steps.step, self._session = step, session
         self.batches = {batch_name(batch): batch}
         self._requests = RequestHandler(session, self._run_callbacks)

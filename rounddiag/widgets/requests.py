@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import PurePath
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 # Entries of the state that are a selection.
 _CHOSEN = {"current", "cells", "finding"}
+_NUM_DRAWN = 8  # overviews that are kept, for whoever takes a choice back
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
 _SLOW_LISTS = ("findings", "common")
 
@@ -55,6 +57,7 @@ class RequestHandler:
         self._session = session
         self._on_select = on_select
         self._caches = [BatchCache(batch) for batch in session.batches]
+        self._drawn: dict[str, dict[str, bytes]] = {}
         self._handlers: dict[str, Callable[..., object]] = {
             "plotly": lambda: {"code": get_plotlyjs().encode()},
             "overview": self._overview,
@@ -78,6 +81,22 @@ class RequestHandler:
         """
         return self._handlers[name](**args)
 
+    def clear_cache(self) -> None:
+        """Free all frames and figures; they are made again when they are needed."""
+        self._session.clear_cache()
+        self._drawn.clear()
+
+    def _figures(self, theme: ThemeName) -> dict[str, bytes]:
+        """Return the figures of the overview, which a selection does not change."""
+        state = self._session.state.as_dict()
+        shown = {key: state[key] for key in state.keys() - _CHOSEN - {"layout"}}
+        key = json.dumps([shown, theme], sort_keys=True)
+        figures = self._drawn.pop(key, None) or overview_figures(self._session, theme)
+        self._drawn[key] = figures  # the one used last is thrown away last
+        if len(self._drawn) > _NUM_DRAWN:
+            del self._drawn[next(iter(self._drawn))]
+        return figures
+
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
         pair, filtered = session.pair, session.filtered
@@ -89,7 +108,7 @@ class RequestHandler:
                 "layers": available_layers(session),
             },
             "state": state.as_dict(),
-            "figures": overview_figures(session, theme),
+            "figures": self._figures(theme),
             "note": filter_note(state) if len(filtered.tokens) else "",
             "counts": {
                 **filtered.count_beyond(state.threshold),

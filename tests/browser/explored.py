@@ -47,6 +47,7 @@ _CLOSE = """node => {
   if (node.querySelector('.rdx-stage')?.offsetWidth)
     node.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
 }"""
+_RESET = "ex.state != first and not setattr(ex, 'state', first)"
 _OPEN = "node => node.closest('details')?.setAttribute('open', '')"
 _TRACE = """(node, kind) => {
   const { _fullData: traces } = node.querySelector('.rdx-plot');
@@ -86,14 +87,13 @@ class Explored:
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
         self.node.evaluate(_CLOSE)
-        self.set("first")
-        if self.lab.value("ex.state != first"):  # a change was on its way
-            self.set("first")
+        while self.lab.value(_RESET):  # a change can be on its way
+            rest(self.lab, was_asked=True)
 
     def set(self, state: str) -> None:
         """Change the state in Python, and wait until the page has followed."""
         self.lab.value(f"setattr(ex, 'state', {state})")
-        self.rest()
+        rest(self.lab, was_asked=True)
 
     def rest(self) -> None:
         """Wait until the kernel has answered what the page asks, and what that asks."""

@@ -26,13 +26,28 @@ import rounddiag as rd
 from IPython.display import display
 batch = rd.load({root!r} + "/sample_data/image_window.parquet")"""
 _SAVING = "@jupyter-widgets/jupyterlab-manager:saveWidgetState"
-# Four times in a row nothing may be under way; it gives up before a test would.
-_REST = """async kernel => {
-  const frame = () => new Promise(requestAnimationFrame);
-  for (let calm = 0, round = 0; calm < 4 && round < 1000; round += 1) {
-    await frame().then(frame);
-    await eval(kernel).requestExecute({ code: '', silent: true }).done;
-    calm = document.querySelector(".rdx[aria-busy='true']") ? 0 : calm + 1;
+# Nothing may be under way for longer than the page waits before it sends a choice. It
+# gives up in the end.
+_CALM_FRAMES = 6
+_REST = """async ([name, calmFrames, wasAsked]) => {
+  const kernel = eval(name);
+  const isKnown = kernel.rounddiagPending;
+  const pending = (kernel.rounddiagPending ??= follow());
+  const ask = () => kernel.requestExecute({ code: '', silent: true }).done;
+  if (!isKnown || !wasAsked) await ask();
+  for (let calm = 0, frame = 0; calm < calmFrames && frame < 20_000; frame += 1) {
+    await new Promise(requestAnimationFrame);
+    const isBusy = document.querySelector(".rdx[aria-busy='true']");
+    calm = pending.size || isBusy ? 0 : calm + 1;
+  }
+  function follow() {
+    const pending = new Set();
+    kernel.anyMessage.connect((_, { msg }) => {
+      const { kind, id } = msg.content?.data?.content ?? {};
+      if (kind === 'request') pending.add(id);
+      if (kind === 'reply') pending.delete(id);
+    });
+    return pending;
   }
 }"""
 _IS_CLEAN = "() => jupyterapp.shell.currentWidget.context.model.dirty === false"
@@ -59,9 +74,12 @@ def press(lab: LabNotebook, node: Locator, keys: Iterable[str]) -> None:
         lab.page.keyboard.press(key)
 
 
-def rest(lab: LabNotebook) -> None:
-    """Wait until the kernel has answered what the page asks, and what that asks."""
-    lab.page.evaluate(_REST, KERNEL)
+def rest(lab: LabNotebook, *, was_asked: bool = False) -> None:
+    """Wait until the kernel has answered what the page asks, and what that asks.
+
+    After an answer of `lab.value`, what Python sent before it is on the page.
+    """
+    lab.page.evaluate(_REST, [KERNEL, _CALM_FRAMES, was_asked])
     expect(lab.page.locator(".rdx[aria-busy='true']")).to_have_count(0)
 
 

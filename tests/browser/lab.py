@@ -51,7 +51,7 @@ _LAID_OUT = """pixels => {
 _EVALUATE = """async ([kernel, expression]) => {
   const code = 'import json as _json';
   const user_expressions = {value: `_json.dumps(${expression})`};
-  const future = eval(kernel).requestExecute({code, user_expressions, silent: false});
+  const future = eval(kernel).requestExecute({code, user_expressions, silent: true});
   return (await future.done).content.user_expressions?.value;
 }"""
 

@@ -9,6 +9,7 @@ import pytest
 
 from rounddiag import explore, load
 from rounddiag.errors import FrameError
+from rounddiag.widgets import requests
 from rounddiag.widgets.payload import serialize
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
@@ -56,6 +57,44 @@ def test_an_overview_is_all_that_a_page_needs_at_first(ask: Asked) -> None:
     figure = json.loads(found["figures"]["rounds"])
     assert figure["layout"]["meta"]["title"] == "Mismatch per round"
     assert json.dumps(serialize(found)[0])
+
+
+def test_a_choice_that_is_taken_back_is_not_drawn_again(
+    ask: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def draw(session: Session, theme: str) -> dict[str, bytes]:
+        drawn.append(f"{session.state.metric} {theme}")
+        return {"rounds": drawn[-1].encode()}
+
+    monkeypatch.setattr(requests, "overview_figures", draw)
+    first = ask("overview", theme="light")
+    ask("select", changes={"current": {"sample": 1, "round": 0, "token": 0}})
+    assert ask("overview", theme="light")["figures"] is first["figures"]
+    ask("set", changes={"metric": "k3"}, theme="light")
+    found = ask("set", changes={"metric": "abs_diff"}, theme="light")
+    assert found["figures"] is first["figures"]
+    assert drawn == ["abs_diff light", "k3 light"]
+    ask("overview", theme="dark")
+    ask.requests.clear_cache()
+    ask("overview", theme="light")
+    assert drawn[2:] == ["abs_diff dark", "abs_diff light"]
+
+
+def test_the_overviews_seen_last_are_kept(
+    ask: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+
+    def draw(session: Session, theme: str) -> dict[str, bytes]:
+        drawn.append(session.state.threshold)
+        return {"rounds": theme.encode()}
+
+    monkeypatch.setattr(requests, "overview_figures", draw)
+    for threshold in (1, 2, 3, 4, 5, 6, 7, 8, 1, 9, 1, 2):  # 9 takes the place of 2
+        ask("set", changes={"threshold": threshold}, theme="light")
+    assert drawn == [1, 2, 3, 4, 5, 6, 7, 8, 9, 2]
 
 
 def test_the_head_has_the_facts_of_the_run() -> None:
