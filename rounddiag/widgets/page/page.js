@@ -249,10 +249,11 @@ class ExplorerPage {
       this.marked = null;
       sample.show(trajectory, current, state.threshold);
     } else if (!isKnown || !isSamePlace(sample.current(), current)) sample.mark(current);
-    this.showChoice();
     if (!isKnown) this.selectLater({ current });
-    if (!isKnown && isShown) await painted(); // the plot of another round takes longer
+    if (!isKnown && isShown) await painted(); // what else is of another round takes longer
+    this.showChoice();
     if (sample.trajectory() !== trajectory) return;
+    sample.showScreens();
     const drawing = [this.showShots(trajectory), this.showFigure(trajectory), this.showMarks(trajectory)];
     await Promise.all(drawing).catch((error) => this.showPageError(error));
     this.loadAhead(before, place.sample);

@@ -177,7 +177,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
   function addShots(newShots) {
     shots = [...shots, ...newShots];
     strip.show(trajectory, shots);
-    screens.show(trajectory, current.round, shots);
+    showScreens();
   }
 
   function mark(place) {
@@ -187,8 +187,9 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     strip.mark(place.round);
     plot.mark(place);
     focus.show(trajectory, index);
-    screens.show(trajectory, place.round, shots);
   }
+
+  const showScreens = () => screens.show(trajectory, current.round, shots);
 
   return {
     node,
@@ -197,6 +198,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
     missingShots,
     showFigure: (axes, only, state) => plot.show(trajectory, axes, only, current, state),
     showMissing,
+    showScreens,
     mark,
     setThreshold: text.setThreshold,
     setUsual: text.setUsual,
