@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rounddiag.core import sums_cpu as on_cpu
-from rounddiag.core.sums import Totals
+from rounddiag.core.sums import cpu_totals
 from rounddiag.loaders.assembly.images import image_places, rows_in_memory
 from rounddiag.loaders.fields.reader import FieldReader
 from rounddiag.segmentation import find_rounds
@@ -95,7 +94,7 @@ def mean_abs_diffs(batch: TrainerBatch) -> Array:
         reader.log_probs(f"{name}_log_probs") for name in ("old", "rollout")
     )
     sample = rounds.sample.numpy()
-    totals = Totals(**on_cpu.totals(rounds, old, rollout))
+    totals = cpu_totals(rounds, old, rollout)
     by_sample = totals.sum_by_group(sample, reader.num_samples)
     num_tokens = np.bincount(sample, rounds.num_tokens.numpy(), reader.num_samples)
     num_finite = num_tokens - by_sample.num_nonfinite

@@ -3,12 +3,10 @@
 ================  ==================================================================
 `frames`          `token_frame`, `round_frame`, `sample_frame`
 `columns`         the columns of these frames, as arrays
-`sums`            sums and maxima per round, in one pass over the batch
-`sums_cpu`        the same on the CPU, with numpy views of the tensors
-`sums_cuda`       the same on CUDA, with torch operations
+`sums`            sums and maxima per round in one pass, on the CPU and on CUDA
 `aggregation`     sums of runs, means, exact quantiles
-`divergence`      diff, k1, k2, k3, chi2 of one token: one definition each
-`measures`        the metrics of `schema.METRICS` as functions of a token frame
+`divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
+                  metrics of `schema.METRICS` as functions of a token frame
 `scores`          the pair of scores that a batch or frame compares
 `verl`            `metrics`: verl's formulas in float64
 `reconciliation`  `reconcile`: logged numbers against those of the saved batch
@@ -24,7 +22,7 @@ from rounddiag.core.frames import (
     token_frame,
 )
 from rounddiag.core.reconciliation import reconcile
-from rounddiag.core.sums_cpu import take_runs
+from rounddiag.core.sums import take_runs
 from rounddiag.core.verl import metrics
 
 __all__ = [

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core.measures import prob_diffs
-from rounddiag.core.sums import pack_tokens
+from rounddiag.core.sums import pack_tokens, prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.schema import TOKENS
 from rounddiag.text import pieces, special_tokens

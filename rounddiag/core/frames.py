@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag import schema
-from rounddiag.core import sums_cpu
 from rounddiag.core.columns import (
     aggregates,
     check_columns,
@@ -21,7 +20,7 @@ from rounddiag.core.columns import (
     token_column,
 )
 from rounddiag.core.scores import select_scores, tag_pair
-from rounddiag.core.sums import Totals, diffs, measure
+from rounddiag.core.sums import Totals, diffs, measure, sum_diffs, take_runs
 from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def rounds_of_tokens(tokens: pd.DataFrame) -> pd.DataFrame:
     changes = (sample[1:] != sample[:-1]) | (index[1:] != index[:-1])
     begins = np.r_[: min(len(tokens), 1), np.flatnonzero(changes) + 1]
     num = np.diff(begins, append=len(tokens))
-    totals = Totals(**sums_cpu.sum_diffs(tokens["diff"].to_numpy(), num))
+    totals = sum_diffs(tokens["diff"].to_numpy(), num)
     keys = {"sample": sample[begins], "round": index[begins]}
     frame = pd.DataFrame({**keys, **aggregates(totals, num)}, copy=False)
     return tag_pair(frame, tokens)
@@ -221,7 +220,7 @@ def _tokens(batch: Batch, diff: Array, more: Sequence[str]) -> pd.DataFrame:
     columns = {
         "sample": np.repeat(to_numpy(rounds.sample).astype(np.int32), num),
         "round": np.repeat(to_numpy(rounds.round).astype(np.int32), num),
-        "token": sums_cpu.take_runs(count, np.zeros_like(num), num),
+        "token": take_runs(count, np.zeros_like(num), num),
         "diff": diff,
     }
     for name in more:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import empty_figure, new_figure
 from rounddiag.figures._parts.data import note_unknown_rounds, prepare

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.axes import choose_axis, note_zeros
 from rounddiag.figures._parts.canvas import (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.runs.serial_correlation import serial_correlation
 from rounddiag.schema import CHANGES
 

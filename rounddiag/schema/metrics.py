@@ -1,8 +1,8 @@
 """METRICS: the one list of metrics.
 
 Columns of frames, axes, heatmaps, the explorer's controls, messages and filters follow
-from it. A new metric is a record here, its definition in `core.divergence`, and the two
-joined in `core.measures`.
+from it. A new metric is a record here, and its definition in `core.divergence`, which
+joins the two.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core.aggregation import means_of_sums, run_sums
+from rounddiag.core.divergence import MEASURES, get_measure
 from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.measures import MEASURES, get_measure, prob_diffs
+from rounddiag.core.sums import prob_diffs
 from rounddiag.schema import CELLS, DIFFERENCE, ROUNDS
 from rounddiag.stats.inputs import token_values
 from rounddiag.stats.intervals import Estimator, Resampling
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
 
 
 P95 = "p95_abs_diff"

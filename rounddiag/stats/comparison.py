@@ -11,7 +11,7 @@ import pandas as pd
 
 from rounddiag.batch import Batch
 from rounddiag.core.aggregation import run_sums
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError
 from rounddiag.stats.difference_interval import (
     difference_interval,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
     from rounddiag.stats.summary import Runs
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
 
 
 _BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -169,7 +169,7 @@ def token_values(tokens: Mapping[str, Array] | pd.DataFrame, measure: Measure) -
 
     Examples
     --------
-    >>> from rounddiag.core.measures import get_measure
+    >>> from rounddiag.core.divergence import get_measure
     >>> token_values({"diff": np.array([-1.0, np.inf])}, get_measure("k2"))
     array([0.5, nan])
     """

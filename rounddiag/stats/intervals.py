@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
 
 
 # With fewer clusters than this, their variance is not estimated.

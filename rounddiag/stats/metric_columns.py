@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.core.aggregation import run_sums
-from rounddiag.core.measures import compute_prob_diffs, get_measure
-from rounddiag.core.sums_cpu import as_numpy, take_diffs
+from rounddiag.core.divergence import compute_prob_diffs, get_measure
+from rounddiag.core.sums import as_numpy, take_diffs
 from rounddiag.stats.inputs import number_clusters
 from rounddiag.stats.intervals import Estimator, Resampling
 from rounddiag.stats.summary import distribution, row_blocks, used_clusters

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames, token_roles
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.core.scores import tag_pair
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by

@@ -13,7 +13,7 @@ import numpy as np
 from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import token_frame
-from rounddiag.core.measures import get_measure, read_prob_diffs
+from rounddiag.core.divergence import get_measure, read_prob_diffs
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.grouping import split_by, split_rounds
 from rounddiag.stats.inputs import number_clusters, token_values, without_worst_picks
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
 
 
 # Finer where probabilities are near 0 and near 1, as those of language models are.

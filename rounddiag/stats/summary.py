@@ -13,9 +13,10 @@ from rounddiag import schema
 from rounddiag.batch import Batch
 from rounddiag.core import rounds_of_tokens, take_runs
 from rounddiag.core.aggregation import means_of_sums, quantiles, run_sums
+from rounddiag.core.divergence import MEASURES, get_measure, read_prob_diffs
 from rounddiag.core.frames import round_frame_and_diffs
-from rounddiag.core.measures import MEASURES, get_measure, prob_diffs, read_prob_diffs
 from rounddiag.core.scores import check_pair, select_scores, tag_pair
+from rounddiag.core.sums import prob_diffs
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import number_values, split_rounds_by
 from rounddiag.stats.inputs import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
     from rounddiag._typing import Array
-    from rounddiag.core.measures import Measure
+    from rounddiag.core.divergence import Measure
     from rounddiag.stats.grouping import Split
 
 

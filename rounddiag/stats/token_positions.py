@@ -8,7 +8,7 @@ import numpy as np
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.core import round_and_token_frames
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.core.scores import tag_pair
 from rounddiag.errors import FrameError
 from rounddiag.schema import PLACES

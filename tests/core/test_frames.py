@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag import round_frame, sample_frame, schema, token_frame
-from rounddiag.core import (
-    round_and_token_frames,
-    rounds_of_tokens,
-    sums_cpu,
-    sums_cuda,
-    take_runs,
-)
+from rounddiag.core import round_and_token_frames, rounds_of_tokens, take_runs
+from rounddiag.core.sums import cpu_pack, cpu_totals, torch_pack, torch_totals
 from rounddiag.errors import BatchError, FrameError
 from tests import oracle
 from tests.batches import AWKWARD, MASK, hand_batch, masks, padded, random_log_probs
@@ -236,15 +231,13 @@ def test_cuda_code_equals_cpu_code() -> None:
     batch = padded(AWKWARD, random_log_probs((7, 8), 5), random_log_probs((7, 8), 6))
     scores = batch.old_log_probs, batch.rollout_log_probs
     left, right = np.empty((2, batch.num_tokens), dtype=np.float32)
-    cpu = sums_cpu.totals(batch.rounds, *scores, left)
-    cuda = sums_cuda.totals(batch.rounds, *scores, right)
+    cpu = vars(cpu_totals(batch.rounds, *scores, left))
+    cuda = vars(torch_totals(batch.rounds, *scores, right))
     assert cpu.keys() == cuda.keys()
     for name, values in cpu.items():
         assert values.tolist() == pytest.approx(cuda[name].tolist(), rel=1e-6), name
     assert left.tolist() == right.tolist()
-    ids = [
-        m.pack_tokens(batch.rounds, batch.response_ids) for m in (sums_cpu, sums_cuda)
-    ]
+    ids = [pack(batch.rounds, batch.response_ids) for pack in (cpu_pack, torch_pack)]
     assert ids[0].tolist() == ids[1].tolist()
 
 

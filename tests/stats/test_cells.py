@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rounddiag.core.measures import get_measure
+from rounddiag.core.divergence import get_measure
 from rounddiag.stats.cells import cell_means
 from rounddiag.stats.intervals import Resampling
 

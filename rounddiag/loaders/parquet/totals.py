@@ -14,9 +14,8 @@ import numpy as np
 
 from rounddiag.core.aggregation import quantiles
 from rounddiag.core.columns import aggregates
-from rounddiag.core.measures import compute_prob_diffs
-from rounddiag.core.sums import measure, pack_tokens
-from rounddiag.core.sums_cpu import as_numpy, take_diffs
+from rounddiag.core.divergence import compute_prob_diffs
+from rounddiag.core.sums import as_numpy, measure, pack_tokens, take_diffs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
