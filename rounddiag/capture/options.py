@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rounddiag.capture.facts import plain_facts
 from rounddiag.errors import BatchError
+from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,11 +87,6 @@ class Options:
         """Return the name of a step's file."""
         rank = "" if self.rank is None else f"_rank_{self.rank}"
         return f"step_{step}{rank}.parquet"
-
-
-def is_url(folder: str) -> bool:
-    """Return whether a folder is in object storage, such as `s3://bucket/run`."""
-    return "://" in folder
 
 
 def absolute_folder(folder: str | os.PathLike[str]) -> str:

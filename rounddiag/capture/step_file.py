@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.capture.facts import sampling_settings
-from rounddiag.capture.options import is_url
 from rounddiag.capture.sampling import (
     encode_screenshots,
     order_samples,
@@ -23,6 +22,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.fields.mapping import batch_from_fields
 from rounddiag.loaders.parquet.totals import summarize_rounds
 from rounddiag.loaders.parquet.writer import write_batch
+from rounddiag.loaders.paths import is_url
 
 if TYPE_CHECKING:
     import os

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.paths import is_url
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _MOST_FAILED = 5  # files in the text of a run
 def open_steps(path: str, tokenizer: str | None = None) -> Run | None:
     """Open a folder, a glob or a URL as a run; None if it has the files of one step."""
     from rounddiag.runs import open_run
-    from rounddiag.runs.folder import is_url
 
     if not (Path(path).is_dir() or is_url(path) or has_magic(path)):
         return None

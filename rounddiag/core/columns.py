@@ -225,6 +225,14 @@ def _starts(batch: Batch) -> Array:
     return np.cumsum(num) - num
 
 
+def sample_clusters(batch: Batch) -> Array:
+    """Return the cluster of each sample, counted from 0: its group, or itself alone."""
+    if batch.group_ids is None:
+        return np.arange(len(batch))
+    codes: Array = np.unique(np.asarray(batch.group_ids), return_inverse=True)[1]
+    return codes
+
+
 # Column of the token frame -> per-token field of the batch.
 _FIELDS = {
     "token_id": "response_ids",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import plain_columns, plain_values
+from rounddiag.core.columns import plain_columns, plain_values, sample_clusters
 from rounddiag.findings.reference import REFERENCE, Range
 
 if TYPE_CHECKING:
@@ -217,9 +217,7 @@ class Facts:
     @classmethod
     def from_batch(cls, batch: Batch) -> Facts:
         """Read the columns of a batch."""
-        group = None
-        if batch.group_ids is not None:
-            group = np.unique(np.array(batch.group_ids), return_inverse=True)[1]
+        group = None if batch.group_ids is None else sample_clusters(batch)
         prompt, prompt_length = np.arange(batch.num_samples), None
         if batch.prompt_offsets is not None and batch.prompt_ids is not None:
             offsets, ids = _array(batch.prompt_offsets), _array(batch.prompt_ids)

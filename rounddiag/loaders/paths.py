@@ -1,4 +1,4 @@
-"""Resolve a path to files: one file, a folder, or a glob."""
+"""Resolve a path to files: one file, a folder, or a glob; tell it from a URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rounddiag.errors import LoadError
 from rounddiag.loaders.detection import FORMATS
 from rounddiag.wording import by_numbers, join_names
 
-_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # `Path` turns `//` into `/`
+# fsspec chains several by `::`. A drive of Windows has one letter.
+_URL = re.compile(r"(\w+::)*[A-Za-z][\w+.-]+:/")
 _MAX_NAMES = 4  # names of files in a message
 
 
@@ -28,7 +29,7 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     LoadError
         If there is no such file, or a folder holds several batches or a checkpoint.
     """
-    if _URL.match(os.fspath(path)):
+    if is_url(path):
         raise LoadError.build(
             file=path,
             expected="a local path",
@@ -46,6 +47,19 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
             found=error.strerror or "a system error",
             advice="Pass the path of a saved batch.",
         ) from error
+
+
+def is_url(address: str | os.PathLike[str]) -> bool:
+    """Return whether an address names its protocol, such as `s3://bucket/run`.
+
+    One slash is enough, because `Path` removes the other.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/run"), is_url(Path("s3://bucket/run")), is_url("C:/runs")
+    (True, True, False)
+    """
+    return _URL.match(os.fspath(address)) is not None
 
 
 def _existing_files(path: Path) -> list[Path]:

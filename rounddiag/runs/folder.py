@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from rounddiag.errors import LoadError
 from rounddiag.loaders.parquet.metadata import Footer
-from rounddiag.loaders.paths import name_patterns
+from rounddiag.loaders.paths import is_url, name_patterns
 from rounddiag.wording import by_numbers, join_names
 
 if TYPE_CHECKING:
@@ -293,11 +293,6 @@ def _replaced(file: RunFile, found: str) -> LoadError:
 
 def _ranked(file: RunFile) -> bool:
     return bool(_RANK.search(file.name))
-
-
-def is_url(address: str) -> bool:
-    """Return whether an address names its protocol, such as `s3://bucket/run`."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address) is not None
 
 
 def _filesystem(address: str, *, is_local: bool) -> tuple[fs.FileSystem, str]:

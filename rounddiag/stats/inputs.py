@@ -9,6 +9,7 @@ import pandas as pd
 
 from rounddiag import schema
 from rounddiag.batch import Batch
+from rounddiag.core.columns import sample_clusters
 from rounddiag.errors import FrameError
 from rounddiag.stats.grouping import number_values
 from rounddiag.stats.intervals import Resampling, is_few
@@ -211,8 +212,7 @@ def number_clusters(data: Batch | pd.DataFrame) -> Array:
     array([1, 0, 1])
     """
     if isinstance(data, Batch):
-        names = np.asarray(data.group_ids or range(data.num_samples))
-        return number_values("group_id", names)[0]
+        return sample_clusters(data)
     if "group_id" not in data:
         return np.arange(data["sample"].to_numpy().max(initial=-1) + 1)
     known = data.drop_duplicates("sample")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +11,9 @@ import pytest
 from rounddiag.errors import LoadError
 from rounddiag.loaders import paths as places
 from rounddiag.loaders.format import Format
-from rounddiag.loaders.paths import resolve_paths
+from rounddiag.loaders.paths import is_url, resolve_paths
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rounddiag.batch import Batch
 
 
@@ -139,3 +138,18 @@ def test_a_folder_without_a_known_name_is_an_error(tmp_path: Path) -> None:
     touch(tmp_path, "a.txt")
     with pytest.raises(LoadError, match=f"^{re.escape(message.format('a.txt'))}$"):
         resolve_paths(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("s3://bucket/run", True),
+        (Path("s3://bucket/run"), True),
+        ("simplecache::s3://bucket/run", True),
+        ("runs/step 1://x", False),
+        ("C:/runs", False),
+        ("/runs", False),
+    ],
+)
+def test_a_url_names_its_protocol(address: str | Path, wanted: bool) -> None:
+    assert is_url(address) == wanted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rounddiag.core.aggregation import quantiles
-from rounddiag.core.columns import aggregates
+from rounddiag.core.columns import aggregates, sample_clusters
 from rounddiag.core.divergence import compute_prob_diffs
 from rounddiag.core.sums import as_numpy, measure, pack_tokens, take_diffs
 
@@ -115,7 +115,8 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
     old, rollout = as_numpy(batch.old_log_probs), as_numpy(batch.rollout_log_probs)
     num_finite = num_tokens - totals.num_nonfinite
     sums = {"cluster_abs_diff": totals.abs_diff, "cluster_tokens": num_finite}
-    cluster, num_clusters = _clusters(batch)
+    cluster = sample_clusters(batch)
+    num_clusters = _count(cluster)
     means = _means(totals, index, num_tokens)
     order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))
     found = []
@@ -145,16 +146,12 @@ def summarize_rounds(batch: Batch) -> list[dict[str, Any]]:
 
 def _is_large(batch: Batch) -> bool:
     num_rounds = int(batch.rounds.round.max()) + 1 if batch.num_rounds else 0
-    size = num_rounds * (_clusters(batch)[1] + _ROUND)
+    size = num_rounds * (_count(sample_clusters(batch)) + _ROUND)
     return size > max(_FEW, _SHARE * len(batch.response_ids))
 
 
-def _clusters(batch: Batch) -> tuple[Array, int]:
-    """Return what each sample goes together with, its group or itself; and how many."""
-    if batch.group_ids is None:
-        return np.arange(len(batch)), len(batch)
-    names, codes = np.unique(np.asarray(batch.group_ids), return_inverse=True)
-    return codes, len(names)
+def _count(codes: Array) -> int:
+    return int(codes.max(initial=-1)) + 1
 
 
 def _means(totals: Totals, index: Array, num_tokens: Array) -> dict[str, Array]:
