@@ -22,9 +22,9 @@ import rounddiag as rd
 from rounddiag import figures, stats
 from rounddiag.cli.summary import describe
 from rounddiag.errors import RounddiagError
-from rounddiag.widgets.payload import serialize
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
+from rounddiag.widgets.view import serialize
 from tests.figures.plots import PLOTS, decode, plot
 
 if TYPE_CHECKING:

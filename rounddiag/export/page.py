@@ -1,23 +1,35 @@
-"""`report`: one HTML page on a batch or a run, and writing it."""
+"""`report`: one HTML page on a batch, the explorer with its replies, or on a run."""
 
 from __future__ import annotations
 
+import json
+import zlib
+from base64 import b64encode
+from functools import cache
+from html import escape
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+import pandas as pd
+from plotly.offline import get_plotlyjs
+
 from rounddiag.batch.batch import require_batch
-from rounddiag.export.explorer_page import explorer_page
-from rounddiag.export.html import document
+from rounddiag.export.html import Section, document, embed_figure, policy, table_html
 from rounddiag.export.replies import collect_replies
-from rounddiag.export.run_sections import run_sections
+from rounddiag.figures import plot_compare, plot_finding, plot_run
+from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
+from rounddiag.widgets.view import script, serialize, style, theme_css
+from rounddiag.wording import printable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rounddiag.batch import Batch
+    from rounddiag.findings import Diagnosis
+    from rounddiag.runs.diagnosis import RunDiagnosis
 
 
 def report(
@@ -75,11 +87,11 @@ def report(
     '<!doctype html>'
     """
     if isinstance(batch, Run):
-        html = document(PurePath(batch.path).name or batch.path, run_sections(batch))
+        html = document(PurePath(batch.path).name or batch.path, _run_sections(batch))
     else:
         require_batch(batch)
         diagnosis, replies = collect_replies(batch, worst=worst, samples=samples)
-        html = explorer_page(_title(batch), diagnosis, replies)
+        html = _explorer_page(_title(batch), diagnosis, replies)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(file) as partial:
@@ -91,3 +103,127 @@ def _title(batch: Batch) -> str:
     source = batch.meta.get("source")
     name = PurePath(source).name if isinstance(source, str) else "A batch"
     return name if batch.step is None else f"{name}, step {batch.step}"
+
+
+_WITHOUT_SCRIPTS = "All else needs JavaScript: save the file, and open it in a browser."
+
+
+def _explorer_page(
+    title: str, diagnosis: Diagnosis, replies: Iterable[tuple[str, object]]
+) -> str:
+    """Return the page; without scripts it has the verdict and the findings alone.
+
+    Parameters
+    ----------
+    title : str
+        Plain text.
+    diagnosis : Diagnosis
+    replies : iterable of key and reply
+        What `stored.js` reads; plotly.js is added.
+    """
+    code = script("stored")
+    stored = [(key, _pack(reply)) for key, reply in replies]
+    elements = "\n".join(
+        f'<script type="text/plain" data-reply="{key}">{text}</script>'
+        for key, text in [*stored, ("plotly", _packed_plotly())]
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy(code, others="blob:")}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} - rounddiag</title>
+<style>
+{theme_css()}{style("stored")}</style>
+</head>
+<body>
+<main id="words">
+<h1>{escape(title)}</h1>
+{_words(diagnosis)}</main>
+{elements}
+<script type="module">{code}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def _packed_plotly() -> str:
+    """Return plotly.js, whose compression takes half of the time of a small report."""
+    return _pack({"code": get_plotlyjs().encode()})
+
+
+def _pack(reply: object) -> str:
+    """Compress a reply as `storedReply` in the page reads it.
+
+    Four bytes, the size of the JSON that follows; then its buffers.
+    """
+    plain, buffers = serialize(reply)
+    sizes = [len(one) for one in buffers]
+    content = {"plain": plain, "sizes": sizes}
+    # Columns of a file can hold dates, which a notebook's messages write as text too.
+    head = json.dumps(content, separators=(",", ":"), default=str).encode()
+    data = b"".join([len(head).to_bytes(4, "little"), head, *buffers])
+    return b64encode(zlib.compress(data)).decode()
+
+
+def _words(diagnosis: Diagnosis) -> str:
+    """Return the verdict and the findings as text."""
+    lines = [f"{one.cause.replace('_', ' ')}: {one.place}" for one in diagnosis]
+    items = "".join(f"<li>{escape(printable(line))}</li>" for line in lines)
+    text = escape(printable(diagnosis.text))
+    verdict = f"<p><strong>{diagnosis.verdict}</strong>: {text}</p>\n<ol>{items}</ol>\n"
+    return f"{verdict}<p>{_WITHOUT_SCRIPTS}</p>\n"
+
+
+def _run_sections(run: Run) -> list[Section]:
+    """Return the sections of the report on a run."""
+    diagnosis = run.diagnose()
+    sections = [
+        Section(key="diagnosis", title="Noise or a bug", body=_verdicts(diagnosis)),
+        Section(key="run", title="Rounds over steps", body=embed_figure(plot_run, run)),
+    ]
+    if diagnosis.breaks:
+        sections.append(_break_section(run, diagnosis))
+    sections.append(
+        Section(key="steps", title="Diagnosed steps", body=_steps(diagnosis))
+    )
+    if run.failed:
+        sections.append(
+            Section(key="failed", title="Steps that cannot be read", body=_failed(run))
+        )
+    return sections
+
+
+def _verdicts(diagnosis: RunDiagnosis) -> str:
+    lines = "".join(f"<li>{escape(printable(line))}</li>" for line in diagnosis.lines)
+    return f"<p>{escape(diagnosis.text)}</p><ul>{lines}</ul>"
+
+
+def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
+    """Compare both sides of the first break, with the first finding after it."""
+    first = diagnosis.breaks[0]
+    batches = {f"step {step}": run.batch(step) for step in (first.previous, first.step)}
+    body = f"<p>{escape(str(first))}</p>{embed_figure(plot_compare, batches)}"
+    after = diagnose(batches[f"step {first.step}"])
+    if len(after):
+        body += f"<p>{escape(printable(after.text))}</p>"
+        body += embed_figure(plot_finding, after[0])
+    return Section(key="break", title=f"Before and at step {first.step:,}", body=body)
+
+
+def _failed(run: Run) -> str:
+    frame = pd.DataFrame(
+        {"step": [*run.failed], "error": [*map(printable, run.failed.values())]}
+    )
+    return table_html(frame, "Steps that cannot be read", "{:.4g}")
+
+
+def _steps(diagnosis: RunDiagnosis) -> str:
+    frame = diagnosis.frame.assign(
+        causes=diagnosis.frame["causes"].map(", ".join),
+        text=diagnosis.frame["text"].map(printable),
+    )
+    names = {"mean_abs_diff": "mean |diff| [nat]", "text": "diagnosis"}
+    return table_html(frame.rename(columns=names), "Diagnosed steps", "{:.4g}")

@@ -3,9 +3,8 @@
 Five floors, from the top:
 
 - `explorer`: `explore` and `Explorer`, what a user reads, sets and displays. `steps` is
-  the line of a run's steps above it. `view` is its widget: messages with the page,
-  static preview. `assets` has script and style of the page, `payload` what is sent to
-  it.
+  the line of a run's steps above it. `view` is its widget: script and style of the
+  page, messages with it, static preview.
 - `requests`: what the page may request, and the payload of each reply. `figures` draws
   the overview, `sample_view` has the tokens of a sample, `images` its screenshots and
   actions.
@@ -14,7 +13,7 @@ Five floors, from the top:
   columns, `filters` decides which tokens are kept, `pair` compares two batches.
 - `state`: every choice as plain data, and the choices that a batch offers.
 
-`page/` has script and style, one file a pane; `assets` joins them in order.
+`page/` has script and style, one file a pane; `view` joins them in order.
 """
 
 from rounddiag.widgets.explorer import Explorer, explore

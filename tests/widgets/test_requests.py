@@ -10,9 +10,9 @@ import pytest
 from rounddiag import explore, load
 from rounddiag.errors import FrameError
 from rounddiag.widgets import requests
-from rounddiag.widgets.payload import serialize
 from rounddiag.widgets.requests import RequestHandler
 from rounddiag.widgets.session import Session
+from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch
 
 OVERVIEW = {

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.token_colors import levels, token_classes
-from rounddiag.widgets.payload import serialize
 from rounddiag.widgets.sample_view import (
     BatchCache,
     observed_tokens,
     ranks_in_rounds,
     sample_payload,
 )
+from rounddiag.widgets.view import serialize
 from tests.batches import hand_batch, padded
 from tests.widgets.samples import HOSTILE, shot, worded
 

@@ -17,10 +17,8 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from rounddiag import explore
-from rounddiag.widgets import assets
-from rounddiag.widgets.assets import script, style
-from rounddiag.widgets.payload import serialize
-from rounddiag.widgets.view import View
+from rounddiag.widgets import view as view_module
+from rounddiag.widgets.view import View, script, serialize, style
 from tests.batches import hand_batch
 
 
@@ -149,7 +147,7 @@ def test_text_that_is_no_unicode_is_sent() -> None:
     assert json.dumps(plain, ensure_ascii=False).encode()
 
 
-PAGE = Path(assets.__file__).with_name("page")
+PAGE = Path(view_module.__file__).with_name("page")
 TOP_LEVEL = r"^(?:async )?(?:function|class|const|let) +([A-Za-z]\w*|[A-Z_]+)"
 
 
@@ -169,10 +167,10 @@ def test_lone_surrogates_among_many_texts_are_written_out() -> None:
 def test_every_file_is_there_once() -> None:
     scripts = {path.stem for path in PAGE.glob("*.js")}
     # `stored` is of reports alone.
-    assert scripts - {"stored"} == {*assets._SCRIPTS}
+    assert scripts - {"stored"} == {*view_module._SCRIPTS}
     styles = {path.stem for path in PAGE.glob("*.css")}
-    assert styles - {"stored"} == {*assets._STYLES}
-    assert len(assets._SCRIPTS) == len(scripts) - 1
+    assert styles - {"stored"} == {*view_module._STYLES}
+    assert len(view_module._SCRIPTS) == len(scripts) - 1
 
 
 def test_names_of_all_files_are_unique() -> None:
