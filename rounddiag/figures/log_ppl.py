@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
-from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures._parts.labels import NOT_FINITE
-from rounddiag.figures._parts.panels import (
+from rounddiag.figures._parts.clouds import (
+    LAYERS,
+    NUM_WORST,
+    Clouds,
     build_panels,
     explain_left_out,
     name_panels,
     why_empty,
 )
+from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest

@@ -11,15 +11,17 @@ from rounddiag.batch import Batch
 from rounddiag.core import token_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import colorize, empty_figure
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
-from rounddiag.figures._parts.density import LAYERS, NUM_WORST, Clouds
-from rounddiag.figures._parts.labels import format_number, hover_text
-from rounddiag.figures._parts.panels import (
+from rounddiag.figures._parts.clouds import (
+    LAYERS,
+    NUM_WORST,
+    Clouds,
     build_panels,
     explain_left_out,
     name_panels,
     why_empty,
 )
+from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.labels import format_number, hover_text
 from rounddiag.schema import DIFF, OLD_PROB, ROLLOUT_PROB, TOKENS
 from rounddiag.stats.agreement import (
     agreement,

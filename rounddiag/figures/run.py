@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rounddiag.figures._parts.axes import MeanAxis
     from rounddiag.figures._parts.canvas import Theme, ThemeName
-    from rounddiag.runs.breaks import Break
+    from rounddiag.runs.change_points import Break
 
 
 LAYERS = ("ci", "band", "marks", "heatmap")

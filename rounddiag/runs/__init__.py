@@ -5,9 +5,9 @@
 `folder`              the files of a run, and the step of each
 `index`               tables derived from the files, kept beside them
 `step_tables`         the rows of one step, of all steps, and of the steps of two runs
-`change_points`       steps at which a round changes, and growth over steps
+`change_points`       steps at which a round changes, growth over steps, and breaks:
+                      steps at which several rounds change together
 `serial_correlation`  the correlation of the means of neighbouring steps
-`breaks`              steps at which several rounds change together
 `diagnosis`           a verdict per step, and what changed between steps
 `sql`                 `Run.query`: DuckDB over the step files
 `ingestion`           `ingest`: files of a framework become step files
@@ -15,8 +15,7 @@
 ====================  ==============================================================
 """
 
-from rounddiag.runs.breaks import find_breaks
-from rounddiag.runs.change_points import find_changes
+from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.ingestion import Ingestion, ingest
 from rounddiag.runs.run import Run, open_run
 

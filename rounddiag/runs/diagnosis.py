@@ -19,7 +19,7 @@ from rounddiag.wording import pluralize, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rounddiag.runs.breaks import Break
+    from rounddiag.runs.change_points import Break
     from rounddiag.runs.folder import RunFolder, StepFiles
 
 

@@ -17,8 +17,7 @@ from rounddiag.core.scores import tag_as
 from rounddiag.errors import LoadError
 from rounddiag.findings.reference import guess_kind, named_range
 from rounddiag.loaders.parquet.reader import load_sample, require_sample
-from rounddiag.runs.breaks import find_breaks
-from rounddiag.runs.change_points import find_changes
+from rounddiag.runs.change_points import find_breaks, find_changes
 from rounddiag.runs.diagnosis import (
     RunDiagnosis,
     changed_facts,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rounddiag.batch import Batch
-    from rounddiag.runs.breaks import Break
+    from rounddiag.runs.change_points import Break
     from rounddiag.runs.engines import Engine
 
 # So much of the files is read at a time; in memory their columns are far larger.

@@ -1,8 +1,8 @@
 """What the agent saw and did: screenshots, image tokens and actions.
 
 ================  ==================================================================
-`screenshots`     a screenshot as a file stores it
-`patches`         a screenshot rebuilt from the pixel values of the model's processor
+`screenshots`     a screenshot as a file stores it, or rebuilt from the pixel values of
+                  the model's processor
 `image_tokens`    which token stands for images, and where
 `actions`         one action and its point on the screen; calls as actions
 `action_parsers`  the grammars of actions that are tried, and a registry for others
@@ -15,8 +15,13 @@ from rounddiag.vision.action_parsers import (
     register_parser,
 )
 from rounddiag.vision.actions import Action
-from rounddiag.vision.patches import PatchScreenshot, patch_screenshots
-from rounddiag.vision.screenshots import EncodedScreenshot, RawScreenshot, Screenshot
+from rounddiag.vision.screenshots import (
+    EncodedScreenshot,
+    PatchScreenshot,
+    RawScreenshot,
+    Screenshot,
+    patch_screenshots,
+)
 
 __all__ = [
     "Action",

@@ -17,8 +17,7 @@ from rounddiag.core.scores import pair_of, select_scores
 from rounddiag.core.sums import diffs
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import check_sample
-from rounddiag.figures._parts.token_colors import NOT_FINITE, levels
-from rounddiag.figures.colored_text import NO_TEXT
+from rounddiag.figures.colored_text import NO_TEXT, NOT_FINITE, levels
 from rounddiag.text import pieces, roles, special_tokens
 from rounddiag.widgets.images import describe_actions, last_seen_screenshots
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.data import resolve_layers
-from rounddiag.figures._parts.token_colors import UNDERLINED
+from rounddiag.figures.colored_text import UNDERLINED
 from rounddiag.figures.rounds import LAYERS
 from rounddiag.schema import MEAN_COLUMNS, METRICS, ROUNDS, metric_name
 from rounddiag.stats.heatmap_rows import Order

@@ -21,7 +21,7 @@ import numpy as np
 
 from rounddiag.batch.html import table
 from rounddiag.figures._parts.canvas import DARK, FONT, LIGHT, list_colors
-from rounddiag.figures._parts.token_colors import LEVELS, STRONGEST
+from rounddiag.figures.colored_text import LEVELS, STRONGEST
 from rounddiag.widgets.requests import batch_name
 from rounddiag.wording import encodable
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rounddiag.figures._parts.token_colors import levels
+from rounddiag.figures.colored_text import levels
 
 
 def round_of(first: int, pieces: list[str], diff: Any, **others: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
-from rounddiag.figures._parts.token_colors import token_classes
+from rounddiag.figures.colored_text import token_classes
 from tests.browser.explored import at, worst
 from tests.browser.explorers import waits_for
 

@@ -10,7 +10,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.figures._parts.labels import format_number
-from rounddiag.figures._parts.token_colors import SCALE, token_classes
+from rounddiag.figures.colored_text import SCALE, token_classes
 from rounddiag.widgets.sample_view import sample_payload
 from tests.browser.explorer_data import sample_of
 from tests.browser.parts import PartsPage

@@ -12,7 +12,7 @@ import pytest
 from rounddiag import figures
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, theme_of
-from rounddiag.figures._parts.token_colors import STRONGEST
+from rounddiag.figures.colored_text import STRONGEST
 from tests.batches import hand_batch
 from tests.figures.plots import PLOTS, plot
 

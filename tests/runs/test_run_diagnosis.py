@@ -12,7 +12,7 @@ import pytest
 import rounddiag as rd
 from rounddiag.errors import FrameError, LoadError
 from rounddiag.runs import run as run_module
-from rounddiag.runs.breaks import find_breaks
+from rounddiag.runs.change_points import find_breaks
 from rounddiag.runs.diagnosis import changed_facts, choose_steps
 from tests.runs.step_folders import write_steps
 

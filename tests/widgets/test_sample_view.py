@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rounddiag.errors import FrameError
-from rounddiag.figures._parts.token_colors import levels, token_classes
+from rounddiag.figures.colored_text import levels, token_classes
 from rounddiag.widgets.sample_view import (
     BatchCache,
     observed_tokens,

@@ -141,7 +141,7 @@ function tokenOfSpan(node) {
 
 // The rounds of a sample as text, with the observations between them.
 
-// As in figures/_parts/token_colors.py: |diff| of the first and the last colour level.
+// As in figures/colored_text.py: |diff| of the first and the last colour level.
 const SCALE_ENDS = [0.003, 3];
 
 /** Rounds as text: their nodes, the chunks of their tokens in order, and the observations
