@@ -8,7 +8,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.detectors.fills import filled_tokens
+from rounddiag.findings.detectors.exact_values import filled_tokens
 from rounddiag.findings.detectors.masks import (
     mask_punched,
     mask_too_wide,

@@ -10,8 +10,8 @@ import torch
 
 import rounddiag as rd
 from rounddiag.findings import View
+from rounddiag.findings.detectors.exact_values import find_grid
 from rounddiag.findings.detectors.penalty import seen_before
-from rounddiag.findings.detectors.precision import find_grid
 from tests.findings.small import Array, made
 
 SAMPLES, LENGTH, VOCABULARY = 24, 60, 40

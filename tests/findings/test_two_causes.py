@@ -9,7 +9,7 @@ import pytest
 
 import rounddiag as rd
 from rounddiag.findings import View
-from rounddiag.findings.detectors.fills import filled_tokens
+from rounddiag.findings.detectors.exact_values import filled_tokens
 from rounddiag.findings.excess import Cells
 from tests.findings.small import Array, arrays, made, rounds_of, shaken
 from tests.findings.test_sampling_causes import (

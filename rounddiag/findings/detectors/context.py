@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.causes import list_alternatives
-from rounddiag.findings.detectors.slopes import WEIGHTS
+from rounddiag.findings.detectors.changes import WEIGHTS
 from rounddiag.findings.excess import Cells
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import clustered_mean

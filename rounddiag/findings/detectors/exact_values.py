@@ -1,4 +1,8 @@
-"""`filled_log_probs`: one exact value in place of log-probs."""
+"""`filled_log_probs`, `identical_log_probs`, `low_precision`: by exact values.
+
+One value in place of log-probs, two columns that are bitwise equal, and the grid of a
+short dtype.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.causes import list_alternatives
 from rounddiag.findings.detectors.masks import not_written
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.registry import register
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
+
 
 # An exact value is far from the other engine's from this |diff| on, in nats. The more
 # likely of two tokens is at 0.7 or nearer.
@@ -40,7 +46,7 @@ def filled_log_probs(view: View) -> Iterator[Evidence]:
     for values, others, name in sides:
         tokens = filled_tokens(view, values)
         if tokens is not None:
-            yield _evidence(view, tokens, values, others, name)
+            yield _filled(view, tokens, values, others, name)
 
 
 def filled_tokens(view: View, values: Array) -> Array | None:
@@ -157,7 +163,7 @@ def _last(view: View) -> Array:
     return last
 
 
-def _evidence(
+def _filled(
     view: View, tokens: Array, values: Array, others: Array, name: str
 ) -> Evidence:
     value, mean = float(values[tokens][0]), float(others[tokens].mean())
@@ -183,3 +189,132 @@ def _evidence(
             "keep the sampled value, or mask the token."
         ),
     )
+
+
+# A row counts if it has this many uncertain tokens: certain ones are 0 in both engines.
+MIN_UNCERTAIN = 5
+# Kernels that depend on the batch's shape differ by less than this, in nats.
+MAX_LEVEL = 0.1
+# Probability that a whole row like the others is equal by chance.
+MAX_CHANCE = 1e-4
+
+
+@register("identical_log_probs", stage="exact")
+def identical_log_probs(view: View) -> Evidence | None:
+    """Find rows whose log-probs are bitwise equal in both columns."""
+    if view.is_fitted:
+        return None  # a fit may leave nothing
+    uncertain = view.per_sample(view.uncertain.astype(float)) * view.num_per_sample
+    differs = view.per_sample((view.d != 0).astype(float))
+    rows = (differs == 0) & (uncertain >= MIN_UNCERTAIN)
+    others = (view.num_per_sample > 0) & ~rows
+    if not rows.any():
+        return None
+    whole = not view.abs.any()
+    if not whole:
+        # By chance about half of the tokens may be equal, never a whole row.
+        equal = 1 - float(np.nanmean(differs[others]))
+        expected = equal ** float(np.median(uncertain[rows]))
+        if expected > MAX_CHANCE:
+            return None
+    level = float(view.abs[others[view.sample]].mean()) if not whole else 0.0
+    if not whole and "rollout" not in (view.a, view.b) and level < MAX_LEVEL:
+        return _batch_shape(view, rows, level)
+    where = "All rows" if whole else f"{int(rows.sum())} of {len(rows)} rows"
+    return Evidence(
+        score=0.9 if whole else 0.8,
+        tokens=rows[view.sample],
+        adds_mismatch=False,
+        explanation=(
+            f"{where} have bitwise equal log-probs in both columns. That is true "
+            "on-policy scoring, or one column is a copy of the other."
+        ),
+        measures=(Measure(name="equal rows", value=float(rows.sum()), unit="samples"),),
+        alternatives=list_alternatives("batch_shape"),
+        next_step=(
+            "Look for a bypass that sets old to rollout (verl: "
+            "`rollout_correction.bypass_mode`), and log both columns."
+        ),
+    )
+
+
+def _batch_shape(view: View, rows: Array, level: float) -> Evidence:
+    num, total = int(rows.sum()), int((view.num_per_sample > 0).sum())
+    off = ~rows[view.sample]
+    return Evidence(
+        cause="batch_shape",
+        score=0.9,
+        tokens=off,
+        measures=(
+            Measure(name="equal rows", value=num, unit="samples"),
+            Measure(name="mean |diff| of the others", value=level, unit="nat"),
+        ),
+        explanation=(
+            f"{num} of {total} rows are bitwise equal in `{view.a}` and `{view.b}`, "
+            f"the others differ by {level:.3g} nat: consistent with kernels that "
+            "depend on the shape of the micro-batch."
+        ),
+        alternatives=list_alternatives("low_precision"),
+        next_step=(
+            "Use equal micro-batches in both passes, or set old to current in the "
+            "first update; 0.01 to 0.03 nat is harmless."
+        ),
+    )
+
+
+# Share of values on the grid. By chance, one float32 value in 2**13 or fewer is.
+MIN_SHARE = 0.9
+MIN_TOKENS = 30
+# Low bits of float32 that are 0 for each dtype.
+_LOW_BITS = {"bfloat16": 16, "float16": 13}
+_STEPS = tuple(2.0**-k for k in range(1, 9))
+
+
+@register("low_precision", stage="fit")
+def low_precision(view: View) -> Iterator[Evidence]:
+    """Find a column whose values all lie on a coarse grid."""
+    chosen = view.uncertain
+    if chosen.sum() < MIN_TOKENS:
+        return
+    for values, name in ((view.r, view.b), (view.o, view.a)):
+        grid = find_grid(values[chosen])
+        if grid is None:
+            continue
+        text, step = grid
+        yield Evidence(
+            score=0.9,
+            tokens=np.ones(len(view), dtype=bool),
+            measures=(
+                Measure(name="share on the grid", value=1.0, unit="share"),
+                Measure(name="typical step", value=step, unit="nat"),
+                Measure(
+                    name="median |diff|", value=float(np.median(view.abs)), unit="nat"
+                ),
+            ),
+            explanation=f"`{name}` log-probs lie on the grid of {text}.",
+            next_step=(
+                "Compute log-softmax, and store log-probs, in float32 on both sides; "
+                "set lm_head to float32 to see what is left."
+            ),
+        )
+
+
+def find_grid(values: Array) -> tuple[str, float] | None:
+    """Return the grid that values lie on, and its step near them, or None.
+
+    Examples
+    --------
+    >>> find_grid(np.array([-0.5, -1.25, -3.0]))
+    ('multiples of 0.25', 0.25)
+    >>> find_grid(np.array([-0.1, -0.2, -0.3])) is None
+    True
+    """
+    for step in _STEPS:
+        if (values == np.round(values / step) * step).mean() > MIN_SHARE:
+            return f"multiples of {step:g}", step
+    bits = values.astype(np.float32).view(np.uint32)
+    for name, low in _LOW_BITS.items():
+        if (bits & ((1 << low) - 1) == 0).mean() > MIN_SHARE:
+            size = float(np.median(np.abs(values)))
+            return name, size * 2.0 ** -(23 - low)
+    return None
