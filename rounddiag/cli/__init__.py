@@ -1,10 +1,9 @@
 """The `rounddiag` command: `summary`, `check`, `report`, `lab`, `ingest`, `recipe`.
 
 ============  ======================================================================
-`summary`     the text that `rounddiag summary` prints
+`summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
-`run`         folders of steps: the text of a run, and of an ingestion
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
 ============  ======================================================================
 """
@@ -14,10 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from rounddiag.errors import RounddiagError
+from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -197,15 +197,28 @@ def _load(options: argparse.Namespace) -> Batch:
 
 
 def _open_run(options: argparse.Namespace) -> Run | None:
-    """Open a folder of steps, unless it is untrusted: a run has no guard."""
-    from rounddiag.cli.run import open_steps
+    """Open a folder, a glob or a URL as a run.
 
-    return None if options.untrusted else open_steps(options.file, options.tokenizer)
+    None if it has the files of one step, or is untrusted: a run has no guard.
+    """
+    from rounddiag.loaders.paths import is_url
+    from rounddiag.runs import open_run
+
+    path = options.file
+    is_folder = Path(path).is_dir() or has_magic(path)
+    if options.untrusted or not (is_folder or is_url(path)):
+        return None
+    try:
+        run = open_run(path, tokenizer=options.tokenizer)
+    except LoadError:
+        if is_url(path):
+            raise
+        return None  # `load` reports what is wrong with it
+    return run if len(run) > 1 or is_url(path) else None
 
 
 def _summary(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import describe_run
-    from rounddiag.cli.summary import describe
+    from rounddiag.cli.summary import describe, describe_run
 
     run = _open_run(options)
     _print(describe(_load(options)) if run is None else describe_run(run))
@@ -224,7 +237,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import describe_failed_steps, silence_failed_steps
+    from rounddiag.cli.summary import describe_failed_steps, silence_failed_steps
     from rounddiag.export import report
 
     page = options.page or Path(f"{Path(options.file).resolve().stem}.html")
@@ -267,13 +280,12 @@ def _recipe(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from rounddiag.cli.run import describe_ingestion
     from rounddiag.runs import ingest
 
     done = ingest(
         options.paths, options.folder, engine=options.engine, images=options.images
     )
-    _print(describe_ingestion(done))
+    _print(str(done))
     return int(bool(done.failed))
 
 

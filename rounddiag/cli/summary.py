@@ -1,10 +1,12 @@
-"""The text of `rounddiag summary FILE`: the diagnosis, rounds, and sources.
+"""The text of `rounddiag summary`: the diagnosis of a batch or a run, and its rounds.
 
 `rounddiag check` begins with the same diagnosis and failed checks.
 """
 
 from __future__ import annotations
 
+import warnings
+from contextlib import contextmanager
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -19,11 +21,14 @@ from rounddiag.stats.perplexity import overall
 from rounddiag.wording import pluralize, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
     from rounddiag.batch import Batch
     from rounddiag.checks import Checks
     from rounddiag.findings import Diagnosis
+    from rounddiag.runs import Run
 
 
 _HEADINGS = ("confidence", "share", "cause", "where")
@@ -195,3 +200,76 @@ def _check_counts(checks: Checks) -> str:
     if count := len(checks.not_testable):
         lines.append(f"Not testable: {count}; `rd.check(batch)` lists them.")
     return "\n".join(lines)
+
+
+_MOST_FAILED = 5  # files in the text of a run
+
+
+def describe_run(run: Run) -> str:
+    """Describe the verdicts over a run, what changed, and the levels of its rounds.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    str
+        Paragraphs: the verdicts and changes, counts, a table with one row per round,
+        and the files that could not be read.
+    """
+    with silence_failed_steps():
+        diagnosis = run.diagnose()
+    steps = run.step_summary()
+    counts = (
+        f"{pluralize(len(run), 'step')}, from {run.steps[0]:,} to {run.steps[-1]:,}; "
+        f"{pluralize(int(steps['num_samples'].sum()), 'sample')}, "
+        f"{pluralize(int(steps['num_tokens'].sum()), 'generated token')}\n"
+        "diff = old_log_prob - rollout_log_prob, in nat; medians of the steps' means of"
+        " |diff|"
+    )
+    paragraphs = [str(diagnosis), counts, _levels(run), describe_failed_steps(run)]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+@contextmanager
+def silence_failed_steps() -> Iterator[None]:
+    """Silence the warning about steps that cannot be read: the command prints them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def describe_failed_steps(run: Run) -> str:
+    """Return a line for each of the first steps that cannot be read."""
+    failed = [*run.failed.items()]
+    lines = [
+        f"step {step} cannot be read: {printable(error)}"
+        for step, error in failed[:_MOST_FAILED]
+    ]
+    if more := len(failed) - len(lines):
+        lines.append(f"nor can {pluralize(more, 'other step')}")
+    return "\n".join(lines)
+
+
+def _levels(run: Run) -> str:
+    """Return one row per round: its level in the first and the last quarter."""
+    summary = run.summary()
+    if not len(summary):
+        return "no step has a generated token"
+    size = max(1, len(run) // 4)
+    first, last = (
+        summary[summary["step"].isin(steps)].groupby("round")["mean"].median()
+        for steps in (run.steps[:size], run.steps[-size:])
+    )
+    known = summary.dropna(subset="mean")
+    worst = known.loc[known.groupby("round")["mean"].idxmax()].set_index("round")
+    table = worst[["step", "mean"]].rename(
+        columns={"step": "worst step", "mean": "mean there"}
+    )
+    table.insert(0, "first quarter", first)
+    table.insert(1, "last quarter", last)
+    text: str = table.reset_index().to_string(
+        index=False, float_format="{:.4g}".format, na_rep="-"
+    )
+    return text
