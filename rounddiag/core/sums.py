@@ -57,7 +57,7 @@ class Totals:
         Parameters
         ----------
         group : ndarray of int, shape (num_rounds,)
-            Which group, counted from 0, a round is in.
+            The group of each round, counted from 0.
         num_groups : int
 
         Returns

@@ -41,13 +41,14 @@ def report(
 ) -> None:
     """Write a report on a batch or a run: one HTML page that needs only a browser.
 
-    That of a batch is the explorer of `rounddiag.explore`, with the same panes and
-    keys: verdict and findings, all samples and rounds, and some samples token by token
-    with their screenshots and actions. It opens at the evidence of the first finding.
-    Controls that need Python, such as filters, are disabled. The page makes no network
-    requests and follows the reader's light or dark theme. An existing file is replaced
-    atomically. The report of a run has the verdicts over the run, the figure of
-    `plot_run`, a comparison of both sides of the first break, and a table of steps.
+    The report on a batch is the explorer of `rounddiag.explore`, with the same panes
+    and keys: verdict and findings, all samples and rounds, and some samples token by
+    token with their screenshots and actions. It opens at the evidence of the first
+    finding. Controls that need Python, such as filters, are disabled. The report on a
+    run has the verdicts over the run, the figure of `plot_run`, a comparison of both
+    sides of the first break, and a table of steps. The page makes no network requests
+    and follows the reader's light or dark theme. An existing file is replaced
+    atomically.
 
     Parameters
     ----------
@@ -57,10 +58,10 @@ def report(
     worst : int
         How many of the worst samples to show token by token, by a lower confidence
         bound of their mean |diff|. Samples with the evidence of a finding are always
-        there.
+        included.
     samples : int or sequence of int or str
-        How many samples to add, drawn at random from the others; or which, by number or
-        id.
+        How many of the other samples to add, drawn at random; or which ones, by number
+        or id.
 
     Raises
     ------

@@ -154,7 +154,7 @@ color:var(--rd-dim);font-size:12px;padding:0 8px;margin:2px 0}
 def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
     """Choose the rounds of a sample with the largest mean |diff|, in order.
 
-    They have up to `max_tokens` in all; of a worst round that is longer, the first
+    They have up to `max_tokens` in all. If the worst round alone has more, its first
     tokens are chosen.
 
     Examples
@@ -174,7 +174,7 @@ def excerpt(tokens: pd.DataFrame, max_tokens: int) -> pd.DataFrame:
 
 
 def _worst_first(tokens: pd.DataFrame) -> Array:
-    """Return the rounds; those without a finite diff are last, ties in order."""
+    """Return the rounds, worst first; those without a finite diff come last."""
     size = tokens["diff"].abs()
     means = size[np.isfinite(size)].groupby(tokens["round"]).mean()
     every = means.reindex(tokens["round"].unique())
@@ -285,9 +285,9 @@ def _round(index: int, size: int, num_shown: int, text: str) -> str:
     return f'{head}<pre class="t">{text}</pre>'
 
 
-_OF_LONG = (
-    "<br>{:,} of {:,} tokens are shown, of the rounds with the largest mean |diff|: ask"
-    " for another one with <code>round=</code>"
+_SHOWN = (
+    "<br>{:,} of {:,} tokens are shown, of the rounds with the largest mean |diff|:"
+    " choose another round with <code>round=</code>"
 )
 NO_TEXT = "\N{WHITE SQUARE}"  # a token whose id was left out of a redacted file
 
@@ -350,8 +350,8 @@ def token_text(
     Notes
     -----
     How to read it: blue tokens are more likely under `a` (training), orange ones less;
-    the strength is logarithmic, from 0.001 to 1 nat whatever the batch, so that texts
-    can be compared. In a healthy batch most text is plain, some tokens are pale, and
+    the strength is logarithmic, from 0.003 to 3 nat in every batch, so that texts can
+    be compared. In a healthy batch most text is plain, some tokens are pale, and
     none has a line. A line under a token means that `a` gives it less than half of the
     probability; a line over it, more than twice. A dashed frame marks a diff that is
     not finite. Dense colour from one round on points to its context; a coloured first
@@ -387,7 +387,7 @@ def token_text(
     head = "".join(f"{escape(note)}<br>" for note in note_unknown_rounds(batch))
     head += f"<b>Sample {sample}</b>, {pluralize(num_rounds, 'round')}, "
     head += pluralize(len(tokens), "generated token")
-    head += _OF_LONG.format(len(part), len(selected)) if is_cut else ""
+    head += _SHOWN.format(len(part), len(selected)) if is_cut else ""
     body = "".join(rounds_html(selected, part, end, pair))
     return TokenText(
         f'<div class="rd-text mathjax_ignore {style_name(theme)}">'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,8 +151,6 @@ def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:
 
 
 def _named(evidence: Evidence, name: str) -> Evidence:
-    from dataclasses import replace
-
     return evidence if evidence.cause else replace(evidence, cause=name)
 
 

@@ -74,8 +74,8 @@ class Change:
 def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataFrame:
     """Find the steps at which the mean of a round changes.
 
-    Step 0 is left out: no update has been made yet, so its level is its own. So are
-    rounds that fewer than half of the steps have.
+    Step 0 is left out: before the first update, the level is another one. So are rounds
+    that fewer than half of the steps have.
 
     Parameters
     ----------
@@ -214,8 +214,8 @@ def _best_cut(values: Array) -> int:
 def _split(values: Array, offset: int, alpha: float) -> Iterator[Change]:
     """Search a series, then its parts.
 
-    One cut or a line is tried before two cuts: random orders seldom have a level of its
-    own at an end, so that a change is seen after fewer steps.
+    One cut or a line is tried before two cuts: a random order seldom has another level
+    at one of its ends, so that a change is found after fewer steps.
     """
     num = len(values)
     if num < 2 * MIN_STEPS or not np.ptp(values):
@@ -380,7 +380,7 @@ def find_breaks(
 
 
 def name_rounds(rounds: Sequence[int]) -> str:
-    """Name some rounds, neighbours together.
+    """Name some rounds; neighbours become a range.
 
     Examples
     --------

@@ -90,7 +90,7 @@ def _colors(theme: Theme) -> str:
 
 # JavaScript's typed arrays: wider numbers are narrowed.
 _NARROWED = {"float64": "float32", "int64": "int32", "bool": "uint8"}
-# Longer lists of text are one buffer: part by part, they would take most of the time.
+# Longer lists of text become one buffer: one by one, texts take most of the time.
 _MANY_TEXTS = 64
 
 
@@ -209,7 +209,7 @@ class View(anywidget.AnyWidget):
             self._answer(key, name, partial(self._handler, name, args, buffers))
 
     def _answer(self, key: int, name: str, work: Callable[[], object]) -> None:
-        """Send what some work returns; work that this is goes on in a thread."""
+        """Send the result of some work; if it is a function, run that in a thread."""
         try:
             result = work()
             if callable(result):
@@ -231,8 +231,8 @@ def error_payload(error: Exception) -> dict[str, str]:
     return {"type": type(error).__name__, "message": str(error)}
 
 
-# Part of the table, which is visible wherever the explorer is not: the kernel cannot
-# tell which of them is seen.
+# Always shown with the table: the kernel cannot tell whether the page shows the
+# explorer or the table in its place.
 _NOT_LIVE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"
     " <code>pip install jupyterlab_widgets anywidget</code> in the environment of"
@@ -256,7 +256,7 @@ class Preview:
     Attributes
     ----------
     session : Session
-        What it is of.
+        What the output shows.
     """
 
     def __init__(self, session: Session) -> None:

@@ -1,7 +1,7 @@
 """The totals of a file, over all of its samples: an entry in its footer.
 
-`Run.summary` reads it instead of the columns. It is written with the file and never
-becomes part of a batch, so that it always is of the log-probs beside it.
+`Run.summary` reads it instead of the columns. It is written with the file and is never
+part of a batch, so that it always describes the log-probs in the same file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 _KEY = b"rounddiag.totals"
-_VERSION = 1  # of the entry; files with another one are measured by their columns
+_VERSION = 1  # of the entry; for any other one, the columns are read
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-# A footer is read whenever the file is opened. Where rounds and clusters are so many
-# that the totals would be large beside the columns, there are none: a round counts as
-# so many clusters, and so many numbers are always few.
+# A footer is read whenever the file is opened, so it has no totals if they would be
+# large: more numbers than `_FEW`, and than `_SHARE` of the positions of the batch. A
+# round has a number per cluster and about `_ROUND` others.
 _ROUND, _FEW, _SHARE = 32, 1 << 14, 1 / 4
 
 
