@@ -8,8 +8,8 @@
 `divergence`      diff, k1, k2, k3, chi2 of one token: one definition each, and the
                   metrics of `schema.METRICS` as functions of a token frame
 `scores`          the pair of scores that a batch or frame compares
-`verl`            `metrics`: verl's formulas in float64
-`reconciliation`  `reconcile`: logged numbers against those of the saved batch
+`verl`            `metrics`: verl's formulas in float64; `reconcile`: logged numbers
+                  against those of the saved batch
 ================  ==================================================================
 """
 
@@ -21,9 +21,8 @@ from rounddiag.core.frames import (
     sample_frame,
     token_frame,
 )
-from rounddiag.core.reconciliation import reconcile
 from rounddiag.core.sums import take_runs
-from rounddiag.core.verl import metrics
+from rounddiag.core.verl import metrics, reconcile
 
 __all__ = [
     "metrics",

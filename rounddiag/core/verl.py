@@ -1,18 +1,27 @@
-"""verl's formulas, over packed tokens in float64, on any device."""
+"""verl's metrics, in float64 on any device, and their reconciliation with logged ones.
+
+When a logged number is not that of the batch, `reconcile` looks for the variant of the
+formula, of the mask or of the weights that yields it.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 import torch
 
 from rounddiag.batch import Batch
+from rounddiag.batch.batch import require_batch
 from rounddiag.core.divergence import clamp_log_ratio, diff, k3, prob_diff
 from rounddiag.errors import BatchError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
     from torch import Tensor
     from typing_extensions import Self
 
@@ -28,7 +37,7 @@ _UNDEFINED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokens:
+class _Tokens:
     """The generated tokens of a batch, concatenated.
 
     Attributes
@@ -62,7 +71,7 @@ class Tokens:
         )
 
 
-def scalars(tokens: Tokens) -> dict[str, float]:
+def _scalars(tokens: _Tokens) -> dict[str, float]:
     """Compute all scalars; without tokens, only those that are still defined."""
     if len(tokens.old) == 0:
         valid = {"training/rollout_probs_diff_valid": 0}
@@ -75,7 +84,7 @@ def scalars(tokens: Tokens) -> dict[str, float]:
     return {**valid, **named, **_per_round(tokens)}
 
 
-def _training(tokens: Tokens) -> dict[str, Tensor]:
+def _training(tokens: _Tokens) -> dict[str, Tensor]:
     difference = prob_diff(tokens.old, tokens.rollout)
     return {
         "training/rollout_probs_diff_max": difference.max(),
@@ -87,12 +96,12 @@ def _training(tokens: Tokens) -> dict[str, Tensor]:
     }
 
 
-def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
+def _rollout_corr(tokens: _Tokens) -> dict[str, Tensor]:
     log_ratio = diff(tokens.old, tokens.rollout)
     training = -_sample_means(tokens.old, tokens)
     rollout = -_sample_means(tokens.rollout, tokens)
     gap = training - rollout
-    sample_totals = add_by_group(log_ratio, tokens.sample, tokens.num_samples)
+    sample_totals = _add_by_group(log_ratio, tokens.sample, tokens.num_samples)
     found = {
         "training_ppl": training.exp().mean(),
         "training_log_ppl": training.mean(),
@@ -111,10 +120,10 @@ def _rollout_corr(tokens: Tokens) -> dict[str, Tensor]:
     return {f"rollout_corr/{name}": value for name, value in found.items()}
 
 
-def _per_round(tokens: Tokens) -> dict[str, float]:
+def _per_round(tokens: _Tokens) -> dict[str, float]:
     size = diff(tokens.old, tokens.rollout).abs()
-    count = add_by_group(torch.ones_like(size), tokens.round, tokens.num_rounds)
-    means = (add_by_group(size, tokens.round, tokens.num_rounds) / count).tolist()
+    count = _add_by_group(torch.ones_like(size), tokens.round, tokens.num_rounds)
+    means = (_add_by_group(size, tokens.round, tokens.num_rounds) / count).tolist()
     found: dict[str, float] = {"per_round/total_rounds": tokens.num_rounds}
     for index, (mean, num) in enumerate(zip(means, count.tolist(), strict=True)):
         found[f"per_round/round_{index}_abs_diff_mean"] = mean
@@ -124,7 +133,7 @@ def _per_round(tokens: Tokens) -> dict[str, float]:
     return {**found, **({"per_round/max_diff_value": max(known)} if known else {})}
 
 
-def add_by_group(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
+def _add_by_group(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
     """Add up the values of each group; 0 for a group without any."""
     return values.new_zeros(num_groups).index_add_(0, group, values)
 
@@ -133,9 +142,9 @@ def _mean(values: Tensor) -> Tensor:
     return values.sum() / (len(values) + _EPSILON)
 
 
-def _sample_means(values: Tensor, tokens: Tokens) -> Tensor:
-    count = add_by_group(torch.ones_like(values), tokens.sample, tokens.num_samples)
-    return add_by_group(values, tokens.sample, tokens.num_samples) / (count + _EPSILON)
+def _sample_means(values: Tensor, tokens: _Tokens) -> Tensor:
+    count = _add_by_group(torch.ones_like(values), tokens.sample, tokens.num_samples)
+    return _add_by_group(values, tokens.sample, tokens.num_samples) / (count + _EPSILON)
 
 
 def _covariance(x: Tensor, y: Tensor) -> Tensor:
@@ -206,7 +215,7 @@ def metrics(
     (0.5, 0)
     """
     if isinstance(response_mask, Batch):
-        return scalars(Tokens.from_batch(response_mask))
+        return _scalars(_Tokens.from_batch(response_mask))
     match response_mask, old_log_probs, rollout_log_probs:
         case torch.Tensor() as mask, torch.Tensor() as old, torch.Tensor() as rollout:
             batch = Batch.from_padded(
@@ -215,7 +224,7 @@ def metrics(
                 old_log_probs=old,
                 rollout_log_probs=rollout,
             )
-            return scalars(Tokens.from_batch(batch))
+            return _scalars(_Tokens.from_batch(batch))
         case inputs:
             raise _input_error(inputs)
 
@@ -230,3 +239,169 @@ def _input_error(inputs: tuple[object, object, object]) -> BatchError:
         advice="Open a file with `rounddiag.load(path)` first, or pass all three, with"
         " `torch.as_tensor` around arrays.",
     )
+
+
+def _variants(batch: Batch) -> dict[str, dict[str, float]]:
+    """Compute the numbers of every known variant, by its explanation.
+
+    Parameters
+    ----------
+    batch : Batch
+
+    Returns
+    -------
+    dict of str to dict
+        Explanation -> numbers under the names of `rounddiag.metrics`.
+    """
+    tokens = _Tokens.from_batch(batch)
+    swapped = replace(tokens, old=tokens.rollout, rollout=tokens.old)
+    numbers = {
+        "another mask: observations are counted too": _masked(batch, _is_real(batch)),
+        "the two engines are exchanged": _scalars(swapped),
+        "over log-probabilities, not probabilities": _over_log_probs(tokens),
+        "over probabilities, not log-probabilities": _over_probs(tokens),
+        "weighted by sample, not by token": _by_sample(tokens),
+    }
+    if batch.loss_mask is not None:
+        kept = (batch.response_mask != 0) & (batch.loss_mask != 0)
+        numbers["another mask: after rejection (`loss_mask`)"] = _masked(batch, kept)
+    return numbers
+
+
+def _masked(batch: Batch, mask: Tensor) -> dict[str, float]:
+    return _scalars(
+        _Tokens.from_batch(replace(batch, response_mask=mask, round_ids=None))
+    )
+
+
+def _is_real(batch: Batch) -> Tensor:
+    """Return which positions are not padding."""
+    sizes = batch.offsets.diff()
+    position = torch.arange(len(batch.response_ids), device=sizes.device)
+    ends = batch.offsets[:-1] + batch.lengths
+    return position < ends.repeat_interleave(sizes)
+
+
+def _over_log_probs(tokens: _Tokens) -> dict[str, float]:
+    size = diff(tokens.old, tokens.rollout).abs()
+    as_probs = replace(tokens, old=size.log1p(), rollout=torch.zeros_like(size))
+    # exp(log1p(|d|)) - exp(0) is |d|: verl's formulas, given |d| for a probability.
+    numbers = _scalars(as_probs)
+    return {name: numbers[name] for name in numbers if "probs_diff" in name}
+
+
+def _over_probs(tokens: _Tokens) -> dict[str, float]:
+    probs = replace(tokens, old=tokens.old.exp(), rollout=tokens.rollout.exp())
+    numbers = _scalars(probs)
+    return {name: numbers[name] for name in numbers if name.startswith("per_round/")}
+
+
+def _by_sample(tokens: _Tokens) -> dict[str, float]:
+    difference = diff(tokens.old, tokens.rollout)
+    everywhere = torch.ones_like(tokens.round, dtype=torch.bool)
+    parts = {
+        "training/rollout_probs_diff_mean": (
+            prob_diff(tokens.old, tokens.rollout),
+            everywhere,
+        ),
+        "rollout_corr/kl": (-difference, everywhere),
+        "rollout_corr/k3_kl": (k3(difference), everywhere),
+    }
+    for index in range(tokens.num_rounds):
+        name = f"per_round/round_{index}_abs_diff_mean"
+        parts[name] = difference.abs(), tokens.round == index
+    return {name: _mean_of_means(tokens, *part) for name, part in parts.items()}
+
+
+def _mean_of_means(tokens: _Tokens, values: Tensor, keep: Tensor) -> float:
+    """Return the mean of sample means, over the samples that have tokens."""
+    sample, kept = tokens.sample[keep], values[keep]
+    count = _add_by_group(torch.ones_like(kept), sample, tokens.num_samples)
+    total = _add_by_group(kept, sample, tokens.num_samples)
+    return float((total / count)[count > 0].mean())
+
+
+# verl computes in float32; where terms cancel, fewer of its digits are exact.
+_TOLERANCE, _CANCELLING_TOLERANCE = 2e-5, 5e-4
+_CANCELLING = ("k3", "chi2", "kl", "diff")
+# Differences of means of float32 log-probs are not resolved below this.
+_FLOOR = 1e-7
+
+
+def reconcile(batch: Batch, logged: Mapping[str, float]) -> pd.DataFrame:
+    """Compare each number that a trainer logged with the one computed from the batch.
+
+    Parameters
+    ----------
+    batch : Batch
+    logged : mapping of str to float
+        Names, as in `rounddiag.metrics`, and values, as W&B or the console shows them.
+
+    Returns
+    -------
+    DataFrame
+        One row per number: `name`, `logged`, `here` (computed from the batch), `equal`,
+        and `reason`: where they differ, the first known variant that yields the logged
+        number: another mask, the engines exchanged, log-probabilities against
+        probabilities, weight per sample against per token, rows missing. Equal means
+        within 2e-5, relative; 5e-4 where verl's float32 cancels.
+
+    Raises
+    ------
+    BatchError
+        If `batch` is not a Batch.
+
+    Examples
+    --------
+    >>> import torch, rounddiag as rd
+    >>> batch = rd.Batch.from_padded(
+    ...     response_ids=torch.tensor([[5, 6, 7]]),
+    ...     response_mask=torch.tensor([[1, 0, 1]]),
+    ...     rollout_log_probs=torch.tensor([[-1.0, 0.0, -2.0]]),
+    ...     old_log_probs=torch.tensor([[-1.5, -3.0, -2.0]]),
+    ... )
+    >>> found = rd.reconcile(batch, {"rollout_corr/kl": 0.25, "rollout_corr/ppl": 9})
+    >>> found["equal"].tolist()
+    [True, False]
+    >>> found["reason"].tolist()[1]
+    "not a number of this batch; did you mean 'rollout_corr/kl'?"
+    """
+    import pandas as pd
+
+    require_batch(batch)
+    here = metrics(batch)
+    others = _variants(batch)
+    rows = []
+    for name, value in logged.items():
+        found = here.get(name, math.nan)
+        equal = name in here and _equal(name, value, found)
+        reason = "" if equal else _reason(name, value, here, others)
+        rows.append((name, value, found, equal, reason))
+    return pd.DataFrame(rows, columns=["name", "logged", "here", "equal", "reason"])
+
+
+def _equal(name: str, logged: float, found: float) -> bool:
+    if math.isnan(logged) or math.isnan(found):
+        return math.isnan(logged) and math.isnan(found)
+    tail = name.rsplit("/", 1)[-1]
+    loose = any(word in tail for word in _CANCELLING)
+    tolerance = _CANCELLING_TOLERANCE if loose else _TOLERANCE
+    return math.isclose(logged, found, rel_tol=tolerance, abs_tol=_FLOOR)
+
+
+def _reason(
+    name: str,
+    value: float,
+    here: Mapping[str, float],
+    others: Mapping[str, Mapping[str, float]],
+) -> str:
+    if name not in here:
+        close = get_close_matches(name, here, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"not a number of this batch{hint}"
+    for reason, numbers in others.items():
+        if name in numbers and _equal(name, value, numbers[name]):
+            return reason
+    if name.endswith(("token_count", "_max", "total_rounds")) and value > here[name]:
+        return "rows missing: the trainer saw more than the file holds"
+    return "not explained: check that it is of this step, these rows and this mask"
