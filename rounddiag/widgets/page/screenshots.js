@@ -159,7 +159,7 @@ function screenViewer({ onWanted }) {
     now = { trajectory, round, shots };
     const found = viewsOf(now, full);
     const isSame = (name) =>
-      views?.[name]?.round === found[name]?.round && views?.[name]?.shot === found[name]?.shot;
+      views[name]?.round === found[name]?.round && views[name]?.shot === found[name]?.shot;
     if (!views || !isSame("current") || !isSame("before")) draw();
   }
 
@@ -209,9 +209,8 @@ function viewsOf({ trajectory, round, shots }, full) {
 }
 
 function screenNodes({ current, before }, { trajectory }, largeButton, figureOf) {
-  const without = trajectory.rounds.every((round) => round.screenshot === null);
   if (!current) return [sentence("No round selected.")];
-  if (without) {
+  if (trajectory.rounds.every((round) => round.screenshot === null)) {
     const num = trajectory.num_unplaced;
     return [sentence(num ? `${counted(num, "screenshot")}, round unknown.` : "This sample has no screenshots.")];
   }
