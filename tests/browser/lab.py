@@ -136,7 +136,15 @@ class LabNotebook:
             raise RuntimeError(msg)
         return json.loads(eval(answer["data"]["text/plain"]))  # noqa: S307 - a str
 
+    @property
+    def theme(self) -> Theme:
+        light = self.page.locator("body").get_attribute("data-jp-theme-light")
+        return "dark" if light == "false" else "light"
+
     def set_theme(self, theme: Theme) -> None:
+        """Change the theme of JupyterLab, which takes a second, if it has another."""
+        if theme == self.theme:
+            return
         self.command("apputils:change-theme", theme=_THEMES[theme])
         is_light = json.dumps(theme == "light")
         self.page.wait_for_selector(

@@ -20,6 +20,9 @@ NOTEBOOKS = sorted(
 )
 
 
+LOOKS: list[tuple[int, Theme]] = [(1280, "light"), (500, "dark")]
+
+
 @pytest.fixture(scope="module", params=NOTEBOOKS)
 def executed(
     request: pytest.FixtureRequest,
@@ -35,18 +38,20 @@ def test_it_runs_to_the_end(executed: LabNotebook) -> None:
     assert executed.console_errors == []
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (500, "dark")])
 def test_every_figure_is_drawn_inside_its_box_without_an_upload_button(
-    executed: LabNotebook, width: int, theme: Theme, request: pytest.FixtureRequest
+    executed: LabNotebook, request: pytest.FixtureRequest
 ) -> None:
-    executed.set_theme(theme)
-    executed.set_width(width)
-    figures = drawn_figures(executed)
-    executed.screenshot(request.node.name)
-    assert [figure for figure in figures if not (figure.fits and figure.marks)] == []
-    assert all(figure.buttons for figure in figures)
-    titles = {title for figure in figures for title in figure.buttons}
-    assert [title for title in titles if "Share" in title or "Studio" in title] == []
+    for width, theme in sorted(LOOKS, key=lambda look: look[1] != executed.theme):
+        executed.set_theme(theme)
+        executed.set_width(width)
+        figures = drawn_figures(executed)
+        executed.screenshot(f"{request.node.name}-{width}-{theme}")
+        assert [one for one in figures if not (one.fits and one.marks)] == []
+        assert all(figure.buttons for figure in figures)
+        titles = {title for figure in figures for title in figure.buttons}
+        assert [
+            title for title in titles if "Share" in title or "Studio" in title
+        ] == []
 
 
 def test_it_has_figures(executed: LabNotebook) -> None:
