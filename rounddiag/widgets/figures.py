@@ -35,19 +35,22 @@ if TYPE_CHECKING:
 
 # Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
+_LABEL_SIZE, _LINE = 50, 15  # characters that a narrow pane has room for; pixels
+# Above the rows: many of them reach below the pane.
 _COLOR_BAR = {
     "thickness": 10,
     "ypad": 4,
     "title": None,
     "yref": "container",
-    "y": 0,
-    "yanchor": "bottom",
+    "y": 1,
+    "yanchor": "top",
 }
 _LABEL_ABOVE = {
     "showarrow": False,
     "xref": "paper",
     "x": 0,
     "xanchor": "left",
+    "align": "left",
     "y": 1,
     "yanchor": "bottom",
 }
@@ -69,7 +72,7 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
                 "notes": notes,
                 "bands": bands(session, theme),
             },
-            margin={"t": 6, "b": 52},
+            margin={"t": 31, "b": 20},
         )
         bar.update(_COLOR_BAR)
     return {"rounds": rounds_pane(session, theme), "heatmap": to_bytes(heatmap)}
@@ -97,8 +100,11 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     """Return the JSON of the upper figure."""
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
-    is_grouped = session.state.by is not None
-    fit_pane(figure, num_keys=len(session.batches) if session.pair else is_grouped)
+    num_keys = len(session.batches) if session.pair else 0
+    if session.state.by is not None:
+        lines = (figure.layout.title.text or "").split("<br>")
+        num_keys = sum(line.count("<span") > 1 for line in lines)  # signs have colours
+    fit_pane(figure, num_keys=num_keys)
     return to_bytes(figure)
 
 
@@ -134,7 +140,7 @@ def fit_pane(
     figure : Figure
     num_keys : int
         How many lines of the title, from the second on, are the key of the colours:
-        they stand above the plot.
+        they stand above the plot, instead of the title of its axis if that is long.
     labels_above : bool
         Whether the titles of y axes are lines above their panels.
     """
@@ -144,14 +150,16 @@ def fit_pane(
     axes = [*figure.select_yaxes()]
     panels = [axis for axis in axes if axis.title.text] if labels_above else []
     labels = [axis.title.text.replace("<br>", " ") for axis in panels]
+    num_lines = 1
     if figure.data:
         for axis, label in zip(panels, labels, strict=True):
             short = label.partition(", ")[0].replace(" log-prob", "")
-            text = "   ".join([short, *keys])
+            lines = _lines_above(short, keys)
             name = axis.plotly_name.replace("axis", "")
+            text = "<br>".join(lines)
             figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
             axis.title = None
-            keys = []
+            num_lines, keys = max(num_lines, len(lines)), []
     else:
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
     x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
@@ -160,11 +168,22 @@ def fit_pane(
         **(layout.meta or {}),
         "title": plain_text(title),
         "notes": [plain_text(note) for note in notes],
-        "num_panels": len(axes),
+        # The height of the pane: four lines take as much as a panel.
+        "panels": len(axes) + (num_lines - 1) / 4,
     }
-    margin = {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM}
+    top = _TOP + _LINE * (num_lines - 1)
+    margin = {"l": _LEFT, "r": _RIGHT, "t": top, "b": _BOTTOM}
     figure.update_layout(title=None, meta=meta, margin=margin)
     figure.update_xaxes(title=None)
+
+
+def _lines_above(label: str, keys: list[str]) -> list[str]:
+    """Return the label and the key in as few lines as fit; a long key stands alone."""
+    for parts in ([label, *keys], keys):
+        line = "   ".join(parts)
+        if not keys or len(plain_text(line)) <= _LABEL_SIZE:
+            return [line]
+    return keys
 
 
 def named_figure(session: Session, name: str) -> go.Figure:

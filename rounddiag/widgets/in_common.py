@@ -102,11 +102,16 @@ def _of_column(
 ) -> list[Shared]:
     codes, values = columns.codes(name)
     size = len(values)
+    has_few = size <= _MAX_VALUES
     found = []
-    if size <= _MAX_VALUES:
+    if has_few:
         found += _over_represented(name, codes, values.tolist(), all_tokens, some)
     if values.dtype.kind in "iuf" and size > MAX_GROUPS:
-        found += _over_represented(name, *_ranges(codes, values), all_tokens, some)
+        ranges = _over_represented(name, *_ranges(codes, values), all_tokens, some)
+        # A range of one value is found already.
+        found += [
+            one for one in ranges if not has_few or one.value["from"] < one.value["to"]
+        ]
     return sorted(found, key=lambda one: -one.strength)[:_NUM_VALUES]
 
 

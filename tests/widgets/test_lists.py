@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,16 @@ def test_what_tokens_share_is_counted() -> None:
     assert rank.share_of_all == 5 / 8
     first = next(one for one in found if one.column == "round")
     assert (first.value, first.num) == (0, 3)
+
+
+def test_a_number_is_not_found_again_as_a_range_of_itself(window: rd.Batch) -> None:
+    rank = np.arange(64) % 16
+    batch = replace(window, sample_columns={"rank": rank})
+    tokens = rd.token_frame(batch)["sample"].to_numpy()
+    found = shared_values(
+        BatchColumns(batch), np.arange(len(tokens)), np.flatnonzero(rank[tokens] == 3)
+    )
+    assert [one.value for one in found if one.column == "rank"] == [3]
 
 
 def test_what_all_have_is_said_in_one_sentence() -> None:

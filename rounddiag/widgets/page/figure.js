@@ -44,7 +44,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
     const plotly = await library();
     const isFirst = layout === null;
     layout = { ...figure.layout, ...more, autosize: false };
-    node.style.setProperty("--panels", layout.meta?.num_panels ?? 1);
+    node.style.setProperty("--panels", layout.meta?.panels ?? 1);
     Object.assign(layout, size() ?? { width: 600, height: 200 });
     fill(notes, ...(layout.meta?.notes ?? []).map((note) => element("li", {}, note)));
     await plotly.react(plot, figure.data, layout, CONFIG);

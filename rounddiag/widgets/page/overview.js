@@ -149,7 +149,6 @@ function placeBox(node, [left, right], [top, bottom]) {
 }
 
 const ROW = 3; // pixels at least
-const PANEL = 64; // pixels of each further panel of the upper figure
 
 // The overview: means per round, and under them the heatmap of samples and rounds.
 function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {

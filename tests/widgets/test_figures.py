@@ -1,0 +1,62 @@
+"""The figures of the explorer's overview, made to fit their panes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import rounddiag as rd
+from rounddiag.widgets.figures import overview_figures
+from rounddiag.widgets.session import Session
+
+
+@pytest.fixture(scope="module")
+def window() -> rd.Batch:
+    return rd.load("sample_data/image_window.parquet")
+
+
+def rounds_of(batches: dict[str, rd.Batch], **state: Any) -> dict[str, Any]:
+    """Return the layout of the upper figure."""
+    found = overview_figures(Session(batches, state), "light")["rounds"]
+    layout: dict[str, Any] = json.loads(found)["layout"]
+    return layout
+
+
+def label_of(layout: dict[str, Any]) -> str:
+    """Return what stands above the first plot."""
+    labels = (one for one in layout["annotations"] if one["yref"] == "y domain")
+    label: str = next(labels)["text"]
+    return label
+
+
+def test_a_long_key_names_every_value_and_makes_the_pane_higher(
+    window: rd.Batch,
+) -> None:
+    one = rounds_of({"batch": window})
+    assert label_of(one) == "mean |old - rollout| [nat]"
+    assert (one["meta"]["panels"], one["margin"]["t"]) == (1, 18)
+    by_group = rounds_of({"batch": window}, by="group_id")
+    values = ("others", *(f"task-{number:02}" for number in (1, 4, 5, 7, 8, 11, 14)))
+    assert [value for value in values if value not in label_of(by_group)] == []
+    assert label_of(by_group).count("<br>") == 2
+    assert (by_group["meta"]["panels"], by_group["margin"]["t"]) == (1.5, 48)
+    label = "mean |old - rollout| log-prob [nat], token-weighted"
+    assert by_group["meta"]["notes"][0] == f"y: {label}"
+
+
+def test_the_names_of_two_batches_share_a_line_if_they_fit(window: rd.Batch) -> None:
+    short = rounds_of({"a": window, "b": window})
+    assert label_of(short).startswith("mean |old - rollout| [nat]   <span")
+    long = rounds_of({"a" * 40: window, "b" * 40: window})
+    first, second = label_of(long).split("<br>")
+    assert "a" * 10 in first
+    assert "b" * 10 in second
+
+
+def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
+    found = overview_figures(Session({"batch": window}, {}), "light")["heatmap"]
+    figure = json.loads(found)
+    bar = figure["data"][-1]["marker"]["colorbar"]
+    assert (bar["y"], bar["yanchor"], bar["yref"]) == (1, "top", "container")
