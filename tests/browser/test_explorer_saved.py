@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ARTEFACTS, ROOT
@@ -94,6 +93,8 @@ def test_it_is_a_picture_without_a_kernel(
 def test_it_is_a_picture_in_a_page_by_nbconvert(
     chromium: Browser, lab_folder: Path, content: dict[str, Any]
 ) -> None:
+    from nbconvert import HTMLExporter  # slow, and not in each process that runs tests
+
     assert content["cells"][1]["outputs"]
     exporter = HTMLExporter()  # type: ignore[no-untyped-call]
     html, _ = exporter.from_filename(str(lab_folder / NAME))
