@@ -120,8 +120,10 @@ def next_notebook(
         one_lab.value(
             f"__import__('os').chdir({str((lab_folder / notebook).parent)!r})"
         )
-        yield one_lab
-        one_lab.close_notebook()
+        try:
+            yield one_lab
+        finally:  # its explorers answer the next one's page, too
+            one_lab.close_notebook()
 
     return opened
 
