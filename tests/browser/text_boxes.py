@@ -1,7 +1,8 @@
-"""Figures in a page of their own: which of their words touch or are cut."""
+"""Figures in a page of their own: pictures, and which words touch or are cut."""
 
 from __future__ import annotations
 
+import base64
 import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,6 +48,10 @@ _CLASHES = """() => {
   return [...cut.map(one => `cut: ${one.text}`), ...touching];
 }"""
 
+# As kaleido does.
+_PICTURE = """([spec, width]) =>
+  Plotly.toImage(JSON.parse(spec), {format: 'png', width, imageDataOnly: true})"""
+
 
 class FigurePage:
     """A page that shows one figure at a time."""
@@ -59,6 +64,10 @@ class FigurePage:
         """Draw a figure so wide, and tell what is cut or touches something else."""
         self.page.evaluate(_DRAW, [figure.to_json(), width])
         return list(self.page.evaluate(_CLASHES))
+
+    def picture(self, figure: go.Figure, width: int) -> bytes:
+        """Draw a figure so wide: a PNG."""
+        return base64.b64decode(self.page.evaluate(_PICTURE, [figure.to_json(), width]))
 
     def close(self) -> None:
         self.page.close()

@@ -9,8 +9,6 @@ import numpy as np
 from PIL import Image
 from plotly.colors import hex_to_rgb, unlabel_rgb
 
-from rounddiag.figures import png
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_WIDTH = 500
 # From linear RGB to what deuteranopes see: Machado, Oliveira and Fernandes, "A
 # Physiologically-based Model for Simulation of Color Vision Deficiency", 2009.
 _DEUTERANOPIA = np.array(
@@ -38,9 +35,9 @@ _XYZ = np.array(
 )
 
 
-def picture(figure: go.Figure) -> Array:
-    """Draw a figure: linear RGB of each pixel, from 0 to 1."""
-    with Image.open(io.BytesIO(png(figure, width=_WIDTH))) as image:
+def pixels(png: bytes) -> Array:
+    """Return linear RGB of each pixel of a picture, from 0 to 1."""
+    with Image.open(io.BytesIO(png)) as image:
         values = np.asarray(image.convert("RGB")) / 255
     return linear(values)
 

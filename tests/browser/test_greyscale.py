@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import kaleido
 import numpy as np
 import pytest
 import torch
@@ -14,13 +13,12 @@ import rounddiag as rd
 from rounddiag import figures
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme
 from tests.batches import padded
-from tests.browser.conftest import NO_BROWSER, find_browser
-from tests.figures.pictures import Array, ink, lightness, list_colors, picture, without
+from tests.figures.pictures import Array, ink, lightness, list_colors, pixels, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import plotly.graph_objects as go
+
+    from tests.browser.text_boxes import FigurePage
 
 # In CIE L*, of which 100 lie between black and white.
 APART, FROM_PAPER = 10, 8
@@ -59,28 +57,20 @@ BY_LIGHTNESS: dict[str, tuple[str, Trace, Trace]] = {
     "batches": ("compare", ("lines+markers", "y", 0), ("lines+markers", "y", 1)),
 }
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.filterwarnings("ignore:The kopts argument is ignored"),
-]
+_WIDTH = 500
 
 
-@pytest.fixture(scope="module", autouse=True)
-def renderer() -> Iterator[None]:
-    """One browser for all pictures."""
-    if find_browser() is None:
-        pytest.skip(NO_BROWSER)
-    kaleido.start_sync_server(silence_warnings=True)
-    yield
-    kaleido.stop_sync_server()
+def picture(page: FigurePage, figure: go.Figure) -> Array:
+    """Draw a figure: linear RGB of each pixel, from 0 to 1."""
+    return pixels(page.picture(figure, _WIDTH))
 
 
 @cache
-def draw(name: str, theme: str) -> tuple[go.Figure, Array]:
+def draw(page: FigurePage, name: str, theme: str) -> tuple[go.Figure, Array]:
     data, options = FIGURES[name]
     plot = getattr(figures, f"plot_{name.partition(',')[0]}")
     figure = plot(data, **options, theme=theme)
-    return figure, picture(figure)
+    return figure, picture(page, figure)
 
 
 def place(figure: go.Figure, trace: Trace) -> int:
@@ -95,57 +85,65 @@ def place(figure: go.Figure, trace: Trace) -> int:
 
 
 @cache
-def inked(name: str, trace: Trace, theme: str) -> tuple[Array, Array]:
+def inked(page: FigurePage, name: str, trace: Trace, theme: str) -> tuple[Array, Array]:
     """The picture, and where the trace is in it."""
-    figure, image = draw(name, theme)
-    return image, ink(image, picture(without(figure, place(figure, trace))))
+    figure, image = draw(page, name, theme)
+    return image, ink(image, picture(page, without(figure, place(figure, trace))))
 
 
-def median_lightness(name: str, trace: Trace, theme: Theme) -> float:
-    image, where = inked(name, trace, theme.name)
+def median_lightness(page: FigurePage, name: str, trace: Trace, theme: Theme) -> float:
+    image, where = inked(page, name, trace, theme.name)
     assert where.sum() >= 10  # pixels
     return float(np.median(lightness(image[where])))
 
 
 @THEMES
 @pytest.mark.parametrize("pair", BY_LIGHTNESS)
-def test_two_things_differ_in_grey_and_from_the_paper(pair: str, theme: Theme) -> None:
+def test_two_things_differ_in_grey_and_from_the_paper(
+    pair: str, theme: Theme, figure_page: FigurePage
+) -> None:
     name, *traces = BY_LIGHTNESS[pair]
-    one, other = (median_lightness(name, trace, theme) for trace in traces)
+    one, other = (median_lightness(figure_page, name, trace, theme) for trace in traces)
     paper = float(lightness(list_colors([theme.paper]))[0])
     assert abs(one - other) >= APART
     assert min(abs(one - paper), abs(other - paper)) >= FROM_PAPER
 
 
 @THEMES
-def test_the_bar_of_the_worst_round_differs_in_grey(theme: Theme) -> None:
-    figure, _ = draw("rounds", theme.name)
+def test_the_bar_of_the_worst_round_differs_in_grey(
+    theme: Theme, figure_page: FigurePage
+) -> None:
+    figure, _ = draw(figure_page, "rounds", theme.name)
     counts = figure.data[place(figure, ("bar", "y2", 0))]
     bars = lightness(list_colors(counts.marker.color))
     assert np.ptp(bars) >= APART
 
 
 @THEMES
-def test_stems_tell_their_sign_by_their_side(theme: Theme) -> None:
+def test_stems_tell_their_sign_by_their_side(
+    theme: Theme, figure_page: FigurePage
+) -> None:
     more, less = (
-        inked("trajectory", ("lines", "y", number), theme.name)[1] for number in (0, 1)
+        inked(figure_page, "trajectory", ("lines", "y", number), theme.name)[1]
+        for number in (0, 1)
     )
     assert np.nonzero(more)[0].max() <= np.nonzero(less)[0].min() + 1
 
 
 @THEMES
-def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(theme: Theme) -> None:
+def test_a_missing_round_is_hatched_and_a_round_of_zeros_is_even(
+    theme: Theme, figure_page: FigurePage
+) -> None:
     mask = torch.tensor([[1, 0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0]])
     zeros = padded(mask, torch.zeros(2, 7), torch.zeros(2, 7))
     layers = {"marginals": False}
     figure = figures.plot_heatmap(zeros, layers=layers, theme=theme.name)
-    image = picture(figure)
-    cells, hatched = (
-        lightness(
-            box(image, ink(image, picture(without(figure, place(figure, trace)))))
-        )
+    image = picture(figure_page, figure)
+    bare = (
+        picture(figure_page, without(figure, place(figure, trace)))
         for trace in (("heatmap", "y", 0), ("lines", "y", 0))
     )
+    cells, hatched = (lightness(box(image, ink(image, one))) for one in bare)
     assert np.ptp(np.percentile(hatched, [10, 95])) >= APART
     gap = 1 / 4  # less of the rectangle is between cells
     even = np.percentile(cells, [100 * gap, 100 * (1 - gap)])
