@@ -172,9 +172,10 @@ def test_it_is_whole_and_can_be_read(
 
 
 def test_it_opens_at_the_evidence_of_the_first_finding(
-    chromium: Browser, file: Path, evidence: Place
+    schemed: tuple[Opened, str], evidence: Place
 ) -> None:
-    opened = Opened(chromium, file)
+    opened, _ = schemed  # of which the other test changes the size alone
+    opened.resize(1280, 800)
     opened.is_at(evidence.sample, evidence.round)
     expect(opened.find(".rdx-list-rows button").first).to_contain_text("image window")
     expect(opened.find(".rdx-chunk > .rdx-now")).to_be_visible()
@@ -182,7 +183,6 @@ def test_it_opens_at_the_evidence_of_the_first_finding(
     expect(image).to_be_visible()
     expect(image).to_have_js_property("naturalWidth", 448)
     expect(opened.find(".rdx-caption-action").first).to_contain_text("click (54, 285)")
-    opened.close()
 
 
 def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
