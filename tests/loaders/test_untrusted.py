@@ -205,12 +205,12 @@ def test_without_a_limit_of_address_space_the_other_limits_hold(
 @pytest.mark.hostile
 @pytest.mark.usefixtures("forked")
 def test_cells_that_would_fill_the_parent_are_refused(tmp_path: Path) -> None:
-    """Their text is 6 MB; as lists they would take 150."""
+    """Their text is 1.5 MB; as lists they would take 40."""
     path = tmp_path / "cells.parquet"
-    json_cells(path, 2 / 30)
-    assert load(path, untrusted=True, memory_limit=1).num_samples == 2
-    with pytest.raises(LoadError, match=r"in 0\.5 GB of memory; found one that needs"):
-        load(path, untrusted=True, memory_limit=0.5)
+    json_cells(path, 0.5 / 30)
+    assert load(path, untrusted=True, memory_limit=0.25).num_samples == 2
+    with pytest.raises(LoadError, match=r"in 0\.1 GB of memory; found one that needs"):
+        load(path, untrusted=True, memory_limit=0.1)
 
 
 def end_by(signal_number: int) -> None:
