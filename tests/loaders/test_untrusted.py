@@ -193,13 +193,13 @@ def test_without_a_limit_of_address_space_the_other_limits_hold(
         assert len(resident_bytes) == 10**9
         assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == 5 * 10**8
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
-        assert resource.getrlimit(resource.RLIMIT_CPU)[0] <= 3
-        hang()
+        assert resource.getrlimit(resource.RLIMIT_CPU)[0] <= 2
+        signal.pause()
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
     monkeypatch.setattr("rounddiag.loaders.open.read_batch", read)
-    with pytest.raises(LoadError, match=r"in 2 s; found one that takes longer\."):
-        load(OURS, untrusted=True, memory_limit=0.5, time_limit=2)
+    with pytest.raises(LoadError, match=r"in 1 s; found one that takes longer\."):
+        load(OURS, untrusted=True, memory_limit=0.5, time_limit=1)
 
 
 @pytest.mark.hostile
