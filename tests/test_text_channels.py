@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -9,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -59,10 +59,10 @@ def test_a_notebook_of_a_name_that_is_no_utf8(tmp_path: Path) -> None:
     file = tmp_path / os.fsdecode(b"a\xff`![](x)`.pkl")
     file.touch()
     notebook = prepare_notebook(file, tmp_path, untrusted=True)
-    cells = nbformat.read(notebook, as_version=4).cells
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
     assert notebook.name == "a_`![](x)`.ipynb"
-    assert [cell.cell_type for cell in cells] == ["code"]  # in markdown it would act
-    assert f"rd.load({str(file)!r}, untrusted=True)" in cells[0].source
+    assert [cell["cell_type"] for cell in cells] == ["code"]  # in markdown it would act
+    assert f"rd.load({str(file)!r}, untrusted=True)" in "".join(cells[0]["source"])
     assert prepare_notebook(file, tmp_path, untrusted=True) == notebook
 
 

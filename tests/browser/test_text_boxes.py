@@ -66,8 +66,8 @@ def test_words_that_touch_or_are_cut_are_seen(figure_page: FigurePage) -> None:
     place = {"x": 0.5, "y": 0.5, "showarrow": False}
     figure = go.Figure(layout={"xaxis_visible": False, "yaxis_visible": False})
     figure.add_annotation(text="one", **place)
-    assert figure_page.clashes(figure, 400) == []
+    assert figure_page.clashes(figure.to_json(), 400) == []
     figure.add_annotation(text="two", **place)
-    assert figure_page.clashes(figure, 400) == ["touch: one | two"]
+    assert figure_page.clashes(figure.to_json(), 400) == ["touch: one | two"]
     figure.layout.annotations[1].update(x=0, xref="paper", xshift=-90)
-    assert figure_page.clashes(figure, 400) == ["cut: two"]
+    assert figure_page.clashes(figure.to_json(), 400) == ["cut: two"]

@@ -60,9 +60,9 @@ class FigurePage:
         self.page: Page = browser.new_page(viewport={"width": 1600, "height": 1200})
         self.page.add_script_tag(content=get_plotlyjs())
 
-    def clashes(self, figure: go.Figure, width: int) -> list[str]:
+    def clashes(self, spec: str, width: int) -> list[str]:
         """Draw a figure so wide, and tell what is cut or touches something else."""
-        self.page.evaluate(_DRAW, [figure.to_json(), width])
+        self.page.evaluate(_DRAW, [spec, width])
         return list(self.page.evaluate(_CLASHES))
 
     def picture(self, figure: go.Figure, width: int) -> bytes:
@@ -82,11 +82,12 @@ def clashes(
 ) -> list[str]:
     """Draw a figure of this name in each look, and tell what clashes in which."""
     draw = getattr(figures, name)
-    drawn = {theme: draw(data, theme=theme, **options) for theme, _ in looks}
+    themes = {theme for theme, _ in looks}
+    specs = {theme: draw(data, theme=theme, **options).to_json() for theme in themes}
     return [
         f"{name} {options}, {theme}, {width}: {clash}"
         for theme, width in looks
-        for clash in page.clashes(drawn[theme], width)
+        for clash in page.clashes(specs[theme], width)
     ]
 
 
