@@ -13,7 +13,7 @@ function pageTheme(onChange) {
 
 // A plotly figure that fills its pane, with its notes behind an i, and reports zooms.
 const CONFIG = { displaylogo: false, responsive: false, displayModeBar: false };
-const LEAST = 80; // pixels: plotly fails where its margins leave no room
+const LOW = 80; // pixels: plotly fails where its margins leave no room
 
 // `minHeight` is that of a layout; where the pane is lower, it scrolls. The figure is
 // dimmed while it is outdated.
@@ -30,7 +30,7 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
   // Null while the pane is hidden.
   function size() {
     const [width, height] = [node.clientWidth, node.clientHeight - body.offsetTop].map(Math.floor);
-    return width && height ? { width, height: Math.max(height, LEAST, minHeight(layout)) } : null;
+    return width && height ? { width, height: Math.max(height, LOW, minHeight(layout)) } : null;
   }
 
   const follow = new ResizeObserver(() => {
