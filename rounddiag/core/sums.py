@@ -306,8 +306,7 @@ def torch_totals(
     rounds: Rounds, a: Tensor, b: Tensor, out: Array | None = None
 ) -> Totals:
     """Do the same as `cpu_totals` on any device; on the CPU that is slower."""
-    index = _index(rounds)
-    values = diff(_as_float(a)[index], _as_float(b)[index])
+    values = _torch_diffs(rounds, a, b)
     if out is not None:
         torch.from_numpy(out).copy_(values)
     finite = values.isfinite()
@@ -331,8 +330,12 @@ def torch_totals(
 
 def _fill_diffs_with_torch(rounds: Rounds, a: Tensor, b: Tensor, out: Array) -> None:
     """Fill `out` with the diff of every generated token, in order."""
+    torch.from_numpy(out).copy_(_torch_diffs(rounds, a, b))
+
+
+def _torch_diffs(rounds: Rounds, a: Tensor, b: Tensor) -> Tensor:
     index = _index(rounds)
-    torch.from_numpy(out).copy_(diff(_as_float(a)[index], _as_float(b)[index]))
+    return diff(_as_float(a)[index], _as_float(b)[index])
 
 
 def torch_pack(rounds: Rounds, values: Tensor) -> Array:

@@ -24,6 +24,8 @@ from rounddiag.schema import METRICS
 from rounddiag.stats.heatmap_rows import Order, order_rows, summarize_samples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import plotly.graph_objects as go
 
     from rounddiag.figures._parts.canvas import ThemeName
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 # Pixels around the plot of a pane. Left: tick labels, and the title of the heatmap.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 20, 18, 20
-_LABEL_SIZE, _LINE = 50, 15  # characters that a narrow pane has room for; pixels
+_LINE = 15  # pixels of each further line above a plot
+_LABEL_SIZE = 50  # characters that a narrow pane has room for
 # Above the rows: many of them reach below the pane.
 _COLOR_BAR = {
     "thickness": 10,
@@ -100,12 +103,17 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     """Return the JSON of the upper figure."""
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
-    num_keys = len(session.batches) if session.pair else 0
-    if session.state.by is not None:
-        lines = (figure.layout.title.text or "").split("<br>")
-        num_keys = sum(line.count("<span") > 1 for line in lines)  # signs have colours
-    fit_pane(figure, num_keys=num_keys)
+    fit_pane(figure, keys=_key_lines(figure, session))
     return to_bytes(figure)
+
+
+def _key_lines(figure: go.Figure, session: Session) -> list[str]:
+    """Return the lines of the title that name the lines: their signs have colours."""
+    notes = (figure.layout.title.text or "").split("<br>")[1:]
+    keys = [note for note in notes if note.count("<span") > 1]
+    if session.pair is not None:
+        return [key.partition(": ")[0] for key in keys[: len(session.batches)]]
+    return [] if session.state.by is None else keys
 
 
 def token_axes(
@@ -129,7 +137,7 @@ def token_axes(
 
 
 def fit_pane(
-    figure: go.Figure, *, num_keys: int = 0, labels_above: bool = True
+    figure: go.Figure, *, keys: Sequence[str] = (), labels_above: bool = True
 ) -> None:
     """Make a figure fit a pane: its title becomes notes in `layout.meta`.
 
@@ -138,15 +146,14 @@ def fit_pane(
     Parameters
     ----------
     figure : Figure
-    num_keys : int
-        How many lines of the title, from the second on, are the key of the colours:
-        they stand above the plot, instead of the title of its axis if that is long.
+    keys : sequence of str
+        Lines that are the key of the colours: they stand above the plot, instead of
+        the title of its axis if both are too long for a line.
     labels_above : bool
         Whether the titles of y axes are lines above their panels.
     """
     layout = figure.layout
     title, *notes = (layout.title.text or "").split("<br>")
-    keys = [note.partition(": ")[0] for note in notes[:num_keys]]
     axes = [*figure.select_yaxes()]
     panels = [axis for axis in axes if axis.title.text] if labels_above else []
     labels = [axis.title.text.replace("<br>", " ") for axis in panels]
@@ -159,7 +166,7 @@ def fit_pane(
             text = "<br>".join(lines)
             figure.add_annotation(text=text, yref=f"{name} domain", **_LABEL_ABOVE)
             axis.title = None
-            num_lines, keys = max(num_lines, len(lines)), []
+            num_lines, keys = max(num_lines, len(lines)), ()
     else:
         figure.add_annotation(text="<br>".join(notes), showarrow=False)
     x_label = (layout.xaxis.title.text or "").replace("<br>", " ")
@@ -177,7 +184,7 @@ def fit_pane(
     figure.update_xaxes(title=None)
 
 
-def _lines_above(label: str, keys: list[str]) -> list[str]:
+def _lines_above(label: str, keys: Sequence[str]) -> Sequence[str]:
     """Return the label and the key in as few lines as fit; a long key stands alone."""
     for parts in ([label, *keys], keys):
         line = "   ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,14 @@ class RequestHandler:
         self._session = session
         self._on_select = on_select
         self._caches = [BatchCache(batch) for batch in session.batches]
-        self._drawn: dict[str, dict[str, bytes]] = {}
+
+        # By the entries of the state that the figures show. Without a reference to the
+        # handler: nothing has to wait for a collector.
+        @lru_cache(_NUM_DRAWN)
+        def draw(_: str, theme: ThemeName) -> dict[str, bytes]:
+            return overview_figures(session, theme)
+
+        self._draw = draw
         self._handlers: dict[str, Callable[..., object]] = {
             "plotly": lambda: {"code": get_plotlyjs().encode()},
             "overview": self._overview,
@@ -84,22 +91,13 @@ class RequestHandler:
     def clear_cache(self) -> None:
         """Free all frames and figures; they are made again when they are needed."""
         self._session.clear_cache()
-        self._drawn.clear()
-
-    def _figures(self, theme: ThemeName) -> dict[str, bytes]:
-        """Return the figures of the overview, which a selection does not change."""
-        state = self._session.state.as_dict()
-        shown = {key: state[key] for key in state.keys() - _CHOSEN - {"layout"}}
-        key = json.dumps([shown, theme], sort_keys=True)
-        figures = self._drawn.pop(key, None) or overview_figures(self._session, theme)
-        self._drawn[key] = figures  # the one used last is thrown away last
-        if len(self._drawn) > _NUM_DRAWN:
-            del self._drawn[next(iter(self._drawn))]
-        return figures
+        self._draw.cache_clear()
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
         pair, filtered = session.pair, session.filtered
+        shown = state.as_dict()
+        drawn = {key: shown[key] for key in shown.keys() - _CHOSEN - {"layout"}}
         return {
             "head": describe_batch(session.batch, session.unfiltered.tokens),
             "pair": pair and {"names": pair.names, "description": pair.description},
@@ -107,8 +105,8 @@ class RequestHandler:
                 **session.options[state.batch],
                 "layers": available_layers(session),
             },
-            "state": state.as_dict(),
-            "figures": self._figures(theme),
+            "state": shown,
+            "figures": self._draw(json.dumps(drawn, sort_keys=True), theme),
             "note": filter_note(state) if len(filtered.tokens) else "",
             "counts": {
                 **filtered.count_beyond(state.threshold),

@@ -16,11 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
 import numpy as np
 from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, ARTEFACTS, ROOT, find_browser
+from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
 from tests.browser.server import jupyterlab
 
@@ -104,7 +104,8 @@ def main() -> None:
         with jupyterlab(Path(folder), Path(folder)) as address:
             for name, shape in CASES.items():
                 print(name)
-                write_notebook(Path(folder) / "benchmark.ipynb", shape)
+                setup = _SETUP.format(root=str(ROOT), shape=shape)
+                write_notebook(Path(folder) / "benchmark.ipynb", setup, *_CELLS)
                 times: dict[str, list[float]] = defaultdict(list)
                 for _ in range(arguments.pages):
                     lab = LabNotebook(browser, address, ARTEFACTS)
@@ -113,16 +114,6 @@ def main() -> None:
                     lab.close()
                 print_times(times)
         browser.close()
-
-
-def write_notebook(path: Path, shape: tuple[int, int, int]) -> None:
-    sources = (_SETUP.format(root=str(ROOT), shape=shape), *_CELLS)
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nb = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in sources],
-        metadata={"kernelspec": kernel},
-    )
-    nbformat.write(nb, path)
 
 
 def measure(lab: LabNotebook, clicks: int, times: dict[str, list[float]]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rounddiag as rd
@@ -53,6 +55,21 @@ def test_the_names_of_two_batches_share_a_line_if_they_fit(window: rd.Batch) -> 
     first, second = label_of(long).split("<br>")
     assert "a" * 10 in first
     assert "b" * 10 in second
+
+
+def test_a_key_is_whole_whatever_its_values_and_the_notes_above_it(
+    window: rd.Batch,
+) -> None:
+    column = np.array(["a: 1", "b: 2"])[np.arange(64) % 2]
+    named = replace(window, sample_columns={"kind": column})
+    label = label_of(rounds_of({"batch": named}, by="kind"))
+    assert "a: 1" in label
+    assert "b: 2" in label
+    unknown = replace(window, meta={**window.meta, "rounds": "unknown"})
+    label = label_of(rounds_of({"first": unknown, "second": unknown}))
+    assert "unknown" not in label
+    assert "first" in label
+    assert "second" in label
 
 
 def test_the_colour_bar_is_in_sight_above_many_rows(window: rd.Batch) -> None:
