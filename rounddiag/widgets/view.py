@@ -46,8 +46,7 @@ _SCRIPTS = (
 _STYLES = ("base", "controls", "sample", "drawer", "steps")
 
 
-# The script is in every notebook that saves its widgets: without comments, and indented
-# by one space.
+# The script is in every notebook that saves its widgets: without comments and indents.
 _COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
 _INDENT = re.compile("^ +", re.MULTILINE)
 
@@ -57,7 +56,7 @@ def script(*more: str) -> str:
     """Return the page's script, one module without imports and comments, and `more`."""
     names = (*_SCRIPTS, *more)
     text = "\n".join(_COMMENTS.sub("", _read(f"{name}.js")) for name in names)
-    return _INDENT.sub(" ", text)
+    return _INDENT.sub("", text)
 
 
 @cache

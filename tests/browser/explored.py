@@ -87,7 +87,8 @@ class Explored:
     def reset(self) -> None:
         """Take everything back to what it was when the explorer opened."""
         self.node.evaluate(_CLOSE)
-        while self.lab.value(_RESET):  # a change can be on its way
+        rest(self.lab, was_asked=True)  # a change can be on its way
+        if self.lab.value(_RESET):
             rest(self.lab, was_asked=True)
 
     def set(self, state: str) -> None:

@@ -475,6 +475,13 @@ def test_a_click_on_a_round_leaves_the_others_out_of_the_heatmap(
     expect(explored.find(".rdx-rounds-kept")).to_be_hidden()
 
 
+def test_quick_clicks_on_two_rounds_are_no_double_click(explored: Explored) -> None:
+    first, second = (at(explored.rounds_figure, round_) for round_ in (3, 5))
+    explored.page.mouse.click(*first)
+    explored.page.mouse.click(*second)
+    explored.knows("filter", {"round": {"from": 5, "to": 5}})
+
+
 def test_a_zoom_keeps_the_rounds_that_are_seen(explored: Explored) -> None:
     explored.drag(explored.rounds_figure, (1.6, 0.3), (4.4, 0.3))
     explored.knows("filter", {"round": {"from": 2, "to": 4}})

@@ -59,7 +59,6 @@ function figureView({ library, label, minHeight = () => 0, onZoom, onDrawn }) {
     const range = change["xaxis.range"];
     const [low, high] = range ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
     if (low !== undefined) onZoom?.([low, high]);
-    if (change["xaxis.autorange"]) onZoom?.(null);
   }
 
   // Convert between values of an axis and pixels of the node.
@@ -99,8 +98,8 @@ const REST_DELAY = 60;
 
 /** `onRest` is called where the pointer rests, which is most often before a click, and
  * not again until what it returns is there. */
-function pointing(view, { onClick, onStretch, onBox, onRest }) {
-  let [from, timer, isResting] = [null, 0, false];
+function pointing(view, { onClick, onDouble = onClick, onStretch, onBox, onRest }) {
+  let [from, timer, isResting, numClicks] = [null, 0, false, 0];
 
   function placeOf(event) {
     const [x, y] = [view.axis("xaxis"), view.axis("yaxis")];
@@ -137,12 +136,14 @@ function pointing(view, { onClick, onStretch, onBox, onRest }) {
   function onUp(event) {
     const to = from && placeOf(event);
     if (to && slipped(to)) onBox?.(from, to);
-    else if (to) onClick(to);
+    else if (to) (numClicks > 1 ? onDouble : onClick)(to);
     from = null;
   }
 
   // plotly covers the page with a layer of its own during a drag.
   view.body.addEventListener("pointerdown", onDown, true);
+  // To plotly, quick clicks at two places are a double click.
+  view.body.addEventListener("mousedown", ({ detail }) => (numClicks = detail), true);
   addEventListener("pointermove", onMove, true);
   addEventListener("pointerup", onUp, true);
   return {

@@ -156,7 +156,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   const rounds = figureView({
     library,
     label: "Rounds",
-    onZoom: (range) => state.axis === "round" && onRounds(range && wholeRounds(range)),
+    onZoom: (range) => state.axis === "round" && onRounds(wholeRounds(range)),
     onDrawn: () => markRounds(),
   });
   const kept = element("div", { class: "rdx-rounds-kept", hidden: true });
@@ -170,6 +170,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   const cells = heatCells(heatmap, { onCell, onBox, onRest });
   const hand = pointing(rounds, {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
+    onDouble: () => onRounds(null),
   });
   const note = element("p", { class: "rdx-note" });
   const heatmapOf = heatmapSwitch(onSet);

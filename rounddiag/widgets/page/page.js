@@ -105,6 +105,11 @@ class ExplorerPage {
     return element("div", attributes, parts.map(({ node }) => node));
   }
 
+  // In JupyterLab, a live explorer hides the output above it, which is its preview.
+  markLive(isLive) {
+    this.node.closest(".jp-OutputArea-child")?.classList.toggle("rdx-live", isLive);
+  }
+
   // Of a narrow explorer.
   showPane(name) {
     this.node.dataset.pane = name;
@@ -189,6 +194,7 @@ class ExplorerPage {
     this.node.dataset.theme = theme;
     const isFirst = !this.state;
     delete this.node.dataset.waiting;
+    this.markLive(true);
     if (this.steps.show(result.steps)) this.forgetStep();
     this.state = result.state;
     this.panes.show(result.state.layout);
@@ -384,6 +390,7 @@ class ExplorerPage {
   close() {
     for (const part of [this.kernel, this.theme, this.steps, this.overview, this.sample, this.snapshot, this.panes, this.drawer]) part.close();
     clearTimeout(this.flushTimer);
+    this.markLive(false);
     this.node.remove();
   }
 }
