@@ -78,7 +78,10 @@ def overview_figures(session: Session, theme: ThemeName | None) -> dict[str, byt
             margin={"t": 31, "b": 20},
         )
         bar.update(_COLOR_BAR)
-    return {"rounds": rounds_pane(session, theme), "heatmap": to_bytes(heatmap)}
+    return {
+        "rounds": rounds_pane(session, theme),
+        "heatmap": heatmap.to_json().encode(),
+    }
 
 
 def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:
@@ -104,7 +107,8 @@ def rounds_pane(session: Session, theme: ThemeName | None) -> bytes:
     figure = rounds_figure(session, theme)
     align_rounds(figure, session)
     fit_pane(figure, keys=_key_lines(figure, session))
-    return to_bytes(figure)
+    text: str = figure.to_json()
+    return text.encode()
 
 
 def _key_lines(figure: go.Figure, session: Session) -> list[str]:
@@ -133,7 +137,7 @@ def token_axes(
         theme=theme,
     )
     fit_pane(figure)
-    return {"figure": to_bytes(figure)}
+    return {"figure": figure.to_json().encode()}
 
 
 def fit_pane(
@@ -383,9 +387,3 @@ def available_layers(session: Session) -> dict[str, bool]:
     # A pane has room for the means alone: counts are in the hover text.
     off = {"counts": False} if "counts" in options.offered else {}
     return {**options.offered, **off}
-
-
-def to_bytes(figure: go.Figure) -> bytes:
-    """Return the JSON of a figure."""
-    text: str = figure.to_json()
-    return text.encode()

@@ -45,7 +45,6 @@ _SCRIPTS = (
 )
 _STYLES = ("base", "controls", "sample", "drawer", "steps")
 
-
 # The script is in every notebook that saves its widgets: without comments and indents.
 _COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)
 _INDENT = re.compile("^ +", re.MULTILINE)
@@ -237,7 +236,6 @@ _NOT_LIVE = (
     " <code>pip install jupyterlab_widgets anywidget</code> in the environment of"
     " JupyterLab, and reload the page."
 )
-
 
 _CLOSED = "The explorer is closed. Display it again to continue."
 _OUTDATED = "The picture is older than the last selection."

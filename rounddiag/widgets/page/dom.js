@@ -114,7 +114,7 @@ function walkWithArrows(group, controls, onReach) {
 // Visible signs for invisible characters: models and web pages wrote this text.
 
 const PICTURE_PARTS =
-  /(?<=\p{Extended_Pictographic}\ufe0f?)(?:\u200d(?=\p{Extended_Pictographic})|\ufe0f)/u;
+  /(?<=\p{Extended_Pictographic}\ufe0f?)(?:\u200d(?=\p{Extended_Pictographic})|\ufe0f)/uy;
 // Line ends and tabs; spaces that stand alone, in a row or at the end; characters
 // without a glyph; combining marks without a base, or stacked.
 const UNSEEN = new RegExp(
@@ -155,9 +155,8 @@ function dividedAtUnseen(text) {
 
 // Joiners within an emoji are kept.
 function joinsPicture(text, at) {
-  const pattern = new RegExp(PICTURE_PARTS, "uy");
-  pattern.lastIndex = at;
-  return pattern.test(text);
+  PICTURE_PARTS.lastIndex = at;
+  return PICTURE_PARTS.test(text);
 }
 
 function signOf(unseen) {

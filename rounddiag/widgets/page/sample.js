@@ -112,7 +112,7 @@ function samplePane({ library, store, onPlace, onPlot, onSeen }) {
   const strip = roundStrip({ onRound: (round) => goTo(round), onSeen });
   const plot = tokenPlot({ library, onToken: goTo, onPlot });
   const text = tokenText({
-    onToken: (round, token) => goTo(round, token),
+    onToken: goTo,
     onObservation: (start, stop) => store.observation(trajectory, start, stop),
   });
   const find = searchBox({

@@ -15,9 +15,7 @@ function actionMarker(action, width, height) {
     shapes.push(...dragMark(point, end, width / height));
   else if (isOnPicture(point ?? end))
     shapes.push(...clickMark(point ?? end, action.kind === "double_click"));
-  return shapes.length
-    ? shape("svg", { class: "rdx-marker", "aria-hidden": "true" }, ...shapes)
-    : null;
+  return shapes.length ? shape("svg", { class: "rdx-marker", "aria-hidden": "true" }, ...shapes) : null;
 }
 
 function isOnPicture(point) {

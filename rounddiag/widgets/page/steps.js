@@ -59,9 +59,7 @@ function stepLine(onStep) {
     mark();
   }
 
-  function move(by) {
-    if (line) goTo(clamp(at + by, 0, line.steps.length - 1));
-  }
+  const move = (by) => goTo(at + by);
 
   function draw() {
     const sizes = line.means.map((mean) => (mean === null ? null : Math.log10(Math.max(mean, 1e-6))));
