@@ -43,6 +43,8 @@ def lab(
 ) -> Iterator[LabNotebook]:
     with next_cells("layout.ipynb", *CELLS) as opened:
         opened.command("application:toggle-left-area")  # as it is by default
+        width, height = SIZES[0]
+        opened.page.set_viewport_size({"width": width, "height": height})
         opened.run_all()
         yield opened
         assert (opened.console_errors, opened.errors) == ([], [])
@@ -80,6 +82,25 @@ def resize(lab: LabNotebook, width: int, height: int) -> Locator:
     found.evaluate("node => node.scrollIntoView({ block: 'start' })")
     lab.settle()
     return found
+
+
+# Of a sample whose text is longer than its pane.
+def test_it_opens_with_the_current_token_in_sight(lab: LabNotebook) -> None:
+    found = explorer(lab)
+    text, token = found.locator(".rdx-scroller"), found.locator(".rdx-chunk > .rdx-now")
+    waits_until(lambda: lab.value("ex.current['round']") == 5)
+    token.wait_for()
+    assert text.evaluate("node => node.scrollHeight > 2 * node.clientHeight")
+    waits_until(lambda: is_inside(box_of(token), box_of(text)))
+
+
+def test_text_stays_where_somebody_scrolled_to(lab: LabNotebook) -> None:
+    text = explorer(lab).locator(".rdx-scroller")
+    text.hover()
+    lab.page.mouse.wheel(0, -10_000)
+    waits_until(lambda: text.evaluate("node => node.scrollTop") == 0)
+    lab.page.wait_for_timeout(300)  # the first rounds get their heights
+    assert text.evaluate("node => node.scrollTop") == 0
 
 
 LOOKS: list[tuple[int, int, Theme]] = [

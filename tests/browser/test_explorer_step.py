@@ -109,7 +109,7 @@ def test_whatever_is_clicked_text_screenshot_and_token_show_it(
         screen = page.get_by_label("Screenshot", exact=True)
         expect(screen.locator("figcaption").first).to_contain_text(f"round {round_}")
         text = box_of(page.get_by_label("Text", exact=True))
-        assert is_inside(box_of(mark), text)
+        waits_until(lambda: is_inside(box_of(mark), text))
         assert is_inside(text, area)
         assert box_of(page)["y"] == top
 

@@ -290,7 +290,7 @@ function tokenText({ onToken, onObservation }) {
   const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
-  let [shown, chunks, threshold] = [null, [], Infinity];
+  let [shown, chunks, threshold, isFollowed, frame] = [null, [], Infinity, true, 0];
   let fills = new Map(); // by node
   const near = new IntersectionObserver(
     (entries) => {
@@ -358,6 +358,7 @@ function tokenText({ onToken, onObservation }) {
       head: place ? scroller.querySelector(`[data-round="${round}"]`) : null,
       span: (place && token !== null && spanOfToken(chunks, place.first + token)) || null,
     };
+    isFollowed = true;
     revealChosen(); // before the classes change, which would be laid out first
     for (const name of ["head", "span"]) {
       before[name]?.classList.remove("rdx-now");
@@ -372,9 +373,15 @@ function tokenText({ onToken, onObservation }) {
     uncoverHead(scroller);
   }
 
-  // The current token stays in sight when the drawer opens.
+  // The current token stays in sight when the drawer opens, and when text before it gets
+  // its height, which it has as soon as it is near, unless somebody has scrolled.
   const follow = new ResizeObserver(revealChosen);
   follow.observe(scroller);
+  scroller.addEventListener("contentvisibilityautostatechange", () => {
+    cancelAnimationFrame(frame); // many parts at once
+    frame = requestAnimationFrame(() => isFollowed && revealChosen());
+  });
+  for (const kind of ["wheel", "pointerdown", "keydown"]) scroller.addEventListener(kind, () => (isFollowed = false), { passive: true });
 
   scroller.addEventListener("click", (event) => {
     const index = tokenOfSpan(event.target);
