@@ -277,7 +277,5 @@ function controlBar({ onSet, onThreshold = () => {}, onFindings = () => {}, butt
 
 // Labels of the options; an option without a label is its own label.
 function labelsFor(kind, values) {
-  return values.map(
-    (value) => CONTROL_LABELS[kind].find(([name]) => name === value) ?? [value, visible(value)],
-  );
+  return values.map((value) => CONTROL_LABELS[kind].find(([name]) => name === value) ?? [value, visible(value)]);
 }

@@ -169,9 +169,7 @@ function signOf(unseen) {
 
 /** Text on one line, with signs for invisible characters. */
 function visible(text) {
-  return visibleParts(text)
-    .map((part) => part.sign ?? part)
-    .join("");
+  return visibleParts(text).map((part) => part.sign ?? part).join("");
 }
 
 /** Nodes that show text; a line breaks after the sign of its end. */

@@ -16,13 +16,9 @@ const KEYS = [
 ];
 
 function keyHelp() {
+  const key = (name) => element("kbd", {}, name);
   const rows = KEYS.map(([one, other, what]) =>
-    element(
-      "tr",
-      {},
-      element("td", {}, element("kbd", {}, one), other && [" ", element("kbd", {}, other)]),
-      element("td", {}, what),
-    ),
+    element("tr", {}, element("td", {}, key(one), other && [" ", key(other)]), element("td", {}, what)),
   );
   return element("table", { class: "rdx-keys" }, ...rows);
 }

@@ -108,9 +108,7 @@ function classOfToken({ level, diff, a, b, is_special: isSpecial }, index, thres
     under ? `rdx-under${under}` : "",
     isSpecial[index] ? "rdx-special" : "",
     isBeyond ? "rdx-u" : "",
-  ]
-    .filter(Boolean)
-    .join(" "));
+  ].filter(Boolean).join(" "));
 }
 
 /** The background class of a level: blue for more, orange for less. */
