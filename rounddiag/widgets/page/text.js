@@ -162,13 +162,13 @@ function roundsAsText({ rounds, gaps, tokens }, makeSpan, onObservation) {
 }
 
 function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mean_abs_diff: mean }) {
-  const facts = [counted(size, "token"), `mean |diff| ${number(mean)}`, broken && brokenTokens(broken)];
+  const facts = [number(mean), broken && brokenTokens(broken)].filter(Boolean).join(" · ");
   return element(
     "h4",
-    { class: "rdx-round-head", "data-round": round },
+    { class: "rdx-round-head", "data-round": round, title: "Generated tokens, and their mean |diff| in nats" },
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action" }, visible(action?.label ?? "")),
-    element("span", { class: "rdx-facts" }, facts.filter(Boolean).join(" · ")),
+    element("span", { class: "rdx-facts" }, `${counted(size, "token")} · `, element("span", {}, "mean |diff| "), facts),
   );
 }
 
