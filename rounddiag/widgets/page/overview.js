@@ -170,7 +170,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
   const cells = heatCells(heatmap, { onCell, onBox, onRest });
   const hand = pointing(rounds, {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
-    onDouble: () => onRounds(null),
+    onDouble: () => state.axis === "round" && onRounds(null),
   });
   const note = element("p", { class: "rdx-note" });
   const heatmapOf = heatmapSwitch(onSet);
