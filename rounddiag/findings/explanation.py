@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.registry import DETECTORS, STAGES, Stage, look
+from rounddiag.findings.registry import DETECTORS, STAGES, Stage
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -123,7 +123,7 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
         found = [
             _named(evidence, detector.name)
             for detector in detectors
-            for evidence in look(detector, view)
+            for evidence in detector.evidence(view)
             if stage == "exact" or _matters(evidence, view, total)
         ]
         found = [

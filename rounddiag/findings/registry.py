@@ -9,12 +9,11 @@ from typing import Literal, TypeAlias, TypeVar
 from rounddiag.findings.finding import Evidence
 from rounddiag.findings.view import View
 
-Found: TypeAlias = Evidence | Iterable[Evidence] | None
-Look: TypeAlias = Callable[[View], Found]
+Detect: TypeAlias = Callable[[View], Evidence | Iterable[Evidence] | None]
 # All exact evidence is taken first. Then one finding at a time: fitted effects,
 # patterns of places, and last, evidence from the level of the mismatch alone.
 Stage: TypeAlias = Literal["exact", "fit", "place", "level"]
-L = TypeVar("L", bound=Look)
+D = TypeVar("D", bound=Detect)
 STAGES: tuple[Stage, ...] = ("exact", "fit", "place", "level")
 
 
@@ -26,19 +25,26 @@ class Detector:
     ----------
     name : str
     stage : {"exact", "fit", "place", "level"}
-    look : callable
+    detect : callable
         Takes a `View`; returns `Evidence`, several, or None.
     """
 
     name: str
     stage: Stage
-    look: Look
+    detect: Detect
+
+    def evidence(self, view: View) -> list[Evidence]:
+        """Run the detector."""
+        result = self.detect(view)
+        if result is None:
+            return []
+        return [result] if isinstance(result, Evidence) else list(result)
 
 
 DETECTORS: dict[str, Detector] = {}
 
 
-def register(name: str, *, stage: Stage = "place") -> Callable[[L], L]:
+def register(name: str, *, stage: Stage = "place") -> Callable[[D], D]:
     """Add a detector; it takes part in every later `diagnose`.
 
     Parameters
@@ -69,16 +75,8 @@ def register(name: str, *, stage: Stage = "place") -> Callable[[L], L]:
     >>> del rd.findings.DETECTORS["late_tokens"]
     """
 
-    def add(look: L) -> L:
-        DETECTORS[name] = Detector(name, stage, look)
-        return look
+    def add(detect: D) -> D:
+        DETECTORS[name] = Detector(name, stage, detect)
+        return detect
 
     return add
-
-
-def look(detector: Detector, view: View) -> list[Evidence]:
-    """Run a detector and return its evidence as a list."""
-    found = detector.look(view)
-    if found is None:
-        return []
-    return [found] if isinstance(found, Evidence) else list(found)
