@@ -33,7 +33,18 @@ ARGUMENTS = [
     *("--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--disable-dev-shm-usage"),
 ]
+# Nagle's algorithm would hold each answer of a kernel for 40 ms.
+SERVER_CONFIG = """
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 
+opened = KernelWebsocketHandler.open
+
+def open_without_delay(self, kernel_id):
+    self.set_nodelay(True)
+    return opened(self, kernel_id)
+
+KernelWebsocketHandler.open = open_without_delay
+"""
 
 expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 
@@ -44,8 +55,17 @@ def find_browser() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the browser tests first: short files then fill what time is left."""
-    items.sort(key=lambda item: Path(__file__).parent not in item.path.parents)
+    """Run the browser tests first: short files then fill what time is left.
+
+    The tests of `explored` are the last of them: it stays open in the one JupyterLab.
+    """
+
+    def rank(item: pytest.Item) -> int:
+        if Path(__file__).parent not in item.path.parents:
+            return 2
+        return "opened_explorer" in getattr(item, "fixturenames", ())
+
+    items.sort(key=rank)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -87,7 +107,10 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def lab_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that has the settings of JupyterLab."""
-    return tmp_path_factory.mktemp("home")
+    home = tmp_path_factory.mktemp("home")
+    (home / "config").mkdir()
+    (home / "config" / "jupyter_server_config.py").write_text(SERVER_CONFIG)
+    return home
 
 
 @pytest.fixture(scope="session")
@@ -111,19 +134,22 @@ def one_lab(
 @pytest.fixture(scope="session")
 def next_notebook(
     one_lab: LabNotebook, lab_folder: Path
-) -> Callable[[str], AbstractContextManager[LabNotebook]]:
-    """Open a notebook of `lab_folder` in the one JupyterLab, on its kernel."""
+) -> Callable[..., AbstractContextManager[LabNotebook]]:
+    """Open a notebook of `lab_folder` in the one JupyterLab.
+
+    It is on the kernel of the last one: `own_kernel` is for a test that ends it.
+    """
 
     @contextmanager
-    def opened(notebook: str) -> Iterator[LabNotebook]:
-        one_lab.open_next(notebook)
+    def opened(notebook: str, *, own_kernel: bool = False) -> Iterator[LabNotebook]:
+        one_lab.open_next(notebook, own_kernel=own_kernel)
         one_lab.value(
             f"__import__('os').chdir({str((lab_folder / notebook).parent)!r})"
         )
         try:
             yield one_lab
         finally:  # its explorers answer the next one's page, too
-            one_lab.close_notebook()
+            one_lab.close_notebook(own_kernel=own_kernel)
 
     return opened
 
@@ -131,45 +157,15 @@ def next_notebook(
 @pytest.fixture(scope="session")
 def next_cells(
     lab_folder: Path,
-    next_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
+    next_notebook: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Callable[..., AbstractContextManager[LabNotebook]]:
-    """Open a new notebook of these cells in the one JupyterLab, on its kernel."""
+    """Open a new notebook of these cells in the one JupyterLab."""
 
-    def opened(name: str, *cells: str) -> AbstractContextManager[LabNotebook]:
+    def opened(
+        name: str, *cells: str, own_kernel: bool = False
+    ) -> AbstractContextManager[LabNotebook]:
         write_notebook(lab_folder / name, *cells)
-        return next_notebook(name)
-
-    return opened
-
-
-@pytest.fixture(scope="session")
-def lab_notebook(
-    chromium: Browser, lab_address: str
-) -> Callable[[str], AbstractContextManager[LabNotebook]]:
-    """Open a notebook of `lab_folder` in a page of its own."""
-
-    @contextmanager
-    def opened(notebook: str) -> Iterator[LabNotebook]:
-        lab = LabNotebook(chromium, lab_address, ARTEFACTS)
-        try:
-            lab.open(notebook)
-            yield lab
-        finally:
-            lab.close()
-
-    return opened
-
-
-@pytest.fixture(scope="session")
-def lab_cells(
-    lab_folder: Path,
-    lab_notebook: Callable[[str], AbstractContextManager[LabNotebook]],
-) -> Callable[..., AbstractContextManager[LabNotebook]]:
-    """Open a new notebook of these cells in a page of its own."""
-
-    def opened(name: str, *cells: str) -> AbstractContextManager[LabNotebook]:
-        write_notebook(lab_folder / name, *cells)
-        return lab_notebook(name)
+        return next_notebook(name, own_kernel=own_kernel)
 
     return opened
 
@@ -182,10 +178,11 @@ def seen(lab_folder: Path) -> rd.Batch:
 
 @pytest.fixture(scope="session")
 def opened_explorer(
-    seen: rd.Batch, lab_cells: Callable[..., AbstractContextManager[LabNotebook]]
+    seen: rd.Batch, next_cells: Callable[..., AbstractContextManager[LabNotebook]]
 ) -> Iterator[Explored]:
     assert seen.num_samples
-    with lab_cells("explored.ipynb", *CELLS) as lab:
+    with next_cells("explored.ipynb", *CELLS) as lab:
+        lab.set_theme("light")  # others may have left it dark
         lab.run_all()
         yield Explored(lab)
         assert (lab.console_errors, lab.errors, lab.strangers) == ([], [], [])

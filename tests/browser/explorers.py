@@ -96,7 +96,7 @@ def waits_until(is_so: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         assert time.monotonic() < end
-        time.sleep(0.1)
+        time.sleep(0.03)
 
 
 def switch_saving(lab: LabNotebook) -> None:

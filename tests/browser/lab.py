@@ -81,19 +81,22 @@ class LabNotebook:
         self.wait_for_kernel()
         self.page.evaluate(_HIDE_SIDE_BAR)
 
-    def open_next(self, notebook: str) -> None:
+    def open_next(self, notebook: str, *, own_kernel: bool = False) -> None:
         """Open another notebook in this JupyterLab, on the kernel of the last one."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
         self.page.evaluate(_HIDE_SIDE_BAR)
-        kernel = self.page.evaluate(f"{KERNEL} && {{ id: {KERNEL}.id }}")
+        kernel = None if own_kernel else self.page.evaluate(f"({{ id: {KERNEL}.id }})")
         self.page.evaluate(_OPEN, [notebook, kernel])
         self.page.wait_for_function(_IS_OPEN, arg=notebook)
         self.requests.clear()
         self.console_errors.clear()
 
-    def close_notebook(self) -> None:
-        """Close the notebook in front; its kernel forgets what it did."""
-        self.value(_FORGET)
+    def close_notebook(self, *, own_kernel: bool = False) -> None:
+        """Close the notebook in front; its kernel ends, or forgets what it did."""
+        if own_kernel:
+            self._shut_down()
+        else:
+            self.value(_FORGET)
         self.page.evaluate(_CLOSE)
 
     def wait_for_kernel(self) -> None:

@@ -39,9 +39,9 @@ LIBRARIES = "head > script[src^='blob:']"
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells(NAME, *CELLS) as opened:
+    with next_cells(NAME, *CELLS, own_kernel=True) as opened:
         opened.run_all()
         explorer(opened, 2)
         # A notebook that is opened again takes no new picture for an old output.
@@ -60,7 +60,8 @@ def title(node: Locator) -> str:
 
 
 def outputs(lab: LabNotebook, cell: int) -> Locator:
-    return lab.page.locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea-child")
+    cells = lab.page.locator(".jp-NotebookPanel:visible .jp-CodeCell")
+    return cells.nth(cell).locator(".jp-OutputArea-child")
 
 
 def shown(found: Locator) -> list[bool]:

@@ -45,9 +45,9 @@ MOST_BYTES = 300_000
 
 @pytest.fixture(scope="module")
 def lab(
-    lab_cells: Callable[..., AbstractContextManager[LabNotebook]],
+    next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    with lab_cells(NAME, *CELLS) as opened:
+    with next_cells(NAME, *CELLS, own_kernel=True) as opened:
         switch_saving(opened)
         opened.run_all()
         explorer(opened)

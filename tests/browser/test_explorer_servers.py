@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ARTEFACTS, ROOT
-from tests.browser.explorers import IMPORTS, explorer
+from tests.browser.explorers import IMPORTS
 from tests.browser.lab import LabNotebook
 from tests.browser.server import BASE_URL
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from playwright.sync_api import Browser
+
+    from tests.browser.explored import Explored
 
 NAME = "explorer.ipynb"
 CELLS = [
@@ -77,11 +79,10 @@ def without(home: Path, extension: str) -> Iterator[None]:
     file.unlink()
 
 
-def test_it_works_behind_a_base_url(served: LabNotebook) -> None:
-    served.run_all()
-    explorer(served)
-    assert urlsplit(served.page.url).path.startswith(f"{BASE_URL}/lab/")
-    assert served.errors == served.strangers == served.console_errors == []
+def test_it_works_behind_a_base_url(explored: Explored) -> None:
+    assert urlsplit(explored.page.url).path.startswith(f"{BASE_URL}/lab/")
+    assert explored.lab.errors == explored.lab.strangers == []
+    assert explored.lab.console_errors == []
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
