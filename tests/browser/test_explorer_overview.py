@@ -495,6 +495,14 @@ def test_a_double_click_takes_all_rounds_back(explored: Explored) -> None:
     explored.knows("filter", {})
 
 
+def test_a_double_click_at_another_axis_leaves_the_filter(explored: Explored) -> None:
+    kept = {"round": {"from": 2, "to": 4}}
+    explored.set(f"{{'axis': 'images', 'filter': {kept}}}")
+    explored.page.mouse.dblclick(*at(explored.rounds_figure, 3))
+    explored.rest()
+    assert explored.state["filter"] == kept
+
+
 def test_layers_that_a_metric_does_not_have_come_back_with_another(
     explored: Explored,
 ) -> None:
