@@ -91,7 +91,12 @@ def test_it_opens_with_the_current_token_in_sight(lab: LabNotebook) -> None:
     waits_until(lambda: lab.value("ex.current['round']") == 5)
     token.wait_for()
     assert text.evaluate("node => node.scrollHeight > 2 * node.clientHeight")
-    waits_until(lambda: is_inside(box_of(token), box_of(text)))
+    # Out of sight it may have no box yet.
+    waits_until(
+        lambda: (
+            (box := token.bounding_box()) is not None and is_inside(box, box_of(text))
+        )
+    )
 
 
 def test_text_stays_where_somebody_scrolled_to(lab: LabNotebook) -> None:
