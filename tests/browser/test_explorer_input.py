@@ -65,6 +65,14 @@ def test_it_opens_and_every_key_does_no_harm(lab: LabNotebook, kind: str) -> Non
     assert lab.strangers == []
 
 
+def test_a_plot_without_tokens_marks_none_and_takes_a_click(lab: LabNotebook) -> None:
+    plot = shown(lab, "no tokens").get_by_label("Tokens", exact=True)
+    expect(plot.locator(".rdx-here")).to_be_hidden()
+    plot.locator(".rdx-plot").click()
+    lab.settle()
+    assert lab.console_errors == []
+
+
 def test_hostile_text_is_text(lab: LabNotebook) -> None:
     found = shown(lab, "hostile")
     for text in HOSTILE[:3]:

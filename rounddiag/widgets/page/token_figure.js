@@ -55,7 +55,7 @@ function tokenFigure({ data, layout }, trajectory, only) {
 function withoutTokens(layout) {
   const note = { text: "no generated tokens: the response mask is 0", showarrow: false };
   const axes = { xaxis: { visible: false }, yaxis: { visible: false }, yaxis2: { visible: false } };
-  return { ...layout, ...axes, shapes: [], annotations: [note] };
+  return { ...layout, ...axes, meta: { ...layout.meta, rounds: [], starts: [] }, shapes: [], annotations: [note] };
 }
 
 // Tokens side by side, with a gap between rounds; a single round begins at 0.

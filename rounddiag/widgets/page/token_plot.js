@@ -23,6 +23,7 @@ function tokenPlot({ library, onToken, onPlot }) {
 
   function nearest(x) {
     const { rounds, starts } = view.meta();
+    if (!rounds.length) return;
     const after = starts.findIndex((start) => start - 0.5 > x);
     const index = Math.max((after < 0 ? starts.length : after) - 1, 0);
     const { num_tokens: size } = roundOf(trajectory, rounds[index]);
