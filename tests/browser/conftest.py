@@ -14,7 +14,7 @@ from playwright.sync_api import expect, sync_playwright
 from tests.browser.explored import CELLS, Explored, faulty
 from tests.browser.explorers import write_notebook
 from tests.browser.lab import LabNotebook
-from tests.browser.server import PATIENCE_SECONDS, jupyterlab
+from tests.browser.server import PATIENCE_SECONDS, answer_without_delay, jupyterlab
 from tests.browser.text_boxes import FigurePage
 
 if TYPE_CHECKING:
@@ -33,18 +33,7 @@ ARGUMENTS = [
     *("--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--disable-dev-shm-usage"),
 ]
-# Nagle's algorithm would hold each answer of a kernel for 40 ms.
-SERVER_CONFIG = """
-from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 
-opened = KernelWebsocketHandler.open
-
-def open_without_delay(self, kernel_id):
-    self.set_nodelay(True)
-    return opened(self, kernel_id)
-
-KernelWebsocketHandler.open = open_without_delay
-"""
 
 expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 
@@ -59,13 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The tests of `explored` are the last of them: it stays open in the one JupyterLab.
     """
-
-    def rank(item: pytest.Item) -> int:
-        if Path(__file__).parent not in item.path.parents:
-            return 2
-        return "opened_explorer" in getattr(item, "fixturenames", ())
-
-    items.sort(key=rank)
+    items.sort(
+        key=lambda item: (
+            Path(__file__).parent not in item.path.parents,
+            "opened_explorer" in getattr(item, "fixturenames", ()),
+        )
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -108,8 +96,7 @@ def lab_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that has the settings of JupyterLab."""
     home = tmp_path_factory.mktemp("home")
-    (home / "config").mkdir()
-    (home / "config" / "jupyter_server_config.py").write_text(SERVER_CONFIG)
+    answer_without_delay(home)
     return home
 
 

@@ -82,7 +82,7 @@ class LabNotebook:
         self.page.evaluate(_HIDE_SIDE_BAR)
 
     def open_next(self, notebook: str, *, own_kernel: bool = False) -> None:
-        """Open another notebook in this JupyterLab, on the kernel of the last one."""
+        """Open another notebook here, on the kernel of the last one or its own."""
         self.page.set_viewport_size({"width": 1280, "height": 900})
         self.page.evaluate(_HIDE_SIDE_BAR)
         kernel = None if own_kernel else self.page.evaluate(f"({{ id: {KERNEL}.id }})")

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 TOKEN = "test"  # noqa: S105 - guards nothing but the tests' own server
 BASE_URL = "/user/x"  # as JupyterHub has it
 _QUIET = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+# Nagle's algorithm would hold each answer of a kernel for 40 ms.
+_WITHOUT_DELAY = """
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+
+opened = KernelWebsocketHandler.open
+
+def open_without_delay(self, kernel_id):
+    self.set_nodelay(True)
+    return opened(self, kernel_id)
+
+KernelWebsocketHandler.open = open_without_delay
+"""
 # For every wait, on a machine that other work shares: a fault ends it earlier, mostly.
 PATIENCE_SECONDS = 120
 
@@ -45,6 +57,17 @@ def isolated_environment(home: Path) -> dict[str, str]:
     quiet.write_text(json.dumps(_QUIET), encoding="utf-8")
     own = {name: str(folder) for name, folder in folders.items()}
     return {**os.environ, **own, "JUPYTER_PREFER_ENV_PATH": "1"}
+
+
+def answer_without_delay(home: Path) -> None:
+    """Have the server of `home` pass answers of kernels on at once.
+
+    Benchmarks leave this out: users have the delay.
+    """
+    config = home / "config"
+    config.mkdir(exist_ok=True)
+    file = config / "jupyter_server_config.py"
+    file.write_text(_WITHOUT_DELAY, encoding="utf-8")
 
 
 def server_arguments(port: int) -> list[str]:

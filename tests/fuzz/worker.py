@@ -20,7 +20,7 @@ from tests.fuzz.guard import Guard
 
 
 def main(first: int, run: int) -> None:
-    """Open cases from `first` on, until told to end."""
+    """Open a case for each line of the input, from `first` on, until it ends."""
     warnings.simplefilter("error")
     folder = Path(mkdtemp(prefix="fuzz-"))
     guard, seeds = Guard(folder), corpus()
