@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.browser.conftest import ARTEFACTS, ROOT
 from tests.browser.explorers import waits_until
 from tests.browser.lab import LabNotebook
-from tests.browser.server import TOKEN, free_port, running, server_arguments
+from tests.browser.server import free_port, running, server_arguments
 from tests.browser.test_explorer_layout import box_of, is_inside
 
 if TYPE_CHECKING:
@@ -19,16 +20,26 @@ COMMAND = Path(sys.executable).with_name("rounddiag")
 FILE = ROOT / "sample_data" / "image_window.parquet"
 
 
+def printed(log: Path) -> list[str]:
+    """Return the tunnel and the address that `--remote` prints once it is served."""
+    waits_until(lambda: "Then open there:" in log.read_text(encoding="utf-8"))
+    line = r"^(?:On your own computer|Then open there): +(.+)$"
+    return re.findall(line, log.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_a_file_opens_at_a_notebook_that_loads_and_draws_it(
     chromium: Browser, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a folder of mine"
     folder.mkdir()
     port = free_port()
-    command = [str(COMMAND), "lab", str(FILE), "--", *server_arguments(port)]
-    with running(command, port, tmp_path, folder) as address:
-        lab = LabNotebook(chromium, address, ARTEFACTS)
-        lab.page.goto(f"{address}/?token={TOKEN}")
+    command = [str(COMMAND), "lab", str(FILE), "--remote", "--"]
+    with running([*command, *server_arguments(port)], port, tmp_path, folder) as there:
+        tunnel, address = printed(tmp_path / "server.log")
+        assert tunnel.startswith(f"ssh -N -L {port}:127.0.0.1:{port} ")
+        assert address.startswith(there)
+        lab = LabNotebook(chromium, there, ARTEFACTS)
+        lab.page.goto(address)
         lab.wait_for_kernel()
         lab.page.locator(".jp-Cell .cm-content").first.click()
         lab.page.keyboard.press("Shift+Enter")

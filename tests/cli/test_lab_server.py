@@ -1,25 +1,18 @@
-"""JupyterLab is started at the notebook, on this machine only."""
+"""JupyterLab is started at the notebook, on this machine only.
+
+`tests/browser/test_open.py` starts it.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from rounddiag.cli.lab import start_lab
-from tests.browser.server import free_port, isolated_environment
 
 CHECKOUT = Path(__file__).parents[2]
-REMOTE = """
-from pathlib import Path
-from rounddiag.cli.lab import start_lab
-say = lambda text: print(text, flush=True)
-start_lab(Path("{notebook}"), ["--port={port}"], announce=say)
-"""
 
 
 @pytest.fixture
@@ -81,31 +74,3 @@ def test_root_is_allowed(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     start_lab(None)
     assert "--allow-root" in launched[0]
-
-
-@pytest.mark.slow
-def test_remote_prints_a_tunnel_and_an_address_that_answers(
-    tmp_path: Path,
-) -> None:
-    port = free_port()
-    (tmp_path / "x.ipynb").write_text("{}")
-    code = REMOTE.format(notebook=tmp_path / "x.ipynb", port=port)
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=isolated_environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout
-        try:
-            tunnel, address = process.stdout.readline(), process.stdout.readline()
-            url = address.split()[-1]
-            with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - ours
-                url = answer.url
-        finally:
-            process.terminate()  # else leaving the block would wait forever
-    assert f"  ssh -N -L {port}:127.0.0.1:{port} " in tunnel
-    assert address.startswith("Then open there:       http://127.0.0.1:")
-    assert "/lab/tree/x.ipynb" in url
