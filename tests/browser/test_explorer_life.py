@@ -156,6 +156,5 @@ def test_without_its_kernel_it_keeps_what_it_shows_and_says_so(
 def test_after_a_shutdown_the_first_key_tells(lab: LabNotebook) -> None:
     first = explorer(lab)
     lab.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-    lab.page.wait_for_timeout(500)
     press(lab, first, "nw")
     expect(first.get_by_text("The kernel is gone")).to_be_visible()

@@ -29,30 +29,25 @@ CELLS = [
     IMPORTS.format(root=str(ROOT)),
     "ex = rd.explore(batch)\nex",
     "rd.plot_rounds(batch)",
-]
-FIGURES = "figures.ipynb"
-# This server has plotly: it is as if it had not.
-PICTURE = """from unittest.mock import patch
+    # This server has plotly: it is as if it had not.
+    """from unittest.mock import patch
 from rounddiag.figures._parts import display
 with patch.object(display, "is_plotly_missing", return_value=True):
-    rd.plot_heatmap(batch).show()"""
+    rd.plot_heatmap(batch).show()""",
+]
 ADVICE = (
     "The explorer itself needs a running JupyterLab. If it is missing, run"
     " pip install jupyterlab_widgets anywidget in the environment of"
     " JupyterLab, and reload the page."
 )
-EXTENSIONS = ("anywidget", "@jupyter-widgets/jupyterlab-manager")
 
 
 @pytest.fixture(scope="module")
 def served(
     next_cells: Callable[..., AbstractContextManager[LabNotebook]],
 ) -> Iterator[LabNotebook]:
-    """The notebooks in the page that stays open: other pages share their kernel."""
-    with (
-        next_cells(FIGURES, CELLS[0], CELLS[2], PICTURE),
-        next_cells(NAME, *CELLS) as it,
-    ):
+    """The notebook in the page that stays open: other pages share its kernel."""
+    with next_cells(NAME, *CELLS) as it:
         yield it
 
 
@@ -85,25 +80,26 @@ def test_it_works_behind_a_base_url(explored: Explored) -> None:
     assert explored.lab.console_errors == []
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
-def test_without_widgets_a_line_says_what_to_install(
-    extension: str, lab_home: Path, lab: LabNotebook
+def test_without_the_manager_of_widgets_a_line_says_what_to_install(
+    lab_home: Path, lab: LabNotebook
 ) -> None:
-    with without(lab_home, extension):
+    with without(lab_home, "@jupyter-widgets/jupyterlab-manager"):
+        lab.open(NAME)
+    for cell in (0, 1):
+        lab.run_cell(cell)
+    has_table_and_advice(lab)
+    lab.screenshot("explorer_without_manager")
+
+
+def test_without_anywidget_and_plotly_lines_say_what_to_install(
+    lab_home: Path, lab: LabNotebook
+) -> None:
+    # Plotly's renderer cannot be switched off: it is as if it were not installed.
+    lab.page.route("**/jupyterlab-plotly/**", lambda route: route.abort())
+    with without(lab_home, "anywidget"):
         lab.open(NAME)
     lab.run_all()
-    expect(lab.outputs.locator("p", has_text=ADVICE)).to_be_visible()
-    expect(lab.outputs.locator("table").first).to_be_visible()
-    assert lab.page.locator(".rdx").count() == 0
-    assert lab.errors == []
-    lab.screenshot(f"explorer_without_{extension.rsplit('/', maxsplit=1)[-1]}")
-
-
-def test_without_plotly_a_figure_says_what_to_install(lab: LabNotebook) -> None:
-    # Its renderer cannot be switched off: it is as if it were not installed.
-    lab.page.route("**/jupyterlab-plotly/**", lambda route: route.abort())
-    lab.open(FIGURES)
-    lab.run_all()
+    has_table_and_advice(lab)
     words = lab.outputs.locator("div", has_text="Run pip install plotly in the")
     expect(words.get_by_text("Mismatch per round")).to_be_visible()
     expect(words.get_by_role("listitem").first).to_contain_text("onset: round 2")
@@ -111,4 +107,12 @@ def test_without_plotly_a_figure_says_what_to_install(lab: LabNotebook) -> None:
     expect(picture).to_be_visible()
     assert picture.evaluate("one => one.decode().then(() => one.naturalWidth)") == 900
     assert lab.page.locator(".js-plotly-plot:not(.rdx-plot)").count() == 0
+    lab.screenshot("explorer_without_anywidget")
+
+
+def has_table_and_advice(lab: LabNotebook) -> None:
+    """Check what stands in the place of an explorer that cannot be shown."""
+    expect(lab.outputs.locator("p", has_text=ADVICE)).to_be_visible()
+    expect(lab.outputs.locator("table").first).to_be_visible()
+    assert lab.page.locator(".rdx").count() == 0
     assert lab.errors == []
