@@ -7,7 +7,7 @@
 ==========  ========================================================================
 
 `page.js` draws the figures of a run in the browser, `page.css` is its style. The
-explorer's script is in `rounddiag.widgets`; there `stored.js` reads the replies.
+explorer's script is in `rounddiag.widgets`; there `report.js` reads the replies.
 """
 
 from rounddiag.export.page import report

@@ -120,9 +120,9 @@ def _explorer_page(
         Plain text.
     diagnosis : Diagnosis
     replies : iterable of key and reply
-        What `stored.js` reads; plotly.js is added.
+        What `report.js` reads; plotly.js is added.
     """
-    code = script("stored")
+    code = script("report")
     stored = [(key, _pack(reply)) for key, reply in replies]
     elements = "\n".join(
         f'<script type="text/plain" data-reply="{key}">{text}</script>'
@@ -136,7 +136,7 @@ def _explorer_page(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)} - rounddiag</title>
 <style>
-{theme_css()}{style("stored")}</style>
+{theme_css()}{style("report")}</style>
 </head>
 <body>
 <main id="words">

@@ -40,10 +40,10 @@ _PAGE = Path(__file__).with_name("page")
 # In the order of the script: constants and classes come before their first use.
 _SCRIPTS = (
     *("dom", "kernel", "figure", "dialogs", "fields", "filter", "controls"),
-    *("overview", "token_figure", "token_plot", "text", "token_numbers", "screenshots"),
-    *("sample", "drawer", "keys", "layout", "steps", "snapshot", "page"),
+    *("overview", "token_plot", "text", "token_numbers", "screenshots", "sample"),
+    *("drawer", "keys", "layout", "steps", "snapshot", "page"),
 )
-_STYLES = ("base", "controls", "sample", "drawer", "steps")
+_STYLES = ("base", "controls", "sample", "drawer")
 
 # The script is in every notebook that saves its widgets: without comments and indents.
 _COMMENTS = re.compile(r"^ *(?://[^\n]*|/\*\*(?s:.*?)\*/)\n", re.MULTILINE)

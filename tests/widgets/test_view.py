@@ -166,10 +166,10 @@ def test_lone_surrogates_among_many_texts_are_written_out() -> None:
 
 def test_every_file_is_there_once() -> None:
     scripts = {path.stem for path in PAGE.glob("*.js")}
-    # `stored` is of reports alone.
-    assert scripts - {"stored"} == {*view_module._SCRIPTS}
+    # `report` is not in the explorer.
+    assert scripts - {"report"} == {*view_module._SCRIPTS}
     styles = {path.stem for path in PAGE.glob("*.css")}
-    assert styles - {"stored"} == {*view_module._STYLES}
+    assert styles - {"report"} == {*view_module._STYLES}
     assert len(view_module._SCRIPTS) == len(scripts) - 1
 
 

@@ -1,4 +1,4 @@
-// The threshold for |diff|: a number, a slider, and the number of tokens beyond it.
+// The two lines at the top: batch and verdict; metric, threshold, batches and filter.
 
 const THRESHOLD_ENDS = [-3, 1]; // powers of ten, in nats
 
@@ -57,7 +57,7 @@ function thresholdField(onSet, onDrag) {
 function beyondText({ num_tokens: all, num_tokens_beyond: beyond, num_samples_beyond: samples, empty_reason: why }) {
   if (!all) return why;
   const share = number((100 * beyond) / all);
-  return `${grouped(beyond)} of ${counted(all, "token")} beyond (${share} %), in ${counted(samples, "sample")}`;
+  return `${groupDigits(beyond)} of ${pluralize(all, "token")} beyond (${share} %), in ${pluralize(samples, "sample")}`;
 }
 
 // The head line: name and size of the batch, its verdict, facts, and failed checks.
@@ -83,7 +83,7 @@ function headLine(buttons, onFindings) {
     );
     overall = head.verdict ?? {};
     failed.node.hidden = !head.failed.length;
-    failed.label(`✗ ${counted(head.failed.length, "check")} failed`);
+    failed.label(`✗ ${pluralize(head.failed.length, "check")} failed`);
     fill(failed.node.lastChild, element("ul", { class: "rdx-failed" }, head.failed.map((text) => element("li", {}, visible(text)))));
     fill(facts, ...head.chips.map(factChip));
     about.summary.classList.toggle("rdx-warn", head.chips.some(({ tone }) => tone === "warn"));
@@ -110,8 +110,8 @@ function headLine(buttons, onFindings) {
 const BAD_VERDICTS = ["broken", "suspicious", "stale"];
 
 function headSizes({ num_samples: samples, num_tokens: tokens }) {
-  const few = tokens < 10_000 ? counted(tokens, "token") : `${number(Number((tokens / 1000).toPrecision(3)))}k tokens`;
-  return `${counted(samples, "sample")} · ${few}`;
+  const few = tokens < 10_000 ? pluralize(tokens, "token") : `${number(Number((tokens / 1000).toPrecision(3)))}k tokens`;
+  return `${pluralize(samples, "sample")} · ${few}`;
 }
 
 function factChip({ label, value, tone }) {

@@ -1,4 +1,4 @@
-// Error banner, kernel status, and the dialog for tables and keys.
+// Error banner, kernel status, dropdowns, and the dialog for tables and keys.
 function errorBanner() {
   const text = element("span", {});
   const close = pushButton({ "aria-label": "Dismiss" }, () => (node.hidden = true), "×");

@@ -1,4 +1,4 @@
-// All elements are made here. Text becomes text nodes, so none of it can run.
+// Elements, numbers and visible text. Text becomes text nodes, so none of it can run.
 
 /** Create an element. `on` has listeners by event; `true` sets an attribute without a
  * value; null, undefined and false are left out, of attributes and children. */
@@ -66,20 +66,20 @@ function clamp(value, low, high) {
 }
 
 /** Format a count with separators. */
-const grouped = (count) => DECIMALS.format(count);
+const groupDigits = (count) => DECIMALS.format(count);
 
 /** Format a number with its sign. */
-function signed(value) {
+function withSign(value) {
   return value > 0 ? `+${number(value)}` : number(value);
 }
 
 /** Format a count with its noun in the right number. */
-function counted(count, noun) {
-  return `${grouped(count)} ${noun}${count === 1 ? "" : "s"}`;
+function pluralize(count, noun) {
+  return `${groupDigits(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function brokenTokens(count) {
-  return `${counted(count, "token")} not finite`;
+  return `${pluralize(count, "token")} not finite`;
 }
 
 /** Scroll a box, and nothing around it, until a node inside is visible, with a margin

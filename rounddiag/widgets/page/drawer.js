@@ -17,8 +17,8 @@ const OTHER_WIDTH = [56, "96px"];
 const CELL_GAP = 12;
 const CELL_TEXTS = {
   number,
-  signed,
-  count: grouped,
+  signed: withSign,
+  count: groupDigits,
   bound: (value) => `≥ ${number(value)}`,
   share: (value) => `${number(100 * value)} %`,
 };

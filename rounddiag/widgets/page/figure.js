@@ -1,4 +1,5 @@
-// The theme of the notebook, light or dark, and its changes.
+// A plotly figure in a pane, what the mouse does in it, and the notebook's theme.
+
 function pageTheme(onChange) {
   const read = () => (document.body.dataset.jpThemeLight === "false" ? "dark" : "light");
   let theme = read();
@@ -98,7 +99,7 @@ const REST_DELAY = 60;
 
 /** `onRest` is called where the pointer rests, which is most often before a click, and
  * not again until what it returns is there. */
-function pointing(view, { onClick, onDouble = onClick, onStretch, onBox, onRest }) {
+function watchPointer(view, { onClick, onDouble = onClick, onStretch, onBox, onRest }) {
   let [from, timer, isResting, numClicks] = [null, 0, false, 0];
 
   function placeOf(event) {

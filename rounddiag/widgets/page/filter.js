@@ -70,8 +70,8 @@ function conditionField({ name, values = [], ends }, onChange, line) {
   if (ends) return rangeField(name, onChange, line, { step: "any", placeholder: "any" });
   if (values.length <= MOST_CHECKS && name !== "sample") return choiceField(name, values, onChange);
   const options = element("datalist", { id: uniqueName("values") }, ...values.map((value) => element("option", { value })));
-  const parsed = (text) => onChange(text === null ? null : text.split(",").map((one) => valueOf(one.trim(), values)));
-  const field = textField(name, parsed, line, { list: options.id, placeholder: name === "sample" ? "38, 52, or ids" : "values" });
+  const parse = (text) => onChange(text === null ? null : text.split(",").map((one) => valueOf(one.trim(), values)));
+  const field = textField(name, parse, line, { list: options.id, placeholder: name === "sample" ? "38, 52, or ids" : "values" });
   field.node.append(options);
   return { ...field, set: (condition) => field.set(condition === null ? null : [condition].flat().join(", ")) };
 }

@@ -1,4 +1,5 @@
-// Requests to Python and their replies; arrays travel as binary buffers.
+// Requests to Python, their replies and a cache of them, plotly.js; arrays travel as
+// binary buffers.
 const ARRAYS = {
   float32: Float32Array,
   int32: Int32Array,
@@ -24,7 +25,7 @@ function deserialize(value, buffers) {
 }
 
 /** A figure from its JSON; every call returns a new one. */
-function parsed(json) {
+function parseJson(json) {
   return JSON.parse(TEXT.decode(json));
 }
 
@@ -118,11 +119,11 @@ async function plotlyFrom(request) {
   const known = globalThis[LIBRARY];
   const late = () => new Promise((done) => setTimeout(done, OTHERS_PATIENCE));
   const found = known && (await Promise.race([known, late()]).catch(ignore));
-  if (!found && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loaded(request);
+  if (!found && globalThis[LIBRARY] === known) globalThis[LIBRARY] = loadPlotly(request);
   return found ?? globalThis[LIBRARY];
 }
 
-async function loaded(request) {
+async function loadPlotly(request) {
   const { code } = await request("plotly");
   const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
   // With a global `define`, which JupyterLab may have, it would register as a module.

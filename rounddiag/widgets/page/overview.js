@@ -1,4 +1,4 @@
-// The cells of the heatmap: click one, drag over several, mark the selected ones. A
+// The overview: rounds and heatmap. Cells are clicked, or several are dragged over; a
 // selection has several boxes where its samples are not adjacent in the order.
 function heatCells(view, { onCell, onBox, onRest }) {
   const current = element("div", { class: "rdx-cell-now", hidden: true });
@@ -15,7 +15,7 @@ function heatCells(view, { onCell, onBox, onRest }) {
 
   // There may be a sentence instead of cells.
   const onCells = (act) => (...places) => view.meta()?.samples && act(...places);
-  const hand = pointing(view, {
+  const hand = watchPointer(view, {
     onClick: onCells((at) => onCell(samplesOf(row(at), row(at)), Math.round(at.x))),
     onRest: onCells((at) => onRest(samplesOf(row(at), row(at)), Math.round(at.x))),
     onStretch: onCells((from, to) => placeBox(box, [from.across, to.across], [from.down, to.down])),
@@ -168,7 +168,7 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
     onDrawn: () => cells.redraw(),
   });
   const cells = heatCells(heatmap, { onCell, onBox, onRest });
-  const hand = pointing(rounds, {
+  const hand = watchPointer(rounds, {
     onClick: ({ x }) => state.axis === "round" && onRounds([Math.round(x), Math.round(x)]),
     onDouble: () => state.axis === "round" && onRounds(null),
   });
@@ -182,8 +182,8 @@ function overviewPane({ library, onCell, onBox, onRest, onRounds, onSet }) {
     note.textContent = found.note;
     heatmapOf.show(found.pair, state);
     await Promise.all([
-      rounds.draw(parsed(found.figures.rounds)),
-      heatmap.draw(parsed(found.figures.heatmap), { dragmode: false }),
+      rounds.draw(parseJson(found.figures.rounds)),
+      heatmap.draw(parseJson(found.figures.heatmap), { dragmode: false }),
     ]);
     mark(state);
   }

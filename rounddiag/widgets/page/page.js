@@ -256,7 +256,7 @@ class ExplorerPage {
       sample.show(trajectory, current, state.threshold);
     } else if (!isKnown || !isSamePlace(sample.current(), current)) sample.mark(current);
     if (!isKnown) this.selectLater({ current });
-    if (!isKnown && isShown) await painted(); // what else is of another round takes longer
+    if (!isKnown && isShown) await nextPaint(); // what else is of another round takes longer
     this.showChoice();
     if (sample.trajectory() !== trajectory) return;
     sample.showScreens();
@@ -298,7 +298,7 @@ class ExplorerPage {
     const isDrawn = [trajectory, axes, only].every((one, at) => one === this.drawn?.[at]);
     if (axes && !isDrawn) {
       this.drawn = [trajectory, axes, only];
-      await this.sample.showFigure(parsed(axes.figure), only, this.state);
+      await this.sample.showFigure(parseJson(axes.figure), only, this.state);
     }
     this.sample.figure.still();
   }
@@ -414,7 +414,7 @@ function isSamePlace(one, other) {
 }
 
 // The frame that is due has been drawn.
-function painted() {
+function nextPaint() {
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
 
@@ -433,7 +433,7 @@ function ignore() {
 function selectionText({ state, num_rounds: rounds, num_tokens: tokens }) {
   if (!state.cells) return "";
   if (!tokens) return `nothing selected: ${keepsAll(state.filter) ? "these samples have no such rounds" : "the filter keeps no token of these cells"}`;
-  return `selected: ${counted(rounds, "round")}, ${counted(tokens, "token")} · explorer.selection`;
+  return `selected: ${pluralize(rounds, "round")}, ${pluralize(tokens, "token")} · explorer.selection`;
 }
 
 function render({ model, el }) {

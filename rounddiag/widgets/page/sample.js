@@ -1,4 +1,5 @@
-// The rounds of a sample as a strip of cards: screenshot, action, mean |diff|.
+// The pane of one sample: its title, the strip of its rounds (a card each: screenshot,
+// action, mean |diff|), and token plot, text and screenshot, which follow each other.
 
 /** `onSeen` is called when cards come into sight whose screenshots are missing. */
 function roundStrip({ onRound, onSeen = () => {} }) {
@@ -227,8 +228,8 @@ function titleOf({ of, partner, sample, sample_id: id, group_id: group, reward, 
     id && visible(id),
     group && `group ${visible(group)}`,
     reward !== null && `reward ${number(reward)}`,
-    counted(rounds.length, "round"),
-    counted(size, "token"),
+    pluralize(rounds.length, "round"),
+    pluralize(size, "token"),
     partner && visible(partner),
   ];
   return facts.filter(Boolean).join(" · ");

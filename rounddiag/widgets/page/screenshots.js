@@ -1,5 +1,5 @@
-// Markers of actions on a screenshot. Positions are shares of the picture and sizes
-// are screen pixels, so markers keep their shape at any scale.
+// Screenshots with markers of the actions, in the pane and large. Positions are shares of
+// the picture and sizes are screen pixels, so markers keep their shape at any scale.
 
 const ARROW = "M -9 -6 L 0 0 L -9 6";
 const TURNS = { right: 0, down: 90, left: 180, up: 270 };
@@ -210,7 +210,7 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) {
     const num = trajectory.num_unplaced;
-    return [sentence(num ? `${counted(num, "screenshot")}, round unknown.` : "This sample has no screenshots.")];
+    return [sentence(num ? `${pluralize(num, "screenshot")}, round unknown.` : "This sample has no screenshots.")];
   }
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];

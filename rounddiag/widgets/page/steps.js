@@ -30,7 +30,7 @@ function stepLine(onStep) {
   function describe(index) {
     const [step, mean] = [line.steps[index], line.means[index]];
     const size = mean === null ? "no finite diff" : `mean |diff| ${number(mean)} nat`;
-    return `step ${grouped(step)}, ${grouped(index + 1)} of ${grouped(line.steps.length)}: ${size}`;
+    return `step ${groupDigits(step)}, ${groupDigits(index + 1)} of ${groupDigits(line.steps.length)}: ${size}`;
   }
 
   function mark() {

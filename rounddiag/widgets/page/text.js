@@ -1,7 +1,7 @@
-// Search in the text of a sample; a match may span several tokens.
+// The text of a sample, its tokens underlined and marked by their diff, and its search.
 
-/** Matches in the text of each round, as tokens from `first` to before `stop`; throws a
- * SyntaxError for an invalid regular expression. */
+/** Matches in the text of each round, as tokens from `first` to before `stop`: one may
+ * span several. Throws a SyntaxError for an invalid regular expression. */
 function hitsOf({ tokens, rounds }, text, isRegex) {
   const source = isRegex ? text : text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
   const pattern = new RegExp(source, "gi");
@@ -168,7 +168,7 @@ function roundHead({ round, action, num_tokens: size, num_nonfinite: broken, mea
     { class: "rdx-round-head", "data-round": round, title: "Generated tokens, and their mean |diff| in nats" },
     element("b", {}, `round ${round}`),
     element("span", { class: "rdx-round-action" }, visible(action?.label ?? "")),
-    element("span", { class: "rdx-facts" }, `${counted(size, "token")} · `, element("span", {}, "mean |diff| "), facts),
+    element("span", { class: "rdx-facts" }, `${pluralize(size, "token")} · `, element("span", {}, "mean |diff| "), facts),
   );
 }
 
@@ -205,9 +205,9 @@ function gapParts(gap, onObservation) {
 
 // Of the whole observation, its ends included.
 function gapLabel({ num_tokens: size, num_image_tokens: numImage }) {
-  if (!numImage) return counted(size, "observed token");
-  const others = size > numImage ? `, ${counted(size - numImage, "other")}` : "";
-  return counted(numImage, "image token") + others;
+  if (!numImage) return pluralize(size, "observed token");
+  const others = size > numImage ? `, ${pluralize(size - numImage, "other")}` : "";
+  return pluralize(numImage, "image token") + others;
 }
 
 // A run of image tokens is shown as a count.
@@ -216,7 +216,7 @@ function observedNodes({ pieces, is_image: isImage }) {
   for (let start = 0, stop = 0; start < pieces.length; start = stop) {
     stop = start + 1;
     while (isImage[start] && isImage[stop]) stop += 1;
-    const images = isImage[start] && element("span", { class: "rdx-images" }, counted(stop - start, "image token"));
+    const images = isImage[start] && element("span", { class: "rdx-images" }, pluralize(stop - start, "image token"));
     nodes.push(images || element("span", { class: "rdx-piece" }, ...visibleNodes(pieces[start])));
   }
   return nodes;
@@ -418,9 +418,9 @@ function uncoverHead(scroller) {
 function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   const { diff, a: ofA, b: ofB, round, rank_in_round: rank } = tokens;
   return [
-    element("b", {}, `diff ${signed(diff[index])}`),
+    element("b", {}, `diff ${withSign(diff[index])}`),
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
-    `round ${round[index]}, rank ${grouped(rank[index])} in it`,
+    `round ${round[index]}, rank ${groupDigits(rank[index])} in it`,
   ].map((line) => element("div", {}, line));
 }
 
@@ -434,7 +434,7 @@ function searchBox({ text, at, onHit }) {
   function again() {
     try {
       const num = text.search(input.value, regex.input.checked);
-      count.textContent = input.value && counted(num, "hit");
+      count.textContent = input.value && pluralize(num, "hit");
     } catch (error) {
       count.textContent = error.message; // half an expression, while it is typed
     }

@@ -43,14 +43,14 @@ function focusPanel() {
     facts[0].term.textContent = `diff, ${a} - ${b}`;
     facts[1].term.textContent = `ratio, ${a} / ${b}`;
     const values = [
-      Number.isFinite(diff) ? `${signed(diff)} nat` : "not finite",
+      Number.isFinite(diff) ? `${withSign(diff)} nat` : "not finite",
       number(Math.exp(diff)),
       tokenRanks(tokens.rank_in_round[index], round.num_tokens, tokens.rank_in_batch[index]),
       tokens.role ? tokens.role[index] : "not known",
       number(Math.expm1(diff) - diff),
       tokens.entropy ? number(tokens.entropy[index]) : "not recorded",
       `${round.round}, token ${index - round.first}`,
-      grouped(tokens.position[index]),
+      groupDigits(tokens.position[index]),
       String(tokens.token_id?.[index] ?? "not in the file"),
     ];
     facts.forEach(({ value }, at) => (value.textContent = values[at]));
@@ -63,7 +63,7 @@ function focusPanel() {
 
 function tokenRanks(inRound, numTokens, inBatch) {
   if (!inRound) return "not ranked: not finite";
-  return `${grouped(inRound)} of ${grouped(numTokens)} in its round, ${grouped(inBatch)} in the batch`;
+  return `${groupDigits(inRound)} of ${groupDigits(numTokens)} in its round, ${groupDigits(inBatch)} in the batch`;
 }
 
 // In columns, so that numbers and bars can be compared.

@@ -1,4 +1,4 @@
-// A report: this page without a kernel. Its replies were given when the file was written,
+// A report: this page without a kernel. Its replies were computed when the file was written,
 // and are in it, one element each.
 const WHY_FIXED = "This file has no Python that could compute it: open the batch in a notebook with rounddiag.explore";
 
@@ -48,7 +48,7 @@ function connectPage() {
     const { samples, head } = found;
     const note =
       samples.length < head.num_samples
-        ? `${samples.length} of ${counted(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
+        ? `${samples.length} of ${pluralize(head.num_samples, "sample")} are in this file token by token: those marked at the left edge. j and k step through them.`
         : "";
     const canShow = (one, other) => has(roundsKey(one, other, found.options));
     return { ...found, note, state, counts, figures: { rounds, heatmap }, limits: { why: WHY_FIXED, canShow, samples } };
@@ -83,7 +83,7 @@ function connectPage() {
     const { samples, head, source } = await first;
     return {
       missing: [
-        `Sample ${sample} is not in this file, which has ${grouped(samples.length)} of ${counted(head.num_samples, "sample")}.`,
+        `Sample ${sample} is not in this file, which has ${groupDigits(samples.length)} of ${pluralize(head.num_samples, "sample")}.`,
         "To write a file that has it:",
         element("code", {}, `rounddiag report ${source} --samples ${sample}`),
         "To open all samples in a notebook:",
