@@ -117,11 +117,14 @@ def facts_from_verl(config: Any) -> dict[str, Any]:  # noqa: ANN401 OmegaConf ne
         for group, names in _GROUPS.items()
     }
     groups["parallel"] = {name: _value(config, key) for name, key in _PARALLEL.items()}
-    settings = {group: _known(values) for group, values in groups.items()}
-    return {**_known(facts), **{k: values for k, values in settings.items() if values}}
+    settings = {group: _without_none(values) for group, values in groups.items()}
+    return {
+        **_without_none(facts),
+        **{k: values for k, values in settings.items() if values},
+    }
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 

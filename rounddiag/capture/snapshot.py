@@ -212,7 +212,7 @@ def merge_late_fields(first: TrainerBatch, late: TrainerBatch) -> TrainerBatch:
     if "response_mask" in fields:
         fields["loss_mask"] = fields.pop("response_mask")
     if _WEIGHTS in fields:
-        fields["rollout_is_log_probs"] = _weighted(first, fields.pop(_WEIGHTS))
+        fields["rollout_is_log_probs"] = _apply_weights(first, fields.pop(_WEIGHTS))
     return replace(
         first,
         fields={**first.fields, **fields},
@@ -221,7 +221,7 @@ def merge_late_fields(first: TrainerBatch, late: TrainerBatch) -> TrainerBatch:
     )
 
 
-def _weighted(first: TrainerBatch, weights: Ragged) -> Ragged:
+def _apply_weights(first: TrainerBatch, weights: Ragged) -> Ragged:
     rollout: Ragged = first.fields["rollout_log_probs"]
     mask, _ = FieldReader(first.fields, first.source).mask()
     values = weighted_log_probs(rollout.values, weights.values, mask)

@@ -172,7 +172,7 @@ _SHARE, _TOKENS = 1 / 4, 8
 _SURE = 1e-3
 
 
-def _filled(batch: Batch) -> Fault | None:
+def _find_fills(batch: Batch) -> Fault | None:
     require_tokens(batch)
     scores = {"rollout": batch.rollout_log_probs, "old": batch.old_log_probs}
     return merge_faults(
@@ -183,7 +183,7 @@ def _filled(batch: Batch) -> Fault | None:
 def _fills(batch: Batch, name: str, log_probs: Tensor) -> Iterator[Fault]:
     fills = {}
     for sample in _suspects(batch, log_probs):
-        fill = _fill(_generated(batch, log_probs, sample))
+        fill = _fill(_generated_log_probs(batch, log_probs, sample))
         if fill is not None:
             fills[sample] = fill
     if fills:
@@ -229,7 +229,7 @@ def _is_repeated(own: Tensor, before: Tensor) -> Tensor:
     return (own == before) & (own.abs() > _SURE)
 
 
-def _generated(batch: Batch, log_probs: Tensor, sample: int) -> Array:
+def _generated_log_probs(batch: Batch, log_probs: Tensor, sample: int) -> Array:
     begin, stop = batch.offsets[sample : sample + 2].tolist()
     written = batch.response_mask[begin:stop] != 0
     tokens: Array = log_probs[begin:stop][written].float().cpu().numpy()
@@ -249,5 +249,5 @@ def _fill(values: Array) -> tuple[float, float] | None:
 FILLS = Contract(
     "no value fills the log-probs of a sample",
     "rollout_log_probs, old_log_probs",
-    _filled,
+    _find_fills,
 )

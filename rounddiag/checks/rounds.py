@@ -72,7 +72,7 @@ def find_holes(batch: Batch) -> Tensor:
     return between[(log_probs < 0) & log_probs.isfinite()]
 
 
-def _unknown(batch: Batch) -> Fault | None:
+def _find_unknown_rounds(batch: Batch) -> Fault | None:
     """Report what the loader noted: a Batch has rounds even if they are meaningless."""
     if batch.meta.get("rounds") != "unknown":
         return None
@@ -85,7 +85,7 @@ def _unknown(batch: Batch) -> Fault | None:
     return Fault(f"every row counts its rounds from 0: {why}")
 
 
-KNOWN = Contract("the rounds are known", "response_mask", _unknown)
+KNOWN = Contract("the rounds are known", "response_mask", _find_unknown_rounds)
 
 
 def _holes(batch: Batch) -> Fault | None:

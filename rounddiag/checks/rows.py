@@ -166,7 +166,7 @@ def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
     return (*(values.tobytes() for values in fields), _prompt(batch, sample))
 
 
-def _unwritten(batch: Batch) -> Fault | None:
+def _find_rows_without_tokens(batch: Batch) -> Fault | None:
     if batch.num_samples == 0:
         raise UntestableError(field="response_mask", why="the batch has no sample")
     unwritten = batch.lengths > 0
@@ -183,7 +183,9 @@ def _empty(batch: Batch) -> Fault | None:
 
 
 COPIES = Contract("no row is a copy of another", "response_ids", _copies)
-WRITTEN = Contract("every row has a generated token", "response_mask", _unwritten)
+WRITTEN = Contract(
+    "every row has a generated token", "response_mask", _find_rows_without_tokens
+)
 NOT_EMPTY = Contract("no response is empty", "lengths", _empty)
 
 

@@ -110,12 +110,12 @@ def _notebook_path(file: Path, folder: Path, loads: dict[str, Any]) -> Path:
     stem = "".join(c if c.isprintable() else "_" for c in file.stem[:_MAX_STEM])
     names = (f"{stem}_{number}" for number in range(2, sys.maxsize))
     notebook = folder / f"{stem}.ipynb"
-    while notebook.exists() and _loaded(notebook) != loads:
+    while notebook.exists() and _read_loads(notebook) != loads:
         notebook = folder / f"{next(names)}.ipynb"
     return notebook
 
 
-def _loaded(notebook: Path) -> object:
+def _read_loads(notebook: Path) -> object:
     """Return what a notebook was created for; None if we did not create it."""
     try:
         return json.loads(notebook.read_bytes())["metadata"]["rounddiag"]

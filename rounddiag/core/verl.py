@@ -76,7 +76,7 @@ def _scalars(tokens: _Tokens) -> dict[str, float]:
     if len(tokens.old) == 0:
         valid = {"training/rollout_probs_diff_valid": 0}
         return {**valid, **_UNDEFINED, "per_round/total_rounds": 0}
-    found = {**_training(tokens), **_rollout_corr(tokens)}
+    found = {**_training_metrics(tokens), **_rollout_corr(tokens)}
     # One transfer for all of them: in a training loop each one would wait for the GPU.
     values = torch.stack([*found.values()]).tolist()
     named = dict(zip(found, values, strict=True))
@@ -84,7 +84,7 @@ def _scalars(tokens: _Tokens) -> dict[str, float]:
     return {**valid, **named, **_per_round(tokens)}
 
 
-def _training(tokens: _Tokens) -> dict[str, Tensor]:
+def _training_metrics(tokens: _Tokens) -> dict[str, Tensor]:
     difference = prob_diff(tokens.old, tokens.rollout)
     return {
         "training/rollout_probs_diff_max": difference.max(),
@@ -256,7 +256,9 @@ def _variants(batch: Batch) -> dict[str, dict[str, float]]:
     tokens = _Tokens.from_batch(batch)
     swapped = replace(tokens, old=tokens.rollout, rollout=tokens.old)
     numbers = {
-        "another mask: observations are counted too": _masked(batch, _is_real(batch)),
+        "another mask: observations are counted too": _measure_under_mask(
+            batch, _is_real(batch)
+        ),
         "the two engines are exchanged": _scalars(swapped),
         "over log-probabilities, not probabilities": _over_log_probs(tokens),
         "over probabilities, not log-probabilities": _over_probs(tokens),
@@ -264,11 +266,13 @@ def _variants(batch: Batch) -> dict[str, dict[str, float]]:
     }
     if batch.loss_mask is not None:
         kept = (batch.response_mask != 0) & (batch.loss_mask != 0)
-        numbers["another mask: after rejection (`loss_mask`)"] = _masked(batch, kept)
+        numbers["another mask: after rejection (`loss_mask`)"] = _measure_under_mask(
+            batch, kept
+        )
     return numbers
 
 
-def _masked(batch: Batch, mask: Tensor) -> dict[str, float]:
+def _measure_under_mask(batch: Batch, mask: Tensor) -> dict[str, float]:
     return _scalars(
         _Tokens.from_batch(replace(batch, response_mask=mask, round_ids=None))
     )

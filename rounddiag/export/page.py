@@ -192,7 +192,9 @@ def _run_sections(run: Run) -> list[Section]:
     )
     if run.failed:
         sections.append(
-            Section(key="failed", title="Steps that cannot be read", body=_failed(run))
+            Section(
+                key="failed", title="Steps that cannot be read", body=_failed_steps(run)
+            )
         )
     return sections
 
@@ -214,7 +216,7 @@ def _break_section(run: Run, diagnosis: RunDiagnosis) -> Section:
     return Section(key="break", title=f"Before and at step {first.step:,}", body=body)
 
 
-def _failed(run: Run) -> str:
+def _failed_steps(run: Run) -> str:
     frame = pd.DataFrame(
         {"step": [*run.failed], "error": [*map(printable, run.failed.values())]}
     )

@@ -349,7 +349,7 @@ def _explanation(heat: Heat) -> list[str]:
     if zeros:
         where = "in the middle" if heat.scale.low < 0 else "at the low end"
         lines.append(f"{pluralize(zeros, 'cell')} exactly 0, shown {where}")
-    undefined = int(heat.grid.undefined("shown").sum())
+    undefined = int(heat.grid.find_undefined("shown").sum())
     if undefined:
         lines.append(f"{CROSS} {pluralize(undefined, 'cell')} without a finite value")
     return lines

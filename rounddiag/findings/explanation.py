@@ -121,7 +121,7 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
     for stage in STAGES:
         detectors = [one for one in DETECTORS.values() if one.stage == stage]
         found = [
-            _named(evidence, detector.name)
+            _with_cause(evidence, detector.name)
             for detector in detectors
             for evidence in detector.evidence(view)
             if stage == "exact" or _matters(evidence, view, total)
@@ -150,7 +150,7 @@ def _rank(evidence: Evidence, stage: Stage) -> tuple[bool, float]:
     return not evidence.adds_mismatch, value
 
 
-def _named(evidence: Evidence, name: str) -> Evidence:
+def _with_cause(evidence: Evidence, name: str) -> Evidence:
     return evidence if evidence.cause else replace(evidence, cause=name)
 
 

@@ -105,7 +105,7 @@ def rename_columns(root: object, columns: Mapping[str, str], source: Source) -> 
             )
     names = {_verl_name(ours): theirs for ours, theirs in columns.items()}
     return (
-        root.renamed(names)
+        root.rename(names)
         if isinstance(root, Table)
         else LazyFields.rename(root, names)
     )

@@ -118,7 +118,7 @@ def open_container(source: Source) -> object:
             return read(source)
     if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
         return _json_document(source) or JsonLines(source)
-    return _unknown(source)
+    return _describe_unknown(source)
 
 
 def content_names(root: object) -> list[str]:
@@ -199,7 +199,7 @@ def _json_document(source: Source) -> UnknownContent | None:
     return UnknownContent(f"one JSON object of {format_names(names)}", names, _LINES)
 
 
-def _unknown(source: Source) -> UnknownContent:
+def _describe_unknown(source: Source) -> UnknownContent:
     """Describe content by its first bytes."""
     start = source.whole().part(0, min(_START, source.size)).read()
     for signature, kind in _SIGNATURES:
@@ -317,7 +317,7 @@ FORMATS: tuple[Format, ...] = (
 
 def find_format(names: Collection[str]) -> Format | None:
     """Return the first format whose keys are all among `names`."""
-    return next((form for form in FORMATS if not form.missing(names)), None)
+    return next((form for form in FORMATS if not form.missing_keys(names)), None)
 
 
 def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
@@ -326,7 +326,7 @@ def closest(names: Collection[str]) -> list[tuple[Format, list[str]]]:
     A format is close if at least half of its keys are present. Returns three at most,
     the closest first.
     """
-    pairs = [(form, form.missing(names)) for form in FORMATS]
+    pairs = [(form, form.missing_keys(names)) for form in FORMATS]
     near = [pair for pair in pairs if 2 * len(pair[1]) <= len(pair[0].keys)]
     return sorted(near, key=lambda pair: len(pair[1]) / len(pair[0].keys))[:3]
 

@@ -44,6 +44,6 @@ class Format:
     verified: str = ""
     in_parts: bool = False
 
-    def missing(self, names: Collection[str]) -> list[str]:
+    def missing_keys(self, names: Collection[str]) -> list[str]:
         """Return the keys that are not among `names`."""
         return [key for key in self.keys if key not in names]

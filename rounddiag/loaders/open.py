@@ -134,7 +134,7 @@ def read_file(file: Path, columns: Columns | None) -> tuple[Format, Batch]:
         If the file is of another kind, is damaged, or lacks what a batch needs.
     """
     source = Source.of_file(file)
-    return _guarded(lambda: open_container(source), source, columns)
+    return _open_and_read(lambda: open_container(source), source, columns)
 
 
 def read_table(data: object, columns: Columns | None) -> Batch:
@@ -146,10 +146,10 @@ def read_table(data: object, columns: Columns | None) -> Batch:
         If it is none of them, or lacks what a batch needs.
     """
     table, source = in_memory(data)
-    return _guarded(lambda: table, source, columns)[1]
+    return _open_and_read(lambda: table, source, columns)[1]
 
 
-def _guarded(
+def _open_and_read(
     open_root: Callable[[], object], source: Source, columns: Columns | None
 ) -> tuple[Format, Batch]:
     """Open and read content; turn every failure into a LoadError."""
@@ -166,7 +166,7 @@ def _guarded(
     except _UNEXPECTED as error:
         kind = type(error).__name__
         found = f"an unexpected error while reading it: {kind}: {error!s:.80}"
-        raise source.damaged(found=found) from error
+        raise source.damage_error(found=found) from error
 
 
 def _read(

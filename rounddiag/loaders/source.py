@@ -63,14 +63,14 @@ class Source:
         try:
             stream = self.path.open("rb", buffering=0)
         except OSError as error:
-            raise self._changed(found=error.strerror or "no such file") from error
+            raise self._change_error(found=error.strerror or "no such file") from error
         stat = os.fstat(stream.fileno())
         if (stat.st_size, stat.st_mtime_ns) != (self.size, self.mtime_ns):
             stream.close()
-            raise self._changed(found="another size or time")
+            raise self._change_error(found="another size or time")
         return stream
 
-    def _changed(self, *, found: str) -> LoadError:
+    def _change_error(self, *, found: str) -> LoadError:
         return self.error(
             expected="the file as it was when it was loaded",
             found=found,
@@ -83,7 +83,7 @@ class Source:
             file=self.path, expected=expected, found=found, advice=advice
         )
 
-    def damaged(self, *, found: str) -> LoadError:
+    def damage_error(self, *, found: str) -> LoadError:
         """Build the LoadError of a file that violates its own format."""
         return self.error(
             expected="a whole file of its kind",
@@ -107,7 +107,7 @@ class Span:
         """Return the span of `size` bytes that begins `start` bytes into this one."""
         if start < 0 or size < 0 or start + size > len(self):
             found = f"bytes {start} to {start + size} of a part of {len(self)} bytes"
-            raise self.source.damaged(found=found)
+            raise self.source.damage_error(found=found)
         return Span(self.source, self.start + start, self.start + start + size)
 
     def open(self) -> SpanReader:
@@ -123,7 +123,7 @@ class Span:
         """Fill a buffer of the span's size without an intermediate copy."""
         with self.open() as stream:
             if stream.readinto(buffer) != len(self):
-                raise self.source.damaged(found="an end in the middle of a tensor")
+                raise self.source.damage_error(found="an end in the middle of a tensor")
 
 
 class SpanReader(io.BufferedReader):

@@ -235,7 +235,7 @@ def _read_answer(folder: Path, path: object, limits: Limits) -> Batch:
         rows = pq.read_table(file, columns=[COLUMN])[COLUMN].to_pylist()
         images = tuple(
             tuple(
-                _encoded(shot, cell["bytes"]) for shot, cell in zip(*pair, strict=True)
+                _encode(shot, cell["bytes"]) for shot, cell in zip(*pair, strict=True)
             )
             for pair in zip(images, rows, strict=True)
         )
@@ -243,7 +243,7 @@ def _read_answer(folder: Path, path: object, limits: Limits) -> Batch:
     return replace(batch, images=images, tokenizer=table, meta=batch.meta["meta"])
 
 
-def _encoded(shot: Screenshot, data: bytes) -> EncodedScreenshot:
+def _encode(shot: Screenshot, data: bytes) -> EncodedScreenshot:
     from rounddiag.vision import EncodedScreenshot
 
     return EncodedScreenshot(
@@ -348,6 +348,6 @@ def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
     """Return a screenshot as a small JPEG; without data if it cannot be decoded."""
     try:
         sized = replace(shot, seen_size=shot.seen_size or shot.size)
-        return _encoded(sized, shot.small_jpeg())
+        return _encode(sized, shot.small_jpeg())
     except RounddiagError:
-        return _encoded(shot, b"")
+        return _encode(shot, b"")

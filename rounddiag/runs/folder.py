@@ -183,7 +183,7 @@ class RunFolder:
         for file, info in zip(files, infos, strict=True):
             _check_size(file, info.size)
             if info.mtime_ns != file.time_ns:
-                raise _replaced(file, "one that was written at another time")
+                raise _replacement_error(file, "one that was written at another time")
 
     def forget(self, file: RunFile) -> None:
         """Delete the copy of a file from a URL."""
@@ -264,7 +264,7 @@ class RunFolder:
 
     def _check_ranks(self, step: int, files: Sequence[RunFile]) -> None:
         """Refuse several files of one step, unless each is of a rank of its own."""
-        ranks = {_RANK.findall(file.name)[-1:][0] for file in files if _ranked(file)}
+        ranks = {_RANK.findall(file.name)[-1:][0] for file in files if _has_rank(file)}
         if len(files) > 1 and len(ranks) < len(files):
             names = [file.path.removeprefix(f"{self.root}/") for file in files]
             raise LoadError.build(
@@ -277,12 +277,14 @@ class RunFolder:
 
 def _check_size(file: RunFile, size: int | None) -> None:
     if size is None:
-        raise _replaced(file, "none")
+        raise _replacement_error(file, "none")
     if size != file.size:
-        raise _replaced(file, f"one of {size:,} bytes instead of {file.size:,}")
+        raise _replacement_error(
+            file, f"one of {size:,} bytes instead of {file.size:,}"
+        )
 
 
-def _replaced(file: RunFile, found: str) -> LoadError:
+def _replacement_error(file: RunFile, found: str) -> LoadError:
     return LoadError.build(
         file=file.path,
         expected="the file as it was when the run looked for it",
@@ -291,7 +293,7 @@ def _replaced(file: RunFile, found: str) -> LoadError:
     )
 
 
-def _ranked(file: RunFile) -> bool:
+def _has_rank(file: RunFile) -> bool:
     return bool(_RANK.search(file.name))
 
 

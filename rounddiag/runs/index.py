@@ -89,7 +89,7 @@ class Index:
         num_threads : int
             As in `map_items`.
         """
-        lacking = chain.from_iterable(self._lacking(name, steps) for name in names)
+        lacking = chain.from_iterable(self._find_lacking(name, steps) for name in names)
         failed: dict[int, str] = {}
         rows: dict[str, dict[StepFiles, pd.DataFrame]] = {name: {} for name in names}
         saved = time.monotonic()
@@ -125,7 +125,7 @@ class Index:
         chosen = frame[frame["step"].isin(kept)]
         return chosen.sort_values("step", kind="stable", ignore_index=True)
 
-    def _lacking(self, name: str, steps: Iterable[StepFiles]) -> list[StepFiles]:
+    def _find_lacking(self, name: str, steps: Iterable[StepFiles]) -> list[StepFiles]:
         """Return the steps that a table lacks, or has of other files."""
         stamps = self._table(name)[0]
         return [one for one in steps if stamps.get(one.step) != one.stamp]

@@ -155,7 +155,7 @@ def ingest(
         else:
             written.setdefault(result, []).append((folder, one))
     for step, of_step in written.items():
-        failed.update(_overwritten(target, step, of_step))
+        failed.update(_find_overwritten(target, step, of_step))
     return Ingestion(
         folder=target,
         written=tuple(sorted(written)),
@@ -241,7 +241,7 @@ def _check_owner(out: str, step: int, stamp: str, stamps: frozenset[str]) -> Non
         raise _shared_step(step, owner)
 
 
-def _overwritten(
+def _find_overwritten(
     out: str, step: int, sources: Sequence[Source]
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of a step that others replaced, with an error.

@@ -197,7 +197,7 @@ def match_samples(before: Side, after: Side) -> Match:
     smaller = min(before.num_samples, after.num_samples)
     shared = shared_ids(before.places, after.places, smaller)
     if not shared:
-        return _unpaired(before, after)
+        return _match_unpaired(before, after)
     groups = before.cluster[[before.places[name] for name in shared]]
     cluster = np.unique(groups, return_inverse=True)[1]
     return Match(
@@ -225,7 +225,7 @@ def _pair_numbers(side: Side, shared: list[str]) -> Array:
     return unit
 
 
-def _unpaired(before: Side, after: Side) -> Match:
+def _match_unpaired(before: Side, after: Side) -> Match:
     """Make every sample of both a unit, with separate draws for each batch."""
     num = len(before.cluster)
     sizes = [int(side.cluster.max(initial=-1)) + 1 for side in (before, after)]

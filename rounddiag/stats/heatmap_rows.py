@@ -209,7 +209,7 @@ def order_rows(
 
 def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
     places = dict(zip(samples["sample"], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places] or _repeated(order)
+    wrong = [one for one in order if one not in places] or _find_repeated(order)
     if wrong:
         raise FrameError.build(
             key="order",
@@ -220,7 +220,7 @@ def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
     return samples.iloc[[places[one] for one in order]]
 
 
-def _repeated(order: Sequence[int]) -> list[int]:
+def _find_repeated(order: Sequence[int]) -> list[int]:
     return [one for one, num in Counter(order).items() if num > 1]
 
 

@@ -220,7 +220,7 @@ class Runs:
             return np.zeros(len(self.rounds), dtype=np.int64)
         return self.split.codes
 
-    def aligned(self, *, last: bool) -> Array:
+    def round_index(self, *, last: bool) -> Array:
         """Return the index of each round; with `last`, counted from the end (-1)."""
         index = self.rounds["round"].to_numpy()
         if not last:
@@ -423,7 +423,7 @@ def _rows(
 ) -> dict[str, Any]:
     """Return the columns of the summary, with a row for each value and round."""
     require_column(runs.tokens, how.measure.source_column)
-    index = runs.aligned(last=last_aligned)
+    index = runs.round_index(last=last_aligned)
     num_finite = (runs.rounds["num_tokens"] - runs.rounds["num_nonfinite"]).to_numpy()
     clusters, num_clusters = used_clusters(runs.clusters(cluster), num_finite)
     draws = Resampling(num_clusters)

@@ -166,7 +166,7 @@ def _repair_surrogates(text: str) -> str:
 
 
 def _require_text(decode: Callable[[list[int]], object]) -> Decode:
-    def checked(ids: list[int]) -> str:
+    def decode_checked(ids: list[int]) -> str:
         try:
             text = decode(ids)
         except BaseException as error:
@@ -178,7 +178,7 @@ def _require_text(decode: Callable[[list[int]], object]) -> Decode:
             return _repair_surrogates(text)
         raise _no_text_error(type(text).__name__)
 
-    return checked
+    return decode_checked
 
 
 def _no_text_error(found: str) -> BatchError:

@@ -96,7 +96,7 @@ class BatchColumns:
 
     def rank_samples(self, name: str) -> Array:
         """Rank all samples by a column of theirs; equal values have equal ranks."""
-        ranks: Array = _factorized(self._values_of_samples[name])[0]
+        ranks: Array = _factorize(self._values_of_samples[name])[0]
         return ranks
 
     @cached_property
@@ -149,13 +149,13 @@ class BatchColumns:
         if name not in self.names:
             raise _unknown_column(name, self.names)
         if name not in self._codes:
-            self._codes[name] = self._factorized(name)
+            self._codes[name] = self._factorize(name)
         codes, values = self._codes[name]
         if name not in _OF_TOKENS:
             codes = np.repeat(codes, self.round_sizes)
         return codes, values
 
-    def _factorized(self, name: str) -> tuple[Array, Array]:
+    def _factorize(self, name: str) -> tuple[Array, Array]:
         """Return codes and values of each round, or of each token."""
         if name == "role":
             role = token_roles(self.batch)
@@ -165,7 +165,7 @@ class BatchColumns:
                 self._begins, self.round_sizes
             )
             return token, np.arange(int(self.round_sizes.max(initial=0)))
-        return _factorized(self._of_rounds(name))
+        return _factorize(self._of_rounds(name))
 
     def _of_rounds(self, name: str) -> Array:
         if name in self._keys:
@@ -277,7 +277,7 @@ class BatchColumns:
         return codes, [Label.of(text, rank) for rank, text in enumerate(texts)]
 
 
-def _factorized(values: Array) -> tuple[Array, Array]:
+def _factorize(values: Array) -> tuple[Array, Array]:
     """Return codes and values, in order; objects are text."""
     if values.dtype.kind == "O":
         values = np.array(["" if v is None else str(v) for v in values], object)

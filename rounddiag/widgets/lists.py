@@ -88,13 +88,13 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         columns,
         caption="causes that fit, best first; a row goes to its evidence",
         empty=found.text,
-        notes=[_explained(one) for one in rows],
+        notes=[_explain(one) for one in rows],
         places=[place and vars(place) for place in places],
         findings=[*range(start, start + len(rows))],
     )
 
 
-def _explained(one: Finding) -> str:
+def _explain(one: Finding) -> str:
     """Return the explanation of a finding, what else fits, and what to do."""
     meaning = CAUSES.get(one.cause, "")
     others = ", ".join(other.cause.replace("_", " ") for other in one.alternatives)

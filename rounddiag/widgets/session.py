@@ -78,7 +78,7 @@ class Session:
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
         initial = {} if self.pair is None else self.pair.initial_state
-        self.state = self._checked(State.from_dict({**initial, **state}))
+        self.state = self._require_valid(State.from_dict({**initial, **state}))
         # Two batches are opened where they differ most.
         self.is_placed = "current" in state or self.pair is not None
         if "current" not in state:
@@ -103,7 +103,7 @@ class Session:
         self.is_placed |= bool({"current", "cells", "finding"} & set(changes))
         batch = changes.get("batch", self.state.batch)
         if self.pair is None or batch == self.state.batch:
-            state = self._checked(self.state.updated(changes))
+            state = self._require_valid(self.state.with_changes(changes))
             if changes.get("finding") is not None and "current" not in changes:
                 finding = self._finding(state)
                 state = replace(state, current=evidence_place(finding) or state.current)
@@ -141,23 +141,23 @@ class Session:
     @property
     def filtered(self) -> FilteredBatch:
         """What the filter keeps of the active batch."""
-        return self._filtered(self.state)
+        return self._filter(self.state)
 
     @property
     def filtered_pair(self) -> FilteredPair | None:
         """What the filter keeps of two batches; None for one."""
-        return self._filtered_pair(self.state)
+        return self._filter_pair(self.state)
 
     def with_all_rounds(self) -> tuple[FilteredBatch, FilteredPair | None]:
         """Return `filtered` and `filtered_pair` without the filter by round."""
         keep = {k: one for k, one in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
-        return self._filtered(state), self._filtered_pair(state)
+        return self._filter(state), self._filter_pair(state)
 
     @property
     def unfiltered(self) -> FilteredBatch:
         """All of the active batch."""
-        return self._filtered(_without_filter(self.state))
+        return self._filter(_without_filter(self.state))
 
     @property
     def difference(self) -> FilteredPair | None:
@@ -214,14 +214,14 @@ class Session:
         """
         return _worst_token(self.filtered.tokens, cells) or self.state.current
 
-    def _filtered(self, state: State) -> FilteredBatch:
+    def _filter(self, state: State) -> FilteredBatch:
         keep = json.dumps(state.filter, sort_keys=True)
         return self._filter_batch(state.batch, keep, state.a, state.b, state.by)
 
-    def _filtered_pair(self, state: State) -> FilteredPair | None:
+    def _filter_pair(self, state: State) -> FilteredPair | None:
         if self.pair is None:
             return None
-        own, other = self._filtered(state), self._other_side(self.pair, state)
+        own, other = self._filter(state), self._other_side(self.pair, state)
         sides = (other, own) if state.batch else (own, other)
         return FilteredPair(self.pair, sides, state.batch)
 
@@ -230,7 +230,7 @@ class Session:
         other = 1 - state.batch
         keep = pair.translate_filter(state)
         try:
-            return self._filtered(replace(state, batch=other, filter=keep))
+            return self._filter(replace(state, batch=other, filter=keep))
         except FrameError:  # the filter is valid for the active batch only
             batch = select_scores(self.batches[other], state.a, state.b)
             return nothing_kept(batch)
@@ -243,12 +243,12 @@ class Session:
         before = self.state
         switched = {"current": Place(), **pair.translate_state(before), **changes}
         try:
-            self.state = self._checked(before.updated(switched))
+            self.state = self._require_valid(before.with_changes(switched))
         except FrameError:
             if "filter" in changes:
                 raise
             switched["filter"] = {}
-            self.state = self._checked(before.updated(switched))
+            self.state = self._require_valid(before.with_changes(switched))
         if "current" not in changes:
             sample = pair.partners[before.batch].get(before.current.sample)
             place = self._nearest_place(sample, before.current)
@@ -266,9 +266,9 @@ class Session:
     def _worst_place(self) -> Place:
         """Return the worst token of the worst round that is kept, or else of all."""
         for state in (self.state, _without_filter(self.state)):
-            filtered = self._filtered(state)
+            filtered = self._filter(state)
             ranked = [filtered.worst_rounds]
-            if state.heatmap == "difference" and (pair := self._filtered_pair(state)):
+            if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
             for rounds in ranked:
                 cells = bounding_cells(rounds.head(1))
@@ -276,7 +276,7 @@ class Session:
                     return _worst_token(filtered.tokens, cells) or Place()
         return Place()
 
-    def _checked(self, state: State) -> State:
+    def _require_valid(self, state: State) -> State:
         """Raise if a batch, or one of two, lacks what the state refers to."""
         for batch in self.batches:
             for score in (state.a, state.b):
@@ -284,7 +284,7 @@ class Session:
         index = min(state.batch, len(self.batches) - 1)
         check_options(state, self.options[index], self.batches[index].num_samples)
         self._check_place(state.current, index)
-        self._filtered(state)  # raises if the filter is not valid
+        self._filter(state)  # raises if the filter is not valid
         return state
 
     def _check_place(self, place: Place, batch: int) -> None:

@@ -143,9 +143,9 @@ class State:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
         """Build it from the output of `as_dict`, or a part of that."""
-        return cls().updated(state)
+        return cls().with_changes(state)
 
-    def updated(self, changes: Mapping[str, Any]) -> State:
+    def with_changes(self, changes: Mapping[str, Any]) -> State:
         """Return a copy with some entries replaced, also within `current` and `layout`.
 
         Raises

@@ -20,7 +20,7 @@ COMMAND = Path(sys.executable).with_name("rounddiag")
 FILE = ROOT / "sample_data" / "image_window.parquet"
 
 
-def printed(log: Path) -> list[str]:
+def read_announcement(log: Path) -> list[str]:
     """Return the tunnel and the address that `--remote` prints once it is served."""
     waits_until(lambda: "Then open there:" in log.read_text(encoding="utf-8"))
     line = r"^(?:On your own computer|Then open there): +(.+)$"
@@ -35,7 +35,7 @@ def test_a_file_opens_at_a_notebook_that_loads_and_draws_it(
     port = free_port()
     command = [str(COMMAND), "lab", str(FILE), "--remote", "--"]
     with running([*command, *server_arguments(port)], port, tmp_path, folder) as there:
-        tunnel, address = printed(tmp_path / "server.log")
+        tunnel, address = read_announcement(tmp_path / "server.log")
         assert tunnel.startswith(f"ssh -N -L {port}:127.0.0.1:{port} ")
         assert address.startswith(there)
         lab = LabNotebook(chromium, there, ARTEFACTS)

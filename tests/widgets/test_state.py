@@ -42,7 +42,9 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
     state = State.from_dict(
         {"layout": {"columns": 0.5}, "current": {"sample": 2, "token": 5}}
     )
-    changed = state.updated({"layout": {"list": "rounds"}, "current": {"round": 1}})
+    changed = state.with_changes(
+        {"layout": {"list": "rounds"}, "current": {"round": 1}}
+    )
     assert changed.layout == {**State().layout, "columns": 0.5, "list": "rounds"}
     assert changed.current == Place(sample=2, round=1, token=5)
 
@@ -50,7 +52,7 @@ def test_a_part_of_an_entry_leaves_the_rest() -> None:
 def test_a_filter_is_replaced_and_loses_what_is_none() -> None:
     state = State.from_dict({"filter": {"sample": 1, "text": None}})
     assert state.filter == {"sample": 1}
-    assert state.updated({"filter": {"text": "a"}}).filter == {"text": "a"}
+    assert state.with_changes({"filter": {"text": "a"}}).filter == {"text": "a"}
 
 
 def test_a_metric_goes_by_the_column_of_its_mean_too() -> None:

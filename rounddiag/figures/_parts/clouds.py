@@ -88,7 +88,7 @@ class Panels:
         """The axes of each panel: an x axis of its own, and the y axis of its row."""
         for index in range(len(self.names)):
             row = index // len(self._columns)
-            yield {"xaxis": _numbered("x", index), "yaxis": _numbered("y", row)}
+            yield {"xaxis": _axis_name("x", index), "yaxis": _axis_name("y", row)}
 
     def add_to(
         self, figure: go.Figure, ends: tuple[Bins, Bins], labels: tuple[str, str]
@@ -186,7 +186,7 @@ class Panels:
         )
 
 
-def _numbered(axis: str, index: int) -> str:
+def _axis_name(axis: str, index: int) -> str:
     """Return the name of an axis in traces: the first has no number."""
     return f"{axis}{index + 1}" if index else axis
 

@@ -45,7 +45,7 @@ class Grid:
     num_rows: Array
     columns: dict[str, Array]
 
-    def undefined(self, column: str) -> Array:
+    def find_undefined(self, column: str) -> Array:
         """Mark the cells whose round exists, but without a finite value."""
         marked: Array = self.has_round & np.isnan(self.columns[column])
         return marked
@@ -296,7 +296,7 @@ def add_hatching(
 
 def add_undefined(figure: go.Figure, heat: Heat, theme: Theme) -> None:
     """Put a cross on every cell whose round has no finite value."""
-    rows, columns = np.nonzero(heat.grid.undefined("shown"))
+    rows, columns = np.nonzero(heat.grid.find_undefined("shown"))
     figure.add_scatter(
         x=columns,
         y=heat.y(rows),

@@ -54,7 +54,7 @@ def slopes(view: View) -> Iterator[Evidence]:
                 "image on; compare the RoPE settings of both models."
             )
         else:
-            yield fading(view, pattern)
+            yield find_fading(view, pattern)
             continue
         yield Evidence(
             cause=cause,
@@ -75,7 +75,7 @@ def slopes(view: View) -> Iterator[Evidence]:
         )
 
 
-def fading(view: View, pattern: Pattern) -> Evidence:
+def find_fading(view: View, pattern: Pattern) -> Evidence:
     """Return the evidence that |diff| is largest at the first tokens and decays."""
     others: tuple[str, ...] = ("stale_cache", "stale_weights")
     if view.has_images:
@@ -119,7 +119,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
     """Find samples that differ from one decoding step on."""
     for pattern in strong_patterns(view, "step"):
         if is_power(pattern):
-            yield _rounded(pattern)
+            yield _rounded_positions_evidence(pattern)
             continue
         if at_limit(view, pattern.tokens):
             yield cut_off(view, pattern)
@@ -129,7 +129,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             continue  # only the first tokens differ from the others: no switch
         is_short = pattern.tokens.mean() < MIN_BEFORE
         if not pattern.where["is_after"] and (is_short or _fades(pattern)):
-            yield fading(view, pattern)
+            yield find_fading(view, pattern)
             continue
         side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
@@ -180,7 +180,7 @@ def _fades(pattern: Pattern) -> bool:
     return bool(fall > FALL * pattern.gap)
 
 
-def _rounded(pattern: Pattern) -> Evidence:
+def _rounded_positions_evidence(pattern: Pattern) -> Evidence:
     place = pattern.where["place"]
     return Evidence(
         cause="position_ids",

@@ -29,14 +29,14 @@ def image_window(view: View) -> Iterator[Evidence]:
         yield _step(view, pattern)
     for pattern in strong_patterns(view, "image"):
         if pattern.where["images_from"] == 1:
-            yield _seen(view, pattern)
+            yield _dropped_image_evidence(view, pattern)
 
 
 def _step(view: View, pattern: Pattern) -> Evidence:
     change = onset(pattern)
     first = change.round
     tokens = view.round >= first
-    cause, others, meaning, step = _meaning(view, pattern, change)
+    cause, others, meaning, step = _interpret_step(view, pattern, change)
     inside, outside = change.after, change.before
     return Evidence(
         cause=cause,
@@ -61,7 +61,7 @@ def _step(view: View, pattern: Pattern) -> Evidence:
     )
 
 
-def _meaning(
+def _interpret_step(
     view: View, pattern: Pattern, change: Onset
 ) -> tuple[str, tuple[str, ...], str, str]:
     """Return the cause of a step at a round, what else it may be, and the next step."""
@@ -134,7 +134,7 @@ def _growth(view: View) -> float:
     return cells.slope(cells.view.position[cells.first].astype(float)).t
 
 
-def _seen(view: View, pattern: Pattern) -> Evidence:
+def _dropped_image_evidence(view: View, pattern: Pattern) -> Evidence:
     """Return the evidence that tokens differ once an image is in their context."""
     tokens = pattern.tokens
     inside, outside = (float(view.abs[one].mean()) for one in (tokens, ~tokens))

@@ -111,12 +111,12 @@ def failed_contracts(view: View) -> Iterator[Evidence]:
 def _failed_once(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
     memo = view.facts.memo
     if "failed_contracts" not in memo:
-        memo["failed_contracts"] = _failed(view)
+        memo["failed_contracts"] = _group_failed(view)
     failed: dict[str, list[tuple[str, str, tuple[int, ...]]]] = memo["failed_contracts"]
     return failed
 
 
-def _failed(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
+def _group_failed(view: View) -> dict[str, list[tuple[str, str, tuple[int, ...]]]]:
     """Return name, detail and samples of the failed contracts, by cause."""
     batch = view.batch
     if len(batch.response_ids) <= MAX_POSITIONS:

@@ -46,7 +46,7 @@ def filled_log_probs(view: View) -> Iterator[Evidence]:
     for values, others, name in sides:
         tokens = filled_tokens(view, values)
         if tokens is not None:
-            yield _filled(view, tokens, values, others, name)
+            yield _fill_evidence(view, tokens, values, others, name)
 
 
 def filled_tokens(view: View, values: Array) -> Array | None:
@@ -54,14 +54,14 @@ def filled_tokens(view: View, values: Array) -> Array | None:
     far = view.abs > FAR
     if not far.any():
         return None
-    for search in (_recurring, _zeros):
+    for search in (_find_recurring, _zeros):
         tokens = search(view, values, far)
         if tokens is not None:
             return tokens
     return _zero_tails(view, values)
 
 
-def _recurring(view: View, values: Array, far: Array) -> Array | None:
+def _find_recurring(view: View, values: Array, far: Array) -> Array | None:
     """Return the tokens of the nonzero value that recurs most among far values."""
     known, counts = np.unique(values[far & (values != 0)], return_counts=True)
     if len(known) == 0:
@@ -163,7 +163,7 @@ def _last(view: View) -> Array:
     return last
 
 
-def _filled(
+def _fill_evidence(
     view: View, tokens: Array, values: Array, others: Array, name: str
 ) -> Evidence:
     value, mean = float(values[tokens][0]), float(others[tokens].mean())

@@ -226,7 +226,7 @@ def mask_punched(view: View) -> Evidence | None:
     if short.sum() < MIN_RUNS:
         return None
     values = view.batch.log_probs(view.b).float().cpu().numpy()
-    written = _written(values, at, gap)
+    written = _has_log_probs(values, at, gap)
     holes = short & written
     observed = gap > MAX_HOLE
     if holes.sum() < MIN_RUNS or (observed & written).sum() > holes.sum():
@@ -259,7 +259,7 @@ def mask_punched(view: View) -> Evidence | None:
     )
 
 
-def _written(values: Array, at: Array, gap: Array) -> Array:
+def _has_log_probs(values: Array, at: Array, gap: Array) -> Array:
     """Return whether a gap has a log-prob at each of its first tokens."""
     flags = np.ones(len(at), dtype=bool)
     for k in range(MAX_HOLE):

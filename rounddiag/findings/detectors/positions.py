@@ -24,7 +24,7 @@ _AXES = 3
 def repeated_position_ids(view: View) -> Evidence | None:
     """Find generated tokens whose position id is that of the token before."""
     tokens = np.zeros(len(view), dtype=bool)
-    for part, values, at in _saved(view):
+    for part, values, at in _iterate_samples(view):
         tokens[part] = _repeats(values, at)
     num = int(tokens.sum())
     if num < MIN_REPEATED:
@@ -49,7 +49,7 @@ def repeated_position_ids(view: View) -> Evidence | None:
 def impossible_position_ids(view: View) -> Evidence | None:
     """Find M-RoPE ids that differ at text, or do not differ in images."""
     text, plain = (np.zeros(len(view), dtype=bool) for _ in range(2))
-    for part, values, at in _saved(view):
+    for part, values, at in _iterate_samples(view):
         axes = values[-_AXES:]
         if len(axes) < _AXES:
             return None
@@ -82,7 +82,7 @@ def _num_images(view: View, part: slice) -> int:
     return int(view.images[part].max())
 
 
-def _saved(view: View) -> Iterator[tuple[slice, Array, Array]]:
+def _iterate_samples(view: View) -> Iterator[tuple[slice, Array, Array]]:
     """Yield tokens of a sample, its position ids [axes, length], and their places."""
     batch = view.batch
     edges = np.searchsorted(view.sample, np.arange(batch.num_samples + 1))

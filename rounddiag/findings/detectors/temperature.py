@@ -110,7 +110,7 @@ class _Line:
         log_n = _log_n(view)
         middle = (odds + others) / 2
         gap = np.clip(others - odds, -LARGE, LARGE)
-        agrees, agreement = _agreeing(view.sample, middle, gap, chosen)
+        agrees, agreement = _select_agreeing(view.sample, middle, gap, chosen)
         chosen &= agrees
         x, y, sample = middle[chosen], gap[chosen], view.sample[chosen]
         if agreement < MIN_AGREEMENT or x.std() == 0 or y.std() == 0:
@@ -172,7 +172,9 @@ def _log_n(view: View) -> Array:
     return np.clip(entropy, 0.0, 12.0)
 
 
-def _agreeing(sample: Array, x: Array, y: Array, chosen: Array) -> tuple[Array, float]:
+def _select_agreeing(
+    sample: Array, x: Array, y: Array, chosen: Array
+) -> tuple[Array, float]:
     """Return the tokens of samples whose gap follows x as in most, and their share.
 
     A temperature applies to all samples. A minority with a further fault would hide it.

@@ -164,9 +164,9 @@ def with_screenshots(batch: Batch, inputs: Sequence[object], source: Source) -> 
     ]
     facts += [f"sample {i}: {_VIDEOS}" for i, row in enumerate(rows) if _has_video(row)]
     images = tuple(
-        _placed(batch, sample, images, token) for sample, images in enumerate(pictures)
+        _place(batch, sample, images, token) for sample, images in enumerate(pictures)
     )
-    note = {"screenshots": _shortened(facts)} if facts else {}
+    note = {"screenshots": _shorten(facts)} if facts else {}
     none = None in known and not any(images)
     return replace(batch, images=None if none else images, meta={**batch.meta, **note})
 
@@ -179,7 +179,7 @@ def _bounded_by_size(
     for images in rows:
         remaining -= len(images or ())
         if remaining < 0:
-            raise source.damaged(found="more screenshots than its bytes can hold")
+            raise source.damage_error(found="more screenshots than its bytes can hold")
         yield images
 
 
@@ -231,7 +231,7 @@ def _grids(grids: StoredTensor, most: int) -> list[tuple[int, int, int]] | None:
     return None
 
 
-def _placed(
+def _place(
     batch: Batch, sample: int, images: Images, token: int | None
 ) -> tuple[Screenshot, ...]:
     sizes = [shot.num_image_tokens for shot in images]
@@ -263,7 +263,7 @@ def _join_sizes(sizes: list[int]) -> str:
     return join_names(sizes, len(sizes), most=_MAX_SIZES) or "none"
 
 
-def _shortened(facts: list[str]) -> list[str]:
+def _shorten(facts: list[str]) -> list[str]:
     num_more = len(facts) - _MAX_FACTS
     return [*facts[:_MAX_FACTS], *[f"and {num_more} more"] * (num_more > 0)]
 

@@ -55,7 +55,7 @@ class StepOrder:
     keys: Sequence[Any] = ()
     is_known: bool = True
 
-    def sorted(self, rows: Rows) -> Rows:
+    def sort(self, rows: Rows) -> Rows:
         """Return the rows of one trajectory in order."""
         return sorted(rows, key=self.keys.__getitem__) if self.keys else rows
 

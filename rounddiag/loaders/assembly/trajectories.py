@@ -128,7 +128,7 @@ def find_trajectories(
         label = (f"row {row}",) if is_alone else tuple(map(str, values))
         groups.setdefault(label, []).append(row)
     order = step_order(batch, order_by, groups.values())
-    rows = [order.sorted(group) for group in groups.values()]
+    rows = [order.sort(group) for group in groups.values()]
     names = tuple(map("_".join, groups))
     if order.column:
         _check_steps(batch, order, zip(names, rows, strict=True))

@@ -88,18 +88,18 @@ class FieldReader:
         if tokens is None and "responses" not in self.names:
             tokens = "response_ids" if "response_ids" in self.names else None
         self._key = tokens or "responses"
-        self.tokens = self.required(self._key)
+        self.tokens = self.require(self._key)
         self.num_samples = len(self.tokens.lengths)
 
     def rows(self, name: str) -> Ragged | None:
         """Return a field as rows of positions, or None if it is missing."""
-        return self._converted(name, as_ragged)
+        return self._convert(name, as_ragged)
 
     def row_list(self, name: str) -> list[Tensor] | None:
         """Return a field as rows that may have more dimensions, or None."""
-        return self._converted(name, row_list)
+        return self._convert(name, row_list)
 
-    def required(self, name: str) -> Ragged:
+    def require(self, name: str) -> Ragged:
         """Return a field as rows of positions; a LoadError if it is missing."""
         rows = self.rows(name)
         if rows is not None:
@@ -112,7 +112,7 @@ class FieldReader:
             advice={**_ADVICE, **in_memory}.get(name),
         )
 
-    def _converted(self, name: str, convert: Callable[[object], T]) -> T | None:
+    def _convert(self, name: str, convert: Callable[[object], T]) -> T | None:
         try:
             value = self.fields.get(name)
             return None if value is None else convert(value)
@@ -203,12 +203,12 @@ class FieldReader:
     ) -> list[Tensor]:
         """Return what `token_rows` does; a LoadError if the field is missing."""
         rows = self.token_rows(name, may_lack_first=may_lack_first)
-        return self.required(name).rows() if rows is None else rows
+        return self.require(name).rows() if rows is None else rows
 
     def log_probs(self, name: str) -> Tensor:
         """Return one of the two required sets of log-probabilities, end to end."""
         values = self.per_token(name)
-        return self.required(name).values if values is None else values
+        return self.require(name).values if values is None else values
 
     def mask(self) -> tuple[Tensor, str]:
         """Return the mask of what the model wrote, and the name of its field."""
@@ -216,7 +216,7 @@ class FieldReader:
             values = self.response_part(name)
             if values is not None:
                 return values, name
-        return self.required("response_mask").values, ""
+        return self.require("response_mask").values, ""
 
     # Prompts and responses
 

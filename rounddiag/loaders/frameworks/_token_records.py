@@ -142,8 +142,8 @@ class TokenRecords:
 def _plain(value: object) -> object:
     if value is None or isinstance(value, str | int | float):
         return value
-    return json.dumps(value, default=_listed, ensure_ascii=False)
+    return json.dumps(value, default=_as_list, ensure_ascii=False)
 
 
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401 an array, as JSON wants it
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 an array, as JSON wants it
     return list(value.tolist())

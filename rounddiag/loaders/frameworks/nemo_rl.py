@@ -58,7 +58,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
         )
     samples = TokenRecords(source, "token_loss_mask")
     for line in lines:
-        _add(samples, Record(_unwrapped(line), line=line.line, source=source))
+        _add(samples, Record(_unwrap(line), line=line.line, source=source))
     step = _STEP.search(source.path.name)
     info = {
         "old_log_probs_source": "a pass of its own",
@@ -67,7 +67,7 @@ def read_nemo_rl(lines: JsonLines, source: Source) -> Batch:
     return _with_skipped_pass(samples.batch(info))
 
 
-def _unwrapped(record: Record) -> dict[str, Any]:
+def _unwrap(record: Record) -> dict[str, Any]:
     """Unwrap lists of one value, which NeMo-RL writes for micro batches of one."""
     return {name: _only(value) for name, value in record.items()}
 

@@ -59,7 +59,7 @@ def _add(samples: TokenRecords, record: Record) -> None:
     _check_version(record)
     rows, columns = samples.split(record, _ROWS, _USED)
     mask = rows["response_mask"]
-    rows["loss_mask"] = mask * ~_clipped(record, len(mask))
+    rows["loss_mask"] = mask * ~_find_clipped(record, len(mask))
     if "rewards" in record:
         columns["rewards"] = _reward(record.row("rewards", len(mask)), mask)
     samples.add(rows, columns)
@@ -75,7 +75,7 @@ def _check_version(record: Record) -> None:
         )
 
 
-def _clipped(record: Record, num_tokens: int) -> Array:
+def _find_clipped(record: Record, num_tokens: int) -> Array:
     """Return which tokens the loss clipped; null, where no loss applied, is False."""
     if "is_masked" not in record:
         return np.zeros(num_tokens, dtype=bool)

@@ -110,7 +110,7 @@ def _training_input(node: Node, source: Source) -> TrainingInput:
         case Node(state={"batch_dict": dict(stored), **facts}):
             pass
         case _:
-            raise source.damaged(found="a TrainingInputBatch without its tensors")
+            raise source.damage_error(found="a TrainingInputBatch without its tensors")
     fields = {str(key): _field(v, source) for key, v in stored.items() if v is not None}
     return TrainingInput(
         tensors={k: v for k, v in fields.items() if isinstance(v, StoredTensor)},
@@ -139,7 +139,7 @@ def _tensor(value: object, source: Source) -> StoredTensor:
         } if dtype in DTYPES:
             sizes = integers(shape, source)
             return contiguous(as_span(data, source), DTYPES[dtype], sizes)
-    raise source.damaged(found="a tensor in none of SkyRL's formats")
+    raise source.damage_error(found="a tensor in none of SkyRL's formats")
 
 
 def _metadata(stored: object) -> dict[str, object]:

@@ -94,7 +94,7 @@ def read_data_proto(node: Node, source: Source) -> Batch:
             if _are_equal(fields.get("responses"), fields.get("input_ids")):
                 return _from_sequences(table, source)
             return batch_from_table(table, source)
-    raise source.damaged(found="a DataProto without its three parts")
+    raise source.damage_error(found="a DataProto without its three parts")
 
 
 def _check_local(fields: Mapping[str, Value], source: Source) -> None:
@@ -173,23 +173,25 @@ def _batch_fields(value: object, source: Source) -> dict[str, Value]:
         case Span() | bytes() | TextBytes():
             value = read_torch(as_span(value, source))
         case (_, _, dict(encoded)):
-            return {str(k): _decoded(v, source) for k, v in encoded.items()}
+            return {str(k): _decode(v, source) for k, v in encoded.items()}
     fields = {} if value is None else read_tensordict(value, source)
     if fields is None:
-        raise source.damaged(found="a DataProto with something else than a TensorDict")
+        raise source.damage_error(
+            found="a DataProto with something else than a TensorDict"
+        )
     return fields
 
 
-def _decoded(value: object, source: Source) -> Value:
+def _decode(value: object, source: Source) -> Value:
     """Return one field of the numpy serialisation: (dtype, shape, bytes) or rows."""
     match value:
         case (str(), list(rows)):
-            return [_decoded(row, source) for row in rows]
+            return [_decode(row, source) for row in rows]
         case (str(dtype), tuple(shape), data):
             array = stored_array(data, source)
             if isinstance(array, StoredArray) and dtype in DTYPES:
                 return contiguous(array.data, DTYPES[dtype], integers(shape, source))
-    raise source.damaged(found="a field in neither of verl's serialisations")
+    raise source.damage_error(found="a field in neither of verl's serialisations")
 
 
 DATA_PROTO = Format(
@@ -218,7 +220,7 @@ def read_payload(payload: Mapping[object, object], source: Source) -> Batch:
     """
     fields = read_tensordict(payload["tensordict"], source)
     if fields is None:
-        raise source.damaged(found="a V1 payload without a TensorDict")
+        raise source.damage_error(found="a V1 payload without a TensorDict")
     tags = [
         tag if isinstance(tag, dict) else {} for tag in as_list(payload.get("tags"))
     ]

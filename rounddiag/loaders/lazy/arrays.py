@@ -64,7 +64,7 @@ def stored_array(value: object, source: Source) -> StoredArray | list[object] | 
     if plain is None or len(sizes) != len(shape):
         return None
     if not isinstance(data, bytes | Span | TextBytes):
-        raise source.damaged(found="an array without data")
+        raise source.damage_error(found="an array without data")
     return StoredArray(
         data=as_span(data, source), dtype=plain, shape=sizes, is_fortran=bool(fortran)
     )
@@ -158,13 +158,13 @@ def as_ragged(value: object) -> Ragged:
         case Ragged():
             return value
         case torch.Tensor() if value.is_nested:
-            return _nested(value)
+            return _ragged_from_nested(value)
         case torch.Tensor() if value.dim() == 2:  # noqa: PLR2004 rows and positions
-            return _padded(value)
+            return _ragged_from_padded(value)
         case np.ndarray() if value.dtype != object:
             return as_ragged(torch.from_numpy(value))
         case list() | tuple() | np.ndarray():
-            return _joined(_rows(value))
+            return _join(_rows(value))
     msg = "no rows"
     raise ValueError(msg)
 
@@ -208,24 +208,24 @@ def close_gaps(
             raise ValueError(msg)
         return Ragged(values=values, offsets=offsets, dim=dim)
     pairs = zip(offsets.tolist(), lengths.tolist(), strict=False)
-    return _joined([values.narrow(dim, start, size) for start, size in pairs], dim)
+    return _join([values.narrow(dim, start, size) for start, size in pairs], dim)
 
 
-def _nested(value: Tensor) -> Ragged:
+def _ragged_from_nested(value: Tensor) -> Ragged:
     if value.layout != torch.jagged:
-        return _joined(list(value.unbind()))
+        return _join(list(value.unbind()))
     ragged_dim = int(getattr(value, "_ragged_idx", 1)) - 1
     nested: Any = value  # torch has no types for nested tensors
     return close_gaps(value.values(), nested.offsets(), nested.lengths(), ragged_dim)
 
 
-def _padded(value: Tensor) -> Ragged:
+def _ragged_from_padded(value: Tensor) -> Ragged:
     count, width = value.shape[0], value.shape[-1]
     offsets = torch.arange(count + 1, device=value.device) * width
     return Ragged(values=value.reshape(-1), offsets=offsets, is_padded=True)
 
 
-def _joined(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
+def _join(rows: Sequence[Tensor], dim: int = -1) -> Ragged:
     sizes = torch.tensor([row.shape[dim] for row in rows], dtype=torch.int64)
     values = torch.cat(list(rows), dim=dim) if rows else torch.empty(0)
     last = values.dim() - 1

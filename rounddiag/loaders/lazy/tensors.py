@@ -71,11 +71,13 @@ class StoredTensor:
             0 <= n < MAX_NUMBER for n in numbers
         )
         if not is_valid:
-            raise self.storage.source.damaged(found="a tensor of an impossible shape")
+            raise self.storage.source.damage_error(
+                found="a tensor of an impossible shape"
+            )
         in_storage = self._size * self.dtype.itemsize
         self.storage.part(self.offset * self.dtype.itemsize, in_storage)
         if self.num_elements * self.dtype.itemsize > max(in_storage, MAX_REPEATED):
-            raise self.storage.source.damaged(
+            raise self.storage.source.damage_error(
                 found="a tensor much larger than its storage"
             )
 
@@ -169,7 +171,7 @@ def find_tensor(value: object, source: Source) -> StoredTensor | StoredJagged | 
         return _view(value.args, source)
     if value.name == "torch._utils._rebuild_parameter":
         return stored_tensor(value.args[0], source) if value.args else None
-    return _nested(value.args, source) if value.name == _NESTED else None
+    return _read_nested(value.args, source) if value.name == _NESTED else None
 
 
 def stored_tensor(value: object, source: Source) -> StoredTensor:
@@ -178,14 +180,14 @@ def stored_tensor(value: object, source: Source) -> StoredTensor:
         value = _unwrap_typed(value, source)
     if isinstance(value, Node) and value.name in _VIEWS:
         return _view(value.args, source)
-    raise source.damaged(found="another value in place of a tensor")
+    raise source.damage_error(found="another value in place of a tensor")
 
 
 def _unwrap_typed(node: Node, source: Source) -> Node:
     match node.args:
         case (Name(function), Name(), tuple(args), *_):
             return Node(function, args)
-    raise source.damaged(found="a tensor of an unknown type")
+    raise source.damage_error(found="a tensor of an unknown type")
 
 
 def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
@@ -204,7 +206,7 @@ def _view(args: tuple[object, ...], source: Source) -> StoredTensor:
                     shape=integers(shape, source),
                     stride=integers(stride, source),
                 )
-    raise source.damaged(found="a tensor without a storage")
+    raise source.damage_error(found="a tensor without a storage")
 
 
 def _storage(value: object, source: Source) -> Storage:
@@ -217,10 +219,10 @@ def _storage(value: object, source: Source) -> Storage:
             value = read_torch(as_span(inner, source))
     if isinstance(value, Storage):
         return value
-    raise source.damaged(found="another value in place of a storage")
+    raise source.damage_error(found="another value in place of a storage")
 
 
-def _nested(args: tuple[object, ...], source: Source) -> StoredJagged:
+def _read_nested(args: tuple[object, ...], source: Source) -> StoredJagged:
     match args:
         case ({"values": values, "offsets": offsets, **others},):
             lengths, ragged = others.get("lengths"), others.get("_ragged_idx", 1)
@@ -230,7 +232,7 @@ def _nested(args: tuple[object, ...], source: Source) -> StoredJagged:
                 None if lengths is None else stored_tensor(lengths, source),
                 ragged,
             )
-    raise source.damaged(found="a nested tensor without values")
+    raise source.damage_error(found="a nested tensor without values")
 
 
 def assemble_jagged(
@@ -247,7 +249,7 @@ def assemble_jagged(
     count = len(values.shape)
     dim = ragged - 1 if isinstance(ragged, int) else count - 1
     if not 0 <= dim < count:
-        raise values.storage.source.damaged(
+        raise values.storage.source.damage_error(
             found="a nested tensor of an impossible shape"
         )
     return StoredJagged(values=values, offsets=offsets, lengths=lengths, dim=dim)
@@ -264,7 +266,7 @@ def as_span(data: Span | bytes | TextBytes, source: Source) -> Span:
 def integers(values: Sequence[object], source: Source) -> tuple[int, ...]:
     """Return a shape or stride of a pickle."""
     if not all(isinstance(value, int) for value in values):
-        raise source.damaged(found="a shape that is not of integers")
+        raise source.damage_error(found="a shape that is not of integers")
     return tuple(value for value in values if isinstance(value, int))
 
 
@@ -278,7 +280,7 @@ def read_tensordict(value: object, source: Source) -> dict[str, Value] | None:
         case Node("tensordict._reductions._make_td", (_, {"_tensordict": dict(td)})):
             return _from_call(td, source)
         case Node(name, ({"leaves": dict(leaves)}, storage)) if name == _CONSOLIDATED:
-            return _consolidated(leaves, stored_tensor(storage, source), source)
+            return _read_consolidated(leaves, stored_tensor(storage, source), source)
     return None
 
 
@@ -313,7 +315,7 @@ def _datum(row: object) -> object:
     return None
 
 
-def _consolidated(
+def _read_consolidated(
     leaves: dict[object, object], storage: StoredTensor, source: Source
 ) -> dict[str, Value]:
     fields: dict[str, Value] = {}
@@ -336,7 +338,7 @@ def _leaf(
                 span = storage.storage.part(storage.offset + start, stop - start)
                 sizes = integers(shape, source)
                 return contiguous(span, known, sizes), rest[0] if rest else None
-    raise source.damaged(found="a TensorDict with a field of an unknown kind")
+    raise source.damage_error(found="a TensorDict with a field of an unknown kind")
 
 
 def _nested_leaves(
@@ -346,6 +348,6 @@ def _nested_leaves(
         fields.get(f"<NJT_{part}>{name}") for part in ("VALUES", "OFFSETS", "LENGTHS")
     )
     if not (isinstance(values, StoredTensor) and isinstance(offsets, StoredTensor)):
-        raise source.damaged(found="a nested tensor without values")
+        raise source.damage_error(found="a nested tensor without values")
     rows = lengths if isinstance(lengths, StoredTensor) else None
     return assemble_jagged(values, offsets, rows, ragged)

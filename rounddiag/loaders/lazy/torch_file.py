@@ -63,13 +63,13 @@ def _read_zip(span: Span) -> object:
     entries = zip_entries(span)
     pickles = [name for name in entries if name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        raise span.source.damaged(found=f"a zip with {len(pickles)} `data.pkl`")
+        raise span.source.damage_error(found=f"a zip with {len(pickles)} `data.pkl`")
     folder = pickles[0].removesuffix("data.pkl")
 
     def storage(key: object) -> Storage:
         name, dtype = _storage_key(span, key)
         if f"{folder}data/{name}" not in entries:
-            raise span.source.damaged(found=f"no storage {name!r:.40} in the zip")
+            raise span.source.damage_error(found=f"no storage {name!r:.40} in the zip")
         return Storage(dtype, entries[f"{folder}data/{name}"])
 
     pickle = entries[pickles[0]]
@@ -99,9 +99,9 @@ def zip_entries(span: Span) -> dict[str, Span]:
         struct.error,
         ValueError,
     ) as error:
-        raise span.source.damaged(found=f"a bad zip: {error}") from error
+        raise span.source.damage_error(found=f"a bad zip: {error}") from error
     if sum(len(entry) for _, entry in entries) > len(span):
-        raise span.source.damaged(found="entries of a zip that overlap")
+        raise span.source.damage_error(found="entries of a zip that overlap")
     return dict(entries)
 
 
@@ -115,7 +115,7 @@ def _zip_entry(span: Span, stream: SpanReader, entry: zipfile.ZipInfo) -> Span:
     stream.seek(entry.header_offset)
     header = stream.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":  # noqa: PLR2004 its fixed part
-        raise span.source.damaged(
+        raise span.source.damage_error(
             found=f"no zip entry where {entry.filename!r:.60} should be"
         )
     name, extra = struct.unpack("<HH", header[26:30])
@@ -135,10 +135,10 @@ def _read_legacy(span: Span, stream: SpanReader) -> object:
         PickleMachine(span, stream, storage).run() for _ in range(5)
     )
     if magic != LEGACY_MAGIC or not isinstance(names, list):
-        raise span.source.damaged(found="no magic number of torch")
+        raise span.source.damage_error(found="no magic number of torch")
     for name in names:
         if not isinstance(name, str) or name not in storages:
-            raise span.source.damaged(found="a storage that no tensor uses")
+            raise span.source.damage_error(found="a storage that no tensor uses")
         width = storages[name].dtype.itemsize
         size = int.from_bytes(stream.read(8), "little") * width
         storages[name].span = span.part(stream.tell(), size)
@@ -152,4 +152,4 @@ def _storage_key(span: Span, key: object) -> tuple[str, torch.dtype]:
             dtype = _STORAGES.get(name.rpartition(".")[2])
             if name.startswith("torch.") and dtype is not None:
                 return number, dtype
-    raise span.source.damaged(found="a storage of an unknown kind")
+    raise span.source.damage_error(found="a storage of an unknown kind")

@@ -264,7 +264,7 @@ def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
         If neither Parquet nor JSON can represent the values.
     """
     try:
-        array, marks = _stored(name, values.reshape(-1))
+        array, marks = _encode(name, values.reshape(-1))
         for size in reversed(values.shape[1:]):
             array = pa.FixedSizeListArray.from_arrays(array, size)
     except pa.ArrowException as error:
@@ -293,7 +293,7 @@ def json_size(path: Path) -> int:
     return int(pq.read_table(path, columns=names).nbytes) if names else 0
 
 
-def _stored(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
+def _encode(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
     kind = flat.dtype.kind
     if kind in _NUMBERS + _TIMES:
         native = flat.astype(flat.dtype.newbyteorder("="), copy=False)

@@ -68,7 +68,7 @@ class Footer:
                 found="a Parquet file without it",
                 advice="Save the batch with `rounddiag.save`.",
             )
-        facts = _parsed((metadata or {})[KEY])
+        facts = _parse((metadata or {})[KEY])
         return cls(step=facts["step"], tokenizer=facts["tokenizer"], meta=facts["meta"])
 
 
@@ -99,7 +99,7 @@ def find_tokenizer(footer: Footer, folder: Path) -> Path | None:
     return None
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parse(text: bytes) -> dict[str, Any]:
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -160,15 +160,15 @@ def redact_batch(batch: Batch) -> Batch:
         rollout_ids=None,
         images=None,
         tokenizer=None,
-        sample_ids=_numbered(batch.sample_ids),
-        group_ids=_numbered(batch.group_ids),
+        sample_ids=_number_names(batch.sample_ids),
+        group_ids=_number_names(batch.group_ids),
         sample_columns=_numbers(batch.sample_columns),
         round_columns=_numbers(batch.round_columns),
         meta={**_meta(batch.meta), **_pair(batch)},
     )
 
 
-def _numbered(names: Sequence[str] | None) -> tuple[str, ...] | None:
+def _number_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Replace names by numbers, in order of first occurrence."""
     if names is None:
         return None

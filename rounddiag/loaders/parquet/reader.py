@@ -207,7 +207,7 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
     tokens |= {n: _tokens(table, n, lengths) for n in names}
     return {
         **{name: tokens[name] for name in PER_TOKEN if name in tokens},
-        "scores": _prefixed(tokens, SCORE),
+        "scores": _select_prefix(tokens, SCORE),
         "lengths": lengths,
         "offsets": build_offsets(lengths),
         **_samples(table),
@@ -219,7 +219,7 @@ def _batch_fields(table: TableReader) -> dict[str, Any]:
     }
 
 
-def _prefixed(columns: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _select_prefix(columns: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {
         name.removeprefix(prefix): value
         for name, value in columns.items()
@@ -281,7 +281,7 @@ def _sample_columns(table: TableReader) -> Arrays:
     names = [name for name in table.names if name.startswith(SAMPLE)]
     read = table.columns(names)
     columns = {name: to_array(table.field(name), read.column(name)) for name in names}
-    return _prefixed(columns, SAMPLE)
+    return _select_prefix(columns, SAMPLE)
 
 
 def _rounds(table: TableReader) -> Arrays:
@@ -438,7 +438,7 @@ def parquet_names(source: Source) -> dict[str, None]:
     except BROKEN as error:
         said = str(error).partition(". ")[0]  # Arrow goes on to guess
         found = f"{type(error).__name__}: {said:.80}"
-        raise source.damaged(found=found) from error
+        raise source.damage_error(found=found) from error
     marks = [name.decode(errors="replace") for name in schema.metadata or {}]
     return dict.fromkeys([*schema.names, *marks])
 

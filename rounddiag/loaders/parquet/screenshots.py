@@ -47,17 +47,17 @@ class StoredScreenshot(Screenshot):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height in pixels."""
-        return self.encoded().size
+        return self.read().size
 
     def image(self) -> Image:
         """Decode the picture."""
-        return self.encoded().image()
+        return self.read().image()
 
     def png(self) -> bytes:
         """Return the picture as PNG."""
-        return self.encoded().png()
+        return self.read().png()
 
-    def encoded(self) -> EncodedScreenshot:
+    def read(self) -> EncodedScreenshot:
         """Read the picture from the file.
 
         Raises
@@ -69,9 +69,9 @@ class StoredScreenshot(Screenshot):
             is_same = _file_stamp(self.file) == self.stamp
             data = self._read() if is_same else None
         except BROKEN as error:
-            raise _changed(self.file, str(error)) from error
+            raise _change_error(self.file, str(error)) from error
         if not isinstance(data, bytes):
-            raise _changed(self.file, "another size or time")
+            raise _change_error(self.file, "another size or time")
         return EncodedScreenshot(
             data=data,
             round=self.round,
@@ -93,7 +93,7 @@ def _file_stamp(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _changed(file: Path, found: str) -> LoadError:
+def _change_error(file: Path, found: str) -> LoadError:
     return LoadError.build(
         file=file,
         key=COLUMN,
@@ -215,7 +215,7 @@ def _places(source: pq.ParquetFile, groups: Sequence[int]) -> Iterator[tuple[int
 
 def _encoded_bytes(screenshot: Screenshot) -> bytes:
     if isinstance(screenshot, StoredScreenshot):
-        screenshot = screenshot.encoded()
+        screenshot = screenshot.read()
     if isinstance(screenshot, EncodedScreenshot):
         return screenshot.data
     return screenshot.png()

@@ -191,7 +191,7 @@ def _integers(data: bytes) -> tuple[list[Any], int]:
     numbers = words & _BITS[codes[starts]]
     if numbers.min() < 0 or numbers.max() >= MAX_SHARED:
         return [], 0
-    return _shared().take(numbers).tolist(), end
+    return _shared_integers().take(numbers).tolist(), end
 
 
 def _starts(data: bytes) -> tuple[Array, int]:
@@ -207,6 +207,6 @@ def _starts(data: bytes) -> tuple[Array, int]:
 
 
 @cache
-def _shared() -> Array:
+def _shared_integers() -> Array:
     """Return the integers from 0 on; a list of shared integers takes 8 bytes each."""
     return np.arange(MAX_SHARED).astype(object)

@@ -49,7 +49,7 @@ class TextBytes:
             return self.text.read().decode("utf-8").encode("latin1")
         except UnicodeError as error:
             found = "text where bytes should be"
-            raise self.text.source.damaged(found=found) from error
+            raise self.text.source.damage_error(found=found) from error
 
 
 # Calls that a stream may request. They are not executed: they become nodes.
@@ -104,7 +104,7 @@ def _encode(text: object = "", encoding: object = "latin1") -> bytes | TextBytes
     return text.encode("latin1") if isinstance(text, str) else TextBytes(text)
 
 
-def _mapping(pairs: object = ()) -> dict[object, object]:
+def _make_dict(pairs: object = ()) -> dict[object, object]:
     """Make an empty dictionary; the factory of a `defaultdict` is ignored."""
     if pairs == () or isinstance(pairs, Name):
         return {}
@@ -124,7 +124,7 @@ def _tuple(values: object = ()) -> tuple[object, ...]:
     return tuple(_sequence(values))
 
 
-def _reconstructed(cls: object, *_: object) -> Node:
+def _make_node(cls: object, *_: object) -> Node:
     """Return the placeholder of an object of protocols 0 and 1."""
     if not isinstance(cls, Name):
         msg = "an object of no class"
@@ -138,8 +138,8 @@ BUILDERS: dict[str, Callable[..., object]] = {
     "builtins.bytes": _encode,
     "builtins.frozenset": _sequence,
     "builtins.set": _sequence,
-    "collections.OrderedDict": _mapping,
-    "collections.defaultdict": _mapping,
-    "copyreg._reconstructor": _reconstructed,
+    "collections.OrderedDict": _make_dict,
+    "collections.defaultdict": _make_dict,
+    "copyreg._reconstructor": _make_node,
     "torch.Size": _tuple,
 }

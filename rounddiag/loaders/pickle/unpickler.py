@@ -104,7 +104,7 @@ class PickleMachine:
             raise
         except _DAMAGED as error:
             found = f"a bad pickle: {str(error) or type(error).__name__}"
-            raise self.span.source.damaged(found=found) from None
+            raise self.span.source.damage_error(found=found) from None
 
     def _run(self) -> object:
         read = self.stream.read
@@ -269,9 +269,9 @@ class PickleMachine:
         elif name in ALLOWED_CALLS:
             self._stack.append(Node(name, args))
         else:
-            raise self._refused(name)
+            raise self._refusal_error(name)
 
-    def _refused(self, name: str) -> LoadError:
+    def _refusal_error(self, name: str) -> LoadError:
         return self.span.source.error(
             expected="a pickle that calls nothing but the makers of tensors and arrays",
             found=f"a call of `{name}`, which was not made",

@@ -56,11 +56,13 @@ def as_table(root: Table | JsonLines | Mapping[Any, object], source: Source) -> 
     if isinstance(root, Table):
         return root
     return (
-        table_from_lines(root) if isinstance(root, JsonLines) else _stored(root, source)
+        table_from_lines(root)
+        if isinstance(root, JsonLines)
+        else _make_table(root, source)
     )
 
 
-def _stored(root: Mapping[Any, object], source: Source) -> Table:
+def _make_table(root: Mapping[Any, object], source: Source) -> Table:
     """Return the entries of a dictionary as a table; tensors come last."""
     tensors: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -206,11 +208,15 @@ def _npy(span: Span) -> StoredArray | list[object] | None:
         try:
             shape, is_fortran, dtype = _npy_header(stream)
         except _BAD_HEADER as error:
-            raise span.source.damaged(found="an array without a good header") from error
+            raise span.source.damage_error(
+                found="an array without a good header"
+            ) from error
         if dtype.hasobject:
             return stored_array(PickleMachine(span, stream).run(), span.source)
         if not dtype.itemsize:
-            raise span.source.damaged(found=f"an array of {dtype}, which has no size")
+            raise span.source.damage_error(
+                found=f"an array of {dtype}, which has no size"
+            )
         start = stream.tell()
     return StoredArray(
         data=span.part(start, len(span) - start),
@@ -289,11 +295,13 @@ def safetensors_root(source: Source) -> dict[str, object]:
     try:
         header = json.loads(whole.part(8, size).read())
     except (ValueError, RecursionError) as error:
-        raise source.damaged(found="a safetensors header that is not JSON") from error
+        raise source.damage_error(
+            found="a safetensors header that is not JSON"
+        ) from error
     info = header.pop("__metadata__", {})
     tensors = {name: _safetensor(entry, data) for name, entry in header.items()}
     if sum(len(tensor.storage) for tensor in tensors.values()) > len(data):
-        raise source.damaged(found="tensors that overlap in a safetensors file")
+        raise source.damage_error(found="tensors that overlap in a safetensors file")
     return {**(info if isinstance(info, dict) else {}), **tensors}
 
 
@@ -307,6 +315,6 @@ def _safetensor(entry: object, data: Span) -> StoredTensor:
             span = data.part(start, stop - start)
             sizes = integers(shape, data.source)
             return contiguous(span, DTYPES[_SAFETENSORS[kind]], sizes)
-    raise data.source.damaged(
+    raise data.source.damage_error(
         found="a tensor of an unknown kind in a safetensors header"
     )

@@ -172,7 +172,7 @@ def arrow_table(source: Source) -> Table:
         start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
         file.seek(file.size() - len(end))
         if file.read() != end:  # a stream cut off between batches would lose rows
-            raise source.damaged(found="no end")
+            raise source.damage_error(found="no end")
         file.seek(start)
         table = pa.ipc.open_stream(file).read_all()
         table.validate(full=True)  # wrong offsets would read outside the buffers

@@ -158,16 +158,16 @@ class JsonLines:
             record = json.loads(line.decode(), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             if _continues(line, error):
-                raise self._unfinished(number) from error
+                raise self._cut_off_error(number) from error
             found = f"no JSON in line {number}: {error!s:.80}"
-            raise self.source.damaged(found=found) from error
+            raise self.source.damage_error(found=found) from error
         if not isinstance(record, dict):
             kind = "a list" if isinstance(record, list) else "a single value"
             found = f"{kind} in line {number}, where a record must be"
-            raise self.source.damaged(found=found)
+            raise self.source.damage_error(found=found)
         return Record(record, line=number, source=self.source)
 
-    def _unfinished(self, number: int) -> LoadError:
+    def _cut_off_error(self, number: int) -> LoadError:
         return self.source.error(
             expected="one whole JSON record on every line",
             found=f"a record that does not end on line {number}",

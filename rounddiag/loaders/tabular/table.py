@@ -114,7 +114,7 @@ def with_picture_column(
     try:
         values = [_picture_values(row) for row in rows]
     except ValueError as error:  # structs of Arrow whose names are no text
-        raise source.damaged(found=f"{error!s:.80}") from error
+        raise source.damage_error(found=f"{error!s:.80}") from error
     if len(values) != len(batch):
         raise LoadError.build(
             file=source.path,
@@ -204,7 +204,7 @@ class Table:
         """The names of all columns."""
         return [*self.fields, *self.columns, *self.info]
 
-    def renamed(self, names: Mapping[str, str]) -> Table:
+    def rename(self, names: Mapping[str, str]) -> Table:
         """Return the same columns, some of them under other names."""
         parts = (self.fields, self.columns, self.info)
         fields, columns, info = (LazyFields.rename(part, names) for part in parts)
@@ -236,7 +236,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
         sample_ids=None if ids is None else [str(name) for name in ids],
     )
     inputs = columns.pop("multi_modal_inputs", None)
-    used = {*batch.sample_columns, *batch.meta["sampling"], *_converted(batch)}
+    used = {*batch.sample_columns, *batch.meta["sampling"], *_list_converted(batch)}
     others = [name for name in (*columns, *table.info) if name not in used]
     unread = [*table.left_out, *fields.left_out, *others]
     entry = left_out_entry([*left_out_of(batch), *unread])
@@ -247,7 +247,7 @@ def batch_from_table(table: Table, source: Source) -> Batch:
     return batch
 
 
-def _converted(batch: Batch) -> list[str]:
+def _list_converted(batch: Batch) -> list[str]:
     """Return the names of the columns that became other parts of the batch."""
     facts = ["global_steps", "global_step", "step", "old_log_probs_source", RECORDS]
     scores = [TURN_SCORES] * ("turn_score" in batch.round_columns)

@@ -46,7 +46,7 @@ def test_a_picture_that_was_read_knows_its_place(full: Batch, path: Path) -> Non
     assert images is not None
     assert full.images is not None
     assert isinstance(images[0][0], StoredScreenshot)
-    assert images[0][0].encoded() == full.images[0][0]
+    assert images[0][0].read() == full.images[0][0]
 
 
 def test_they_are_found_in_every_row_group(full: Batch, path: Path) -> None:

@@ -71,7 +71,9 @@ def columns_from_samples(
 def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]]:
     """Return the columns of a rank, and the names of those left out."""
     if not isinstance(value, dict):
-        raise source.damaged(found="`rollout_data` that is not a dictionary of columns")
+        raise source.damage_error(
+            found="`rollout_data` that is not a dictionary of columns"
+        )
     stored = {
         _RENAMED.get(str(name), str(name)): _column_as_list(column, source)
         for name, column in value.items()
@@ -81,7 +83,7 @@ def columns_from_rank(value: object, source: Source) -> tuple[Columns, list[str]
     columns = {name: rows for name, rows in stored.items() if len(rows) == count}
     unused = [name for name in stored if name not in columns]
     for name in sorted({*unused} & {"tokens", *MASK, *NAMES}):
-        raise source.damaged(
+        raise source.damage_error(
             found=f"{len(stored[name])} rows of `{name}`, {count} of `response_lengths`"
         )
     columns = with_entries(columns)
@@ -133,7 +135,7 @@ def with_entries(columns: Mapping[str, list[Any]]) -> Columns:
 def dictionaries(value: object, source: Source) -> list[dict[str, Any]]:
     """Return a list of samples; a LoadError for any other value."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise source.damaged(found="`samples` that is not a list of dictionaries")
+        raise source.damage_error(found="`samples` that is not a list of dictionaries")
     return value
 
 
