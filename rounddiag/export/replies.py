@@ -75,7 +75,7 @@ def choose_samples(
         return []
     places = [evidence_place(one) for one in session.diagnosis]
     first = [session.state.current, *filter(None, places)]
-    ranked = session.unfiltered.worst_samples["sample"].tolist()
+    ranked = session.whole_batch.worst_samples["sample"].tolist()
     known = [*(place.sample for place in first), *ranked[: max(worst, 0)]]
     if isinstance(samples, int):
         rest = np.setdiff1d(np.arange(num), known)
@@ -196,7 +196,7 @@ def _figures(
 
 def _thresholds(session: Session) -> dict[str, Any]:
     """Count tokens and samples beyond each stop of the threshold's slider."""
-    tokens = session.unfiltered.tokens
+    tokens = session.whole_batch.tokens
     size = np.nan_to_num(tokens["diff"].abs().to_numpy(), nan=-1)
     most = tokens.assign(size=size).groupby("sample")["size"].max()
     low, high, each = _STOPS

@@ -84,7 +84,7 @@ class RoundOptions:
         return get_measure(self.metric).weight or self.weight
 
     @property
-    def offered(self) -> dict[str, bool]:
+    def default_layers(self) -> dict[str, bool]:
         """The layers that the quantity has, and whether each is drawn by default.
 
         A round summary has no survivors.
@@ -107,7 +107,7 @@ class RoundOptions:
             If `chosen` has a layer that the quantity does not have.
         """
         is_summary = _is_summary(data)
-        has_survivors = "survivors" in self.offered and not is_summary
+        has_survivors = "survivors" in self.default_layers and not is_summary
         default = {**LAYERS, "survivors": has_survivors}
         layers = {**default, **(chosen or {})}
         if layers["survivors"] and not has_survivors:
@@ -118,7 +118,7 @@ class RoundOptions:
                 found="a round summary" if is_summary else str(self),
                 advice="Leave the layer out, or the options.",
             )
-        if layers["quantiles"] and "quantiles" not in self.offered:
+        if layers["quantiles"] and "quantiles" not in self.default_layers:
             raise FrameError.build(
                 key="quantiles",
                 expected="a metric that is never negative, and no `by`",

@@ -103,14 +103,14 @@ class TokenScene:
         return places
 
     @cached_property
-    def drawn(self) -> pd.DataFrame:
+    def drawn_tokens(self) -> pd.DataFrame:
         """The tokens that are drawn: all, or the extremes of many."""
         return self.tokens.iloc[_thin(self.tokens)]
 
     @property
     def x(self) -> Array:
         """Where the drawn tokens are on the x axis."""
-        places: Array = self.place[self.drawn.index]
+        places: Array = self.place[self.drawn_tokens.index]
         return places
 
 
@@ -224,8 +224,8 @@ def _explanation(scene: TokenScene) -> Iterator[str]:
     undefined = int((~np.isfinite(tokens["diff"])).sum())
     if undefined:
         yield f"{CROSS} {count_nonfinite(undefined)}"
-    if len(scene.drawn) < len(tokens):
-        share = f"{len(scene.drawn):,} of {pluralize(len(tokens), 'token')}"
+    if len(scene.drawn_tokens) < len(tokens):
+        share = f"{len(scene.drawn_tokens):,} of {pluralize(len(tokens), 'token')}"
         yield f"drawn: {share}, extremes of diff kept"
     if scene.layers["bands"] and len(scene.starts) > _MAX_BANDS:
         yield f"{pluralize(len(scene.starts), 'round')}: too many to shade"
@@ -283,7 +283,7 @@ def _add_bands(figure: go.Figure, scene: TokenScene) -> None:
 
 def _add_diffs(figure: go.Figure, scene: TokenScene) -> None:
     """Draw a stem for each diff, and a cross for each that is not finite."""
-    x, diff = scene.x, scene.drawn["diff"].to_numpy()
+    x, diff = scene.x, scene.drawn_tokens["diff"].to_numpy()
     finite = np.isfinite(diff)
     width = min(_MAX_STEM, max(1, _STEMS_WIDTH / len(x)))
     for is_sign, color in ((diff > 0, scene.theme.more), (diff < 0, scene.theme.less)):
@@ -322,9 +322,9 @@ def _add_log_probs(figure: go.Figure, scene: TokenScene) -> None:
 def _add_log_prob(
     figure: go.Figure, scene: TokenScene, name: str, pen: tuple[str, int]
 ) -> None:
-    x, values = scene.x, scene.drawn[name].to_numpy()
+    x, values = scene.x, scene.drawn_tokens[name].to_numpy()
     finite = np.flatnonzero(np.isfinite(values))
-    rounds = scene.drawn["round"].to_numpy()[finite]
+    rounds = scene.drawn_tokens["round"].to_numpy()[finite]
     breaks = np.flatnonzero((np.diff(finite) > 1) | (np.diff(rounds) != 0)) + 1
     starts = np.append(0, breaks) if len(finite) else breaks
     ends = list(zip(starts, np.append(starts[1:], len(finite)), strict=False))
@@ -361,7 +361,7 @@ _ADD = {"bands": _add_bands, "diff": _add_diffs, "log_probs": _add_log_probs}
 
 def _add_hover(figure: go.Figure, scene: TokenScene) -> None:
     """Lay the hover text of each token over the upper panel."""
-    tokens = scene.drawn
+    tokens = scene.drawn_tokens
     upper = "diff" if scene.layers["diff"] else "rollout_log_prob"
     y = tokens[upper].to_numpy()
     scores = [name for name in _LOG_PROBS if name in tokens]

@@ -210,7 +210,7 @@ class Explorer:
     @property
     def selected_rounds(self) -> pd.DataFrame:
         """The selected rows of the round frame; can be set like `selection`."""
-        return self._session.select_rows(self._session.filtered.rounds)
+        return self._session.select_rows(self._session.filtered_batch.rounds)
 
     @selected_rounds.setter
     def selected_rounds(self, rows: pd.DataFrame) -> None:

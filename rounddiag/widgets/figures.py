@@ -89,7 +89,7 @@ def bands(session: Session, theme: ThemeName | None) -> dict[str, str] | None:
 
     A sample has none if its tokens have several values.
     """
-    filtered = session.filtered
+    filtered = session.filtered_batch
     if filtered.by is None or session.pair is not None:
         return None
     pairs = filtered.tokens[["sample", filtered.by]].drop_duplicates()
@@ -257,7 +257,7 @@ def heatmap_figure(session: Session, theme: ThemeName | None = None) -> go.Figur
 
 
 def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
-    state, filtered = session.state, session.filtered
+    state, filtered = session.state, session.filtered_batch
     if (pair := session.filtered_pair) is not None:
         return _heatmap_of_pair(pair, state, theme)
     if reason := empty_reason(filtered):
@@ -280,7 +280,7 @@ def _heatmap(session: Session, theme: ThemeName | None) -> go.Figure:
 
 def _rows(session: Session, metric: str) -> list[int]:
     """Return the samples with a kept token, in order."""
-    filtered, order = session.filtered, session.state.order
+    filtered, order = session.filtered_batch, session.state.order
     rounds = filtered.rounds
     samples = summarize_samples(rounds, rounds, filtered.batch.num_samples)
     if not filtered.is_all:
@@ -385,5 +385,5 @@ def available_layers(session: Session) -> dict[str, bool]:
         metric=state.metric, weight="token", by=state.by, last_aligned=False
     )
     # A pane has room for the means alone: counts are in the hover text.
-    off = {"counts": False} if "counts" in options.offered else {}
-    return {**options.offered, **off}
+    off = {"counts": False} if "counts" in options.default_layers else {}
+    return {**options.default_layers, **off}

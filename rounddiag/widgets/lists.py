@@ -108,7 +108,7 @@ def _explain(one: Finding) -> str:
 
 
 def _tokens(session: Session, start: int) -> dict[str, Any]:
-    filtered = session.filtered
+    filtered = session.filtered_batch
     ranked = filtered.worst_tokens
     rows = ranked.iloc[start : start + PAGE]
     return _payload(
@@ -172,7 +172,7 @@ def _samples(session: Session, start: int) -> dict[str, Any]:
 
 def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     """List rounds or samples by their means, or by their difference."""
-    filtered, pair = session.filtered, session.difference
+    filtered, pair = session.filtered_batch, session.difference
     ranked = pair.worst[kind] if pair else getattr(filtered, f"worst_{kind}")
     rows = ranked.iloc[start : start + PAGE]
     columns = [("sample", "count", rows["sample"].to_numpy())]
@@ -208,7 +208,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
 
 def _common(session: Session, start: int) -> dict[str, Any]:
     """List what the selected tokens share, or else those beyond the threshold."""
-    columns, tokens = session.own_columns, session.filtered.tokens
+    columns, tokens = session.own_columns, session.filtered_batch.tokens
     threshold = session.state.threshold
     is_chosen = session.state.cells is not None
     chosen = (

@@ -95,11 +95,11 @@ class RequestHandler:
 
     def _overview(self, theme: ThemeName) -> dict[str, Any]:
         session, state = self._session, self._session.state
-        pair, filtered = session.pair, session.filtered
+        pair, filtered = session.pair, session.filtered_batch
         shown = state.as_dict()
         drawn = {key: shown[key] for key in shown.keys() - _CHOSEN - {"layout"}}
         return {
-            "head": describe_batch(session.batch, session.unfiltered.tokens),
+            "head": describe_batch(session.batch, session.whole_batch.tokens),
             "pair": pair and {"names": pair.names, "description": pair.description},
             "options": {
                 **session.options[state.batch],

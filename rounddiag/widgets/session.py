@@ -139,7 +139,7 @@ class Session:
         return found[index]
 
     @property
-    def filtered(self) -> FilteredBatch:
+    def filtered_batch(self) -> FilteredBatch:
         """What the filter keeps of the active batch."""
         return self._filter(self.state)
 
@@ -155,7 +155,7 @@ class Session:
         return self._filter(state), self._filter_pair(state)
 
     @property
-    def unfiltered(self) -> FilteredBatch:
+    def whole_batch(self) -> FilteredBatch:
         """All of the active batch."""
         return self._filter(_without_filter(self.state))
 
@@ -183,7 +183,7 @@ class Session:
         Without selected cells, all that the filter keeps; without a filter, those of
         the current round.
         """
-        tokens = self.filtered.tokens
+        tokens = self.filtered_batch.tokens
         if self.state.cells or not self.state.filter:
             tokens = self.select_rows(tokens)
         return tokens
@@ -212,7 +212,7 @@ class Session:
 
         The current token, if the cells have none.
         """
-        return _worst_token(self.filtered.tokens, cells) or self.state.current
+        return _worst_token(self.filtered_batch.tokens, cells) or self.state.current
 
     def _filter(self, state: State) -> FilteredBatch:
         keep = json.dumps(state.filter, sort_keys=True)

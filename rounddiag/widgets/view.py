@@ -293,7 +293,7 @@ class Preview:
         return {"text/plain": f"explorer of {name}", "image/jpeg": data}
 
     def _table(self) -> str:
-        worst = self.session.unfiltered.worst_rounds.head(5)
+        worst = self.session.whole_batch.worst_rounds.head(5)
         columns = ["sample", "round", "num_tokens", "mean_abs_diff"]
         rows = [[f"{value:.4g}" for value in row] for row in worst[columns].to_numpy()]
         name = escape(batch_name(self.session.batch))

@@ -294,7 +294,7 @@ def test_a_value_that_tokens_share_is_a_click_from_being_the_filter(
     column, value = row.locator(".rdx-cell").all_text_contents()[:2]
     row.click()
     expect(explored.find(".rdx-filter-chips")).to_contain_text(f"{column}: {value}")
-    num = explored.lab.value("len(ex._session.filtered.tokens)")
+    num = explored.lab.value("len(ex._session.filtered_batch.tokens)")
     assert 0 < num < len(tokens)
 
 

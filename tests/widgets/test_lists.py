@@ -168,7 +168,7 @@ def test_in_common_is_of_what_is_beyond_the_threshold_or_selected(
     assert all(one > other for one, other in zip(share, base, strict=True))
     ((name, value),) = found["conditions"][0].items()
     assert name == column(found, "column")[0]
-    kept = session(window, filter={name: value}).filtered.tokens
+    kept = session(window, filter={name: value}).filtered_batch.tokens
     assert 0 < len(kept) < window.num_tokens
     chosen = session(window, cells={"samples": [3], "rounds": [0, 0]})
     assert drawer_list(chosen, "common")["caption"].startswith("Tokens selected: ")

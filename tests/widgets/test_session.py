@@ -91,10 +91,10 @@ def test_a_score_that_there_is_not_is_an_error() -> None:
 
 def test_without_cells_the_round_of_the_token_is_selected() -> None:
     looked_at = session(current={"sample": 1, "round": 0, "token": 1})
-    tokens = looked_at.select_rows(looked_at.filtered.tokens)
+    tokens = looked_at.select_rows(looked_at.filtered_batch.tokens)
     assert tokens["diff"].tolist() == [0, 0.25, -0.5]
     looked_at.change({"cells": {"samples": [0, 2], "rounds": [0, 0]}})
-    tokens = looked_at.select_rows(looked_at.filtered.tokens)
+    tokens = looked_at.select_rows(looked_at.filtered_batch.tokens)
     assert tokens["diff"].tolist() == [0.5, -0.25, -1]
 
 
@@ -121,7 +121,7 @@ def test_in_cells_without_a_number_it_is_the_first_token() -> None:
 
 def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:
     looked_at = session()
-    first = looked_at.filtered
-    assert looked_at.filtered is first is looked_at.unfiltered
+    first = looked_at.filtered_batch
+    assert looked_at.filtered_batch is first is looked_at.whole_batch
     looked_at.clear_cache()
-    assert looked_at.filtered is not first
+    assert looked_at.filtered_batch is not first

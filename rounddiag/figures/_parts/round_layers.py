@@ -126,7 +126,7 @@ class RoundScene:
     theme: Theme
 
     @property
-    def marked(self) -> int | None:
+    def marked_round(self) -> int | None:
         """The round that is highlighted: the onset, or else the worst one."""
         if self.onset is not None:
             return self.onset.round
@@ -136,7 +136,8 @@ class RoundScene:
         """Return the colour of each round: that of the marked one differs."""
         special = self.theme.less
         return [
-            special if index == self.marked else usual for index in line.rows["round"]
+            special if index == self.marked_round else usual
+            for index in line.rows["round"]
         ]
 
     @property
@@ -154,12 +155,12 @@ _COUNT_HOVER = "<b>round %{{x}}%{{meta}}</b><br>{}: %{{y:,}}<extra></extra>"
 
 def add_guide(figure: go.Figure, scene: RoundScene) -> None:
     """Draw a line from the marked round's mean down to its counts."""
-    if scene.marked is not None:
+    if scene.marked_round is not None:
         figure.add_shape(
             type="line",
             layer="below",
-            x0=scene.marked,
-            x1=scene.marked,
+            x0=scene.marked_round,
+            x1=scene.marked_round,
             y0=0,
             y1=1,
             yref="paper",

@@ -56,7 +56,7 @@ function tabRow(label, names, onChoose, onReach = onChoose) {
 function selectField(label, onChoose, attributes) {
   const onChange = () => onChoose(input.value || null);
   const input = element("select", { on: { change: onChange }, ...attributes });
-  const node = labelled(label, input);
+  const node = withLabel(label, input);
   function set(options, chosen) {
     fill(input, ...options.map(([value, text]) => element("option", { value: value ?? "" }, text)));
     input.value = chosen ?? "";
@@ -111,7 +111,7 @@ function textField(label, onChange, line, { type = "text", ...attributes } = {})
     if (input.value === text) wrong("");
   }
 
-  return { node: labelled(label, input), input, wrong, set };
+  return { node: withLabel(label, input), input, wrong, set };
 }
 
 const REST = 300; // milliseconds without a key
@@ -202,7 +202,7 @@ function rangeField(label, onChange, line, attributes) {
   return { node, wrong, set };
 }
 
-function labelled(label, input) {
+function withLabel(label, input) {
   if (!input.hasAttribute("aria-label")) input.setAttribute("aria-label", label);
   return element("label", { class: "rdx-field" }, element("span", {}, label), input);
 }
