@@ -43,6 +43,9 @@ TRAINER_MODULES = [
 
 PACKAGES = sorted(file.parent for file in PACKAGE.rglob("__init__.py"))
 MAX_LINES = 500
+PARTICIPLE = re.compile(
+    r"_?([a-z]+ed|told|given|held|shown|seen|drawn|kept|found|left|made|said|written)"
+)
 
 
 @cache
@@ -142,3 +145,28 @@ def test_no_source_file_is_long() -> None:
         for path in files
     }
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+def test_no_function_has_the_name_of_a_bare_participle() -> None:
+    """Functions are verbs; what a property is named after is a matter of reading."""
+    found = [
+        f"{path.relative_to(PACKAGE).as_posix()}: {node.name}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and PARTICIPLE.fullmatch(node.name)
+        and not any("property" in ast.unparse(one) for one in node.decorator_list)
+    ]
+    found += [
+        f"{path.relative_to(PACKAGE).as_posix()}: {name}"
+        for path in PACKAGE.rglob("*.js")
+        for name in re.findall(
+            r"^function (\w+)", path.read_text("utf-8"), re.MULTILINE
+        )
+        if PARTICIPLE.fullmatch(name)
+    ]
+    # A statistic of the public interface, and the action of that name.
+    assert sorted(found) == [
+        "stats/standardisation.py: standardised",
+        "vision/actions.py: _finished",
+    ]
