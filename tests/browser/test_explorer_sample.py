@@ -237,17 +237,17 @@ def test_the_panel_tells_all_of_a_token(
     assert explored.texts(".rdx-scores td:not(.rdx-bar-room)") == [
         said(value) for score in (old, rollout) for value in (score, math.exp(score))
     ]
+    diff = float(row["diff"])
     rank = [
-        int((frame["diff"].abs() > abs(row["diff"])).sum()) + 1
-        for frame in (in_round, tokens)
+        int((frame["diff"].abs() > abs(diff)).sum()) + 1 for frame in (in_round, tokens)
     ]
     ranks = f"{rank[0]} of {len(in_round)} in its round, {rank[1]} in the batch"
-    is_finite = math.isfinite(row["diff"])
+    is_finite = math.isfinite(diff)
     facts = explored.facts()
     assert facts == {
-        "diff, old - rollout": f"{row['diff']:+.3g} nat" if is_finite else "not finite",
+        "diff, old - rollout": f"{diff:+.3g} nat" if is_finite else "not finite",
         "ratio, old / rollout": said(math.exp(old - rollout)),
-        "k3": said(math.exp(row["diff"]) - 1 - row["diff"]),
+        "k3": said(math.exp(diff) - 1 - diff),
         "entropy": format_number(float(row["entropy"])),
         "rank": ranks if is_finite else "not ranked: not finite",
         "round": f"{place[1]}, token {place[2]}",
