@@ -149,7 +149,7 @@ class Session:
         return self._filter_pair(self.state)
 
     def with_all_rounds(self) -> tuple[FilteredBatch, FilteredPair | None]:
-        """Return `filtered` and `filtered_pair` without the filter by round."""
+        """Return `filtered_batch` and `filtered_pair` without the filter by round."""
         keep = {k: one for k, one in self.state.filter.items() if k != "round"}
         state = replace(self.state, filter=keep)
         return self._filter(state), self._filter_pair(state)

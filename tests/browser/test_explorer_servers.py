@@ -87,7 +87,7 @@ def test_without_the_manager_of_widgets_a_line_says_what_to_install(
         lab.open(NAME)
     for cell in (0, 1):
         lab.run_cell(cell)
-    has_table_and_advice(lab)
+    check_table_and_advice(lab)
     lab.screenshot("explorer_without_manager")
 
 
@@ -99,7 +99,7 @@ def test_without_anywidget_and_plotly_lines_say_what_to_install(
     with without(lab_home, "anywidget"):
         lab.open(NAME)
     lab.run_all()
-    has_table_and_advice(lab)
+    check_table_and_advice(lab)
     words = lab.outputs.locator("div", has_text="Run pip install plotly in the")
     expect(words.get_by_text("Mismatch per round")).to_be_visible()
     expect(words.get_by_role("listitem").first).to_contain_text("onset: round 2")
@@ -110,8 +110,8 @@ def test_without_anywidget_and_plotly_lines_say_what_to_install(
     lab.screenshot("explorer_without_anywidget")
 
 
-def has_table_and_advice(lab: LabNotebook) -> None:
-    """Check what stands in the place of an explorer that cannot be shown."""
+def check_table_and_advice(lab: LabNotebook) -> None:
+    """Check what is shown instead of an explorer."""
     expect(lab.outputs.locator("p", has_text=ADVICE)).to_be_visible()
     expect(lab.outputs.locator("table").first).to_be_visible()
     assert lab.page.locator(".rdx").count() == 0

@@ -54,7 +54,7 @@ def slopes(view: View) -> Iterator[Evidence]:
                 "image on; compare the RoPE settings of both models."
             )
         else:
-            yield find_fading(view, pattern)
+            yield fading_evidence(view, pattern)
             continue
         yield Evidence(
             cause=cause,
@@ -75,7 +75,7 @@ def slopes(view: View) -> Iterator[Evidence]:
         )
 
 
-def find_fading(view: View, pattern: Pattern) -> Evidence:
+def fading_evidence(view: View, pattern: Pattern) -> Evidence:
     """Return the evidence that |diff| is largest at the first tokens and decays."""
     others: tuple[str, ...] = ("stale_cache", "stale_weights")
     if view.has_images:
@@ -122,14 +122,14 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
             yield _rounded_positions_evidence(pattern)
             continue
         if at_limit(view, pattern.tokens):
-            yield cut_off(view, pattern)
+            yield truncation_evidence(view, pattern)
             continue
         place, unit = pattern.where["place"], pattern.where["unit"]
         if place <= FADES:
             continue  # only the first tokens differ from the others: no switch
         is_short = pattern.tokens.mean() < MIN_BEFORE
         if not pattern.where["is_after"] and (is_short or _fades(pattern)):
-            yield find_fading(view, pattern)
+            yield fading_evidence(view, pattern)
             continue
         side = "from" if pattern.where["is_after"] else "up to"
         yield _change(
@@ -141,7 +141,7 @@ def mixed_weights(view: View) -> Iterator[Evidence]:
         )
     for pattern in strong_patterns(view, "change"):
         if at_limit(view, pattern.tokens):
-            yield cut_off(view, pattern)
+            yield truncation_evidence(view, pattern)
             continue
         samples = np.asarray(pattern.where["samples"])
         whole = _in_whole_groups(view, samples)
@@ -246,10 +246,10 @@ def _change(
 def truncated_round(view: View) -> Iterator[Evidence]:
     """Find the last tokens of the longest samples."""
     for pattern in strong_patterns(view, "limit"):
-        yield cut_off(view, pattern)
+        yield truncation_evidence(view, pattern)
 
 
-def cut_off(view: View, pattern: Pattern) -> Evidence:
+def truncation_evidence(view: View, pattern: Pattern) -> Evidence:
     """Return the evidence that the ends of the longest samples are off."""
     tokens = pattern.tokens
     samples = np.unique(view.sample[tokens])

@@ -67,7 +67,7 @@ class StoredScreenshot(Screenshot):
         """
         try:
             is_same = _file_stamp(self.file) == self.stamp
-            data = self._read() if is_same else None
+            data = self._read_bytes() if is_same else None
         except BROKEN as error:
             raise _change_error(self.file, str(error)) from error
         if not isinstance(data, bytes):
@@ -79,7 +79,7 @@ class StoredScreenshot(Screenshot):
             seen_size=self.seen_size,
         )
 
-    def _read(self) -> object:
+    def _read_bytes(self) -> object:
         with pq.ParquetFile(self.file) as source:
             column = source.read_row_group(
                 self.row_group, columns=[BYTES], use_threads=False
