@@ -44,7 +44,41 @@ CAUSES: dict[str, str] = {
     "bad_worker": "one worker that differs from the others",
     "truncated_round": "samples cut off at the length limit",
     "outlier_tokens": "single tokens far off",
+    "unknown": "a cause that this list does not have",
 }
+
+# The family of each cause, for a sentence that cannot name one.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "values or rows in the wrong place": (
+        *("filled_log_probs", "shifted_log_probs", "swapped_rows", "padding_rows"),
+        *("identical_log_probs", "outlier_tokens", "truncated_round"),
+    ),
+    "the mask": ("mask_too_wide", "mask_punched"),
+    "token ids": ("retokenised", "prompt_mismatch"),
+    "sampling": ("temperature", "truncated_sampling", "logit_processor"),
+    "lost context, images or positions": (
+        *("dropped_image", "wrong_image", "image_window", "image_expansion"),
+        *("position_ids", "context_masked"),
+    ),
+    "caches and packing": ("stale_cache", "decode_path", "packing_leak"),
+    "numerics": ("batch_shape", "low_precision", "moe_routing"),
+    "weights": (
+        *("stale_weights", "mixed_weights", "sync_broken", "lora_mismatch"),
+        "model_mismatch",
+    ),
+    "one worker": ("bad_worker",),
+}
+
+
+def family(cause: str) -> str:
+    """Return the family of a cause; `unknown` has none.
+
+    Examples
+    --------
+    >>> family("position_ids"), family("unknown")
+    ('lost context, images or positions', '')
+    """
+    return next((name for name, causes in FAMILIES.items() if cause in causes), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,5 +145,6 @@ def list_alternatives(*causes: str) -> tuple[Alternative, ...]:
     'Save the position ids of both engines.'
     """
     return tuple(
-        Alternative(cause=cause, would_tell=_WOULD_TELL[cause]) for cause in causes
+        Alternative(cause=cause, would_tell=_WOULD_TELL.get(cause, ""))
+        for cause in causes
     )

@@ -11,12 +11,15 @@ import numpy as np
 
 from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
-from rounddiag.findings.explanation import MIN_SHARE, Explained, confidence, explain
+from rounddiag.findings.causes import list_alternatives
+from rounddiag.findings.correlates import not_followed
+from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
-from rounddiag.findings.places import not_followed, place_clause, places
+from rounddiag.findings.places import FACTOR_2
+from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.reference import Range, guess_kind, named_range
-from rounddiag.findings.verdict import CONFIDENT, Verdict, judge, write_sentence
+from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
 from rounddiag.wording import printable
 
@@ -75,13 +78,23 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def text(self) -> str:
-        """The diagnosis as one or two sentences."""
-        return f"{self.caveat}{write_sentence(self)}"
+        """The headline, and below it how sure the cause is and what to do next."""
+        return "\n".join(filter(None, (self.headline, self.advice)))
+
+    @property
+    def headline(self) -> str:
+        """What differs and where, in one sentence."""
+        return f"{self.caveat}{write_headline(self)}"
+
+    @property
+    def advice(self) -> str:
+        """The probable causes, and the next step."""
+        return write_advice(self)
 
     @property
     def onset(self) -> Onset | None:
         """The round from which on the batch differs, if a confident finding has one."""
-        sure = [one for one in self if one.confidence >= CONFIDENT]
+        sure = [one for one in self if one.is_certain]
         return next((one.where["onset"] for one in sure if "onset" in one.where), None)
 
     @property
@@ -107,7 +120,7 @@ class Diagnosis(Sequence[Finding]):
         return pd.DataFrame(rows, columns=names)
 
     def __repr__(self) -> str:
-        lines = [f"{self.verdict}: {self.text}"]
+        lines = [f"{self.verdict}: {self.headline}", *self.advice.splitlines()]
         lines += [
             f"  {one.confidence:4.2f}  {one.share:4.0%}  {one.cause}: {one.place}"
             for one in self
@@ -126,7 +139,8 @@ class Diagnosis(Sequence[Finding]):
         )
         table = f"<table><tr>{head}</tr>{rows}</table>" if self.findings else ""
         # JupyterLab would typeset `$...$` in names of the file.
-        head = f"<p><b>{self.verdict}</b>: {_cell(self.text)}</p>"
+        text = "<br>".join(map(_cell, self.text.splitlines()))
+        head = f"<p><b>{self.verdict}</b>: {text}</p>"
         return f'<div class="mathjax_ignore">{head}{table}</div>'
 
 
@@ -218,26 +232,41 @@ def _caveat(batch: Batch) -> str:
 
 
 def _finding(one: Explained, view: View) -> Finding:
-    where = {**places(view, one.indices), **one.evidence.where}
-    where["not_with"] = not_followed(view, one.indices)
+    evidence = one.evidence
+    large = one.indices[view.abs[one.indices] > FACTOR_2]
+    where = {
+        "samples": np.unique(view.sample[one.indices]),
+        "num_large": len(large),
+        **({"large_samples": np.unique(view.sample[large])} if len(large) else {}),
+        **evidence.where,
+        "not_with": not_followed(view, one.indices),
+    }
     return Finding(
-        cause=one.evidence.cause,
-        confidence=confidence(one.evidence.cause, one.stage, one.evidence.score),
+        causes=one.causes,
+        is_certain=is_certain(one.stage, float(one.causes.iloc[0])),
         share=one.share,
-        evidence=one.evidence.measures,
+        evidence=evidence.measures,
         where=where,
-        explanation=one.evidence.explanation,
-        alternatives=one.evidence.alternatives,
-        next_step=one.evidence.next_step,
-        place=place_clause(where, one.indices, view),
+        explanation=evidence.explanation,
+        alternatives=list_alternatives(*_others(one)),
+        next_step=evidence.next_step,
+        place=describe_place(where, one.indices, view),
         view=view,
         indices=one.indices,
     )
 
 
+def _others(one: Explained) -> list[str]:
+    """Name the causes after the first: ranked ones, then those of the detector."""
+    ranked = [str(name) for name in one.causes.index[1:] if name != "unknown"]
+    known = [other.cause for other in one.evidence.alternatives]
+    first = one.causes.index[0]
+    return [name for name in dict.fromkeys([*ranked, *known]) if name != first]
+
+
 def _order(finding: Finding) -> tuple[bool, bool]:
-    """Sort confident findings first, then those that explain a part of the mismatch."""
-    return finding.confidence < CONFIDENT, finding.share < MIN_SHARE
+    """Sort certain findings first, then those that explain a part of the mismatch."""
+    return not finding.is_certain, finding.share < MIN_SHARE
 
 
 def _not_measurable(view: View) -> str:

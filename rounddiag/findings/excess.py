@@ -12,6 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
+
+from rounddiag.findings.level import MIN_SAMPLES
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
@@ -176,9 +179,22 @@ class Cells:
             (self.total - mean_in * self.num) / num_in,
             -(self.total - mean_out * self.num) / num_out,
         )
-        by_sample = np.bincount(self.sample, weights=part)
-        error = float(np.sqrt((by_sample**2).sum()))
-        return Contrast(gap, gap / max(error, 1e-9), float(gain))
+        return Contrast(gap, self._z(gap, part), float(gain))
+
+    def _z(self, value: float, influence: Array) -> float:
+        """Return a value in standard errors, clustered by sample.
+
+        With n / (n - 1), and as the normal quantile of Student's t: a few samples that
+        agree by chance are no evidence. 0 for fewer than five samples.
+        """
+        by_sample = np.bincount(self.sample, weights=influence)
+        num = int((np.bincount(self.sample) > 0).sum())
+        if num < MIN_SAMPLES:
+            return 0.0
+        error = float(np.sqrt((by_sample**2).sum() * num / (num - 1)))
+        t = abs(value) / max(error, 1e-9)
+        z = -float(stats.norm.ppf(max(stats.t.sf(t, num - 1), 1e-300)))
+        return z if value > 0 else -z
 
     def worth_by_prompt(self, inside: Array) -> float:
         """Return the spread between prompts that a set of samples explains, in nats.
@@ -217,10 +233,8 @@ class Cells:
         slope = float((centred * rest).sum()) / square
         gain = slope**2 * square / (2 * self.variance)
         part = centred * (rest - slope * centred * self.num) / square
-        by_sample = np.bincount(self.sample, weights=part)
-        error = float(np.sqrt((by_sample**2).sum()))
         low, high = np.quantile(covariate, [0.1, 0.9])
-        return Contrast(slope * float(high - low), slope / max(error, 1e-9), gain)
+        return Contrast(slope * float(high - low), self._z(slope, part), gain)
 
 
 def _spread(mean: Array, num: Array) -> float:
@@ -236,7 +250,7 @@ class Contrast:
     gap : float
         Difference of the mean excess; exp(gap) is the ratio of |diff|.
     t : float
-        The gap in standard errors, clustered by sample.
+        The gap in standard errors, clustered by sample, as a normal quantile.
     gain : float
         What the split explains, in nats of log-likelihood of independent tokens.
     """

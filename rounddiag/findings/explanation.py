@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.finding import Evidence, Measure
+from rounddiag.findings.level import MIN_SAMPLES
+from rounddiag.findings.naming import rank_causes
+from rounddiag.findings.places import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rounddiag._typing import Array
-    from rounddiag.findings.finding import Evidence
     from rounddiag.findings.view import View
 
 MAX_FINDINGS = 6
@@ -24,16 +31,16 @@ MIN_TOKENS = 32
 MIN_SHARE = 0.03
 # Least size of an effect at tokens on which it was not fitted, relative to the fit.
 MIN_SLOPE, LARGE = 0.5, 5.0
-# (score, confidence) by cause or stage, rising: the share of first findings that were
-# right on `tests/faults`, 3,307 batches of the agents `test-2` to `test-4`, and of the
-# dense `tune-0` and `test-1` (2026-11-22). Of those that rest on the level alone, 0.84
-# were right; they stay below `CONFIDENT`, since a level alone is no verdict.
+# (score, probability) of the named cause, rising: the share of first findings of exact
+# evidence, and of fitted effects, that were right on `tests/faults` (3,307 batches).
+# Causes of places and of the level are ranked by `naming`.
 TABLE: dict[str, tuple[tuple[float, float], ...]] = {
     "exact": ((0.45, 0.4), (0.8, 0.8), (0.9, 0.97), (0.97, 0.985)),
     "fit": ((0.4, 0.3), (0.65, 0.64), (0.75, 0.75), (0.87, 0.95), (0.97, 0.985)),
-    "place": ((0.6, 0.76), (0.72, 0.79), (0.8, 0.83), (0.9, 0.94), (0.95, 0.975)),
-    "level": ((0.4, 0.48), (0.75, 0.75), (0.9, 0.95)),
 }
+# A place is the story if tokens elsewhere differ by less than this part of what it
+# differs by, both as multiples of equally likely tokens.
+ELSEWHERE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +55,15 @@ class Explained:
         Tokens of the view that was explained.
     share : float
         Of the sum of |diff| of that view.
+    causes : Series
+        Probability of each cause, largest first.
     """
 
     evidence: Evidence
     stage: Stage
     indices: Array
     share: float
+    causes: pd.Series[float]
 
 
 def explain(view: View) -> tuple[list[Explained], View]:
@@ -98,7 +108,7 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
                 break
             stage, evidence = best
             chosen = evidence.tokens
-        before = left
+        before, causes = left, _rank_causes(evidence, stage, left)
         if evidence.effect is not None:
             effect = evidence.effect(left)
             chosen, left = effect != 0, left.without(effect)
@@ -106,7 +116,7 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
         else:
             part = float(left.abs[chosen].sum()) if evidence.adds_mismatch else 0.0
         share = min(max(part / total, 0.0), 1.0) if total > 0 else 0.0
-        found.append(Explained(evidence, stage, indices[chosen], share))
+        found.append(Explained(evidence, stage, indices[chosen], share, causes))
         if stage == "exact":
             bar -= part  # the size of a wrong value tells nothing about the others
         if stage == "level":
@@ -117,8 +127,15 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
 
 
 def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] | None:
-    """Return the evidence of the first stage that has any."""
+    """Return the evidence of the first stage that has any.
+
+    With fewer than five samples only exact evidence counts: there is nothing to compare
+    them with.
+    """
+    is_few = int((view.num_per_sample > 0).sum()) < MIN_SAMPLES
     for stage in STAGES:
+        if is_few and stage != "exact":
+            return None
         detectors = [one for one in DETECTORS.values() if one.stage == stage]
         found = [
             _with_cause(evidence, detector.name)
@@ -129,9 +146,100 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
         found = [
             one for one in found if one.score >= MIN_SCORE and one.cause not in known
         ]
-        if found:
-            return stage, max(found, key=lambda one: _rank(one, stage))
+        place = next(iter(find_places(view)), None) if stage != "exact" else None
+        if place is not None and stage == "fit":
+            found = [one for one in found if _shows_outside(view, one, place)]
+        best = max(found, key=lambda one: _rank(one, stage), default=None)
+        if place is not None and stage == "place":
+            best = _place_or_pattern(view, place, best)
+        if best is not None:
+            return stage, best
     return None
+
+
+def _shows_outside(view: View, evidence: Evidence, place: Place) -> bool:
+    """Return whether a fitted effect, or outliers, are more than one place."""
+    outside = ~place.tokens
+    if evidence.effect is not None:
+        return _shows(view, evidence, outside)
+    if evidence.tokens.mean() > 1 / 2:
+        return True
+    mine = view.abs * evidence.tokens
+    return bool(mine[outside].sum() > ELSEWHERE * mine.sum())
+
+
+def _place_or_pattern(view: View, place: Place, best: Evidence | None) -> Evidence:
+    """Return the evidence of a place, unless a pattern holds more of the mismatch."""
+    found = _place_evidence(view, place)
+    if best is None:
+        return found
+    beyond = best.tokens & ~place.tokens
+    neither = ~(best.tokens | place.tokens)
+    if not beyond.any() or not neither.any():
+        more = float(view.abs[beyond].sum())
+        is_place = more < ELSEWHERE * float(view.abs[place.tokens].sum())
+    else:
+        usual = mean_by_bin(view.r[neither], np.minimum(view.abs[neither], 3), view.r)
+        inside, rest = (
+            float(view.abs[one].sum() / max(usual[one].sum(), 1e-300)) - 1
+            for one in (place.tokens, beyond)
+        )
+        is_place = rest < ELSEWHERE * inside
+    if is_place and place.num_tokens < best.tokens.sum():
+        return replace(found, alternatives=best.alternatives, next_step=best.next_step)
+    missed = ~best.tokens & place.tokens
+    if missed.sum() > ELSEWHERE * place.num_tokens:
+        return found
+    return best
+
+
+def _place_evidence(view: View, place: Place) -> Evidence:
+    """Return a place as evidence whose cause is open."""
+    outside = float(view.abs[~place.tokens].mean())
+    return Evidence(
+        cause="unknown",
+        score=1.0,
+        gain=place.worth,
+        tokens=place.tokens,
+        where={"found": place, "samples": np.unique(view.sample[place.tokens])},
+        measures=(
+            Measure(name="tokens", value=place.num_tokens, unit="tokens"),
+            Measure(
+                name="ratio for equally likely tokens",
+                value=place.ratio,
+                low=place.low,
+                high=place.high,
+            ),
+            Measure(name="mean |diff| elsewhere", value=outside, unit="nat"),
+            Measure(name="probability by chance", value=place.p),
+        ),
+        explanation=(
+            f"{place.num_tokens:,} tokens ({place.text}) differ {place.ratio:.3g} times"
+            " as much as equally likely tokens elsewhere."
+        ),
+        next_step="Score two of these samples again with one engine changed at a time.",
+    )
+
+
+def _rank_causes(evidence: Evidence, stage: Stage, view: View) -> pd.Series[float]:
+    """Return the probabilities of the causes of some evidence."""
+    if stage in ("exact", "fit") or evidence.cause not in CAUSES:
+        first = confidence(evidence.cause, stage, evidence.score)
+        return share_out(first, evidence)
+    return rank_causes(view, evidence)
+
+
+def share_out(first: float, evidence: Evidence) -> pd.Series[float]:
+    """Give a cause its probability, and the others what is left."""
+    import pandas as pd
+
+    others = [one.cause for one in evidence.alternatives if one.cause != evidence.cause]
+    left = 1 - first
+    each = left / (len(others) + 1)
+    values = {evidence.cause: first, **dict.fromkeys(others, each), "unknown": each}
+    return pd.Series(values, name="probability").sort_values(
+        ascending=False, kind="stable"
+    )
 
 
 def _matters(evidence: Evidence, view: View, total: float) -> bool:

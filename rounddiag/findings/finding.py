@@ -59,7 +59,7 @@ class Evidence:
     Attributes
     ----------
     score : float
-        Strength of the evidence, 0 to 1; calibrated to `Finding.confidence`.
+        Strength of the evidence, 0 to 1; calibrated to the probability of the cause.
     explanation : str
         What was found, in at most two sentences.
     next_step : str
@@ -97,14 +97,14 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finding:
-    """One cause of the mismatch, as far as this batch can tell.
+    """A place or a shape of the mismatch that noise does not explain.
 
     Attributes
     ----------
-    cause : str
-        A name of `rounddiag.findings.CAUSES`.
-    confidence : float
-        0 to 1. Of the findings at 0.9, nine in ten are right on injected faults.
+    causes : Series
+        Probability of each named cause and of `unknown`, largest first; the sum is 1.
+    is_certain : bool
+        Whether noise is ruled out. The cause may be open nevertheless.
     share : float
         The part of the sum of |diff| that it explains.
     evidence : tuple of Measure
@@ -114,11 +114,11 @@ class Finding:
     alternatives : tuple of Alternative
     next_step : str
     place : str
-        `where` as one clause of a sentence.
+        What differs, and where, as one clause of a sentence.
     """
 
-    cause: str
-    confidence: float
+    causes: pd.Series[float]
+    is_certain: bool
     share: float
     evidence: tuple[Measure, ...]
     where: Mapping[str, Any]
@@ -128,6 +128,16 @@ class Finding:
     place: str = ""
     view: View = field(repr=False)
     indices: Array = field(repr=False)
+
+    @property
+    def cause(self) -> str:
+        """The most probable cause: a name of `rounddiag.findings.CAUSES`."""
+        return str(self.causes.index[0])
+
+    @property
+    def confidence(self) -> float:
+        """The probability of that cause."""
+        return float(self.causes.iloc[0])
 
     @property
     def num_tokens(self) -> int:
@@ -143,10 +153,7 @@ class Finding:
         return np.unique(self.view.sample[self.indices])
 
     def tokens(self) -> pd.DataFrame:
-        """Return its tokens: `sample, round, token, diff` and the two log-probs.
-
-        Of a thinned batch, only the tokens that were read.
-        """
+        """Return its tokens: `sample, round, token, diff` and the two log-probs."""
         import pandas as pd
 
         view, index = self.view, self.indices

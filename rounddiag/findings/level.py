@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
+
+from rounddiag.core.divergence import get_measure
 
 if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
-_SAFE = 20.0  # nats: |diff| is clipped to this before exp, as in verl's metrics
+# With fewer samples, an interval would say more than they do.
+MIN_SAMPLES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,8 @@ class Level:
     Attributes
     ----------
     mean_abs_diff : float
-        In nats, with its 95 % interval `low` to `high`, clustered by sample.
+        In nats, with its 95 % interval `low` to `high`, clustered by sample: Student's t,
+        NaN for fewer than five samples.
     median_abs_diff : float
         In nats.
     kl : float
@@ -33,6 +38,8 @@ class Level:
     pearson : float
         Correlation of the probabilities, NaN for fewer than two tokens.
     num_tokens, num_samples : int
+    least_sample_mean : float
+        The lowest mean |diff| of a sample, in nats.
     """
 
     mean_abs_diff: float
@@ -45,6 +52,7 @@ class Level:
     pearson: float
     num_tokens: int
     num_samples: int
+    least_sample_mean: float
 
     @classmethod
     def from_view(cls, view: View) -> Level:
@@ -54,23 +62,29 @@ class Level:
             return cls(
                 mean_abs_diff=nan, low=nan, high=nan, median_abs_diff=nan, kl=nan,
                 mult_prob_error=nan, prob_diff=nan, pearson=nan, num_tokens=0,
-                num_samples=0,
+                num_samples=0, least_sample_mean=nan,
             )  # fmt: skip
         mean, error = clustered_mean(view.abs, view.sample)
-        bounded = np.clip(view.d, -_SAFE, _SAFE)
+        num_samples = int((view.num_per_sample > 0).sum())
+        reach = nan
+        if num_samples >= MIN_SAMPLES:
+            reach = float(stats.t.ppf(0.975, num_samples - 1)) * error
         p, q = np.exp(np.minimum(view.o, 0)), np.exp(np.minimum(view.r, 0))
         varied = len(view) > 1 and p.std() > 0 and q.std() > 0
         return cls(
             mean_abs_diff=mean,
-            low=max(mean - 1.96 * error, 0.0),
-            high=mean + 1.96 * error,
+            low=max(mean - reach, 0.0) if reach == reach else nan,
+            high=mean + reach,
             median_abs_diff=float(np.median(view.abs)),
-            kl=float((np.expm1(bounded) - bounded).mean()),
-            mult_prob_error=float(np.exp(np.abs(bounded)).mean()),
+            kl=float(get_measure("k3").values(view.d).mean()),
+            mult_prob_error=float(
+                get_measure("token_mult_prob_error").values(view.d).mean()
+            ),
             prob_diff=float(np.abs(p - q).mean()),
             pearson=float(np.corrcoef(p, q)[0, 1]) if varied else nan,
             num_tokens=len(view),
-            num_samples=int((view.num_per_sample > 0).sum()),
+            num_samples=num_samples,
+            least_sample_mean=float(np.nanmin(view.per_sample(view.abs))),
         )
 
 
@@ -87,7 +101,7 @@ def clustered_mean(values: Array, cluster: Array) -> tuple[float, float]:
     sums = np.bincount(codes, weights=values - mean)
     num = len(sums)
     if num == 1:
-        return mean, 0.0
+        return mean, float("nan")
     error = np.sqrt((sums**2).sum() * num / (num - 1)) / len(values)
     return mean, float(error)
 

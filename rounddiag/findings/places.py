@@ -1,224 +1,504 @@
-"""Where the tokens of a finding are: samples, rounds, roles and column values."""
+"""Places: sets of tokens that conditions on columns describe, and that differ.
+
+A token's |diff| is measured in units of what is usual at its probability. A place is a
+set of tokens that exceed 3, 10 or 40 such units more often than all others do, found
+by a search over conjunctions of up to three conditions. The statistic is Kulldorff's
+scan statistic (Commun. Stat. 26(6), 1997), divided by the spread between samples; the
+search over conjunctions is slice finding (SliceLine, SIGMOD 2021), as a beam. Samples,
+or groups of samples, are the units of evidence.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import special, stats
+
+from rounddiag.findings.conditions import (
+    ColumnOfTokens,
+    Condition,
+    columns_of_tokens,
+    token_id_column,
+)
+from rounddiag.findings.excess import mean_by_bin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import pandas as pd
 
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
     from rounddiag.findings.view import View
 
 # |diff| at which two engines differ by a factor of 2.
 FACTOR_2 = float(np.log(2))
-# A role or a column value is named if this share of the large diffs has it ...
-MOST = 0.9
-# ... and at most this part of all tokens.
-MAX_BASE = 0.7
-# Roles need the text of every token.
-MAX_TOKENS_FOR_ROLES = 100_000
-_FEW = 5
-_ALL = 0.995  # shown as 100 %
-# A correlation below this, in standard errors, follows nothing.
-_MIN_Z = 3.0
-_LARGE = 3.0  # nats: one token beyond it weighs no more
+# A token exceeds its usual |diff| by one of these factors: many small excesses and few
+# large ones are different places.
+LEVELS = (3.0, 10.0, 40.0)
+_BINS = 24
+_SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
+_LEAST = 1e-6  # nats: float32 rounds a log-prob to more
+_LARGEST = 3.0  # nats: one token beyond it weighs no more
+_NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
+_BEAM, _DEPTH = 8, 3
+# A condition is part of a place if tokens that meet only the others exceed the usual
+# less often by this factor.
+_FEWER = 2.5
+# ... and if these are at least this many beside those of the place.
+_PART = 0.08
+_MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
+_MAD = 0.6745  # median absolute deviation of a standard normal
+# Probability that the search finds a place in a batch without one.
+LEVEL = 1e-4
+MIN_CLUSTERS = 5
+MIN_HITS = 6
+# Nats. In sound batches of the benches the statistic stays below 8.5.
+MIN_WORTH = 11.0
+# |diff| of a place, in multiples of that of equally likely tokens elsewhere. Roles, ids
+# and rounds differ by nature; ranks and samples do not.
+MIN_RATIO = {
+    "token_id": 2.5,
+    "token": 2.0,
+    "round": 1.7,
+    "num_rounds": 1.7,
+    "sample": 1.4,
+}
+# A place holds at most this part of what is expected of all: the rest is what it is
+# compared with.
+_MOST = 0.9
+MAX_PLACES = 4
+_TRIED = 12
 
 
-def places(view: View, indices: Array) -> dict[str, Any]:
-    """Return where some tokens of a view are.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Place:
+    """A set of tokens that differ more than equally likely tokens elsewhere.
 
-    Returns
-    -------
-    dict
-        `samples`, `rounds` (first and last), `num_large` (tokens that differ by more
-        than a factor of 2, or all if these are few), and where most of those share one:
-        `role`, `column` with `value`; `not_with` names what it does not follow.
+    Attributes
+    ----------
+    conditions : tuple of Condition
+    tokens : bool array
+        Its tokens in the view.
+    num_tokens, num_large : int
+        All of its tokens; those that differ by more than a factor of 2.
+    num_samples : int
+        Samples with tokens that exceed what is usual.
+    share : float
+        Of the excess of the sum of |diff| over that of equally likely tokens.
+    ratio, low, high : float
+        Mean |diff| over that of equally likely tokens elsewhere; 95 % interval.
+    p : float
+        Probability that a batch without a fault has such a place, with the number of
+        places that were searched.
+    worth : float
+        The scan statistic, in nats.
     """
-    samples = np.unique(view.sample[indices])
-    large = indices[view.abs[indices] > FACTOR_2]
-    num_large = len(large)
-    if num_large < _FEW:
-        large = indices
-    where: dict[str, Any] = {"samples": samples, "num_large": num_large}
-    if len(large):
-        rounds = view.round[large]
-        where["rounds"] = (int(rounds.min()), int(rounds.max()))
-        where["large_samples"] = np.unique(view.sample[large])
-        if num_large >= _FEW:
-            where |= _role(view, large) | _column(view, large)
-    return where
+
+    conditions: tuple[Condition, ...]
+    tokens: Array = field(repr=False)
+    num_tokens: int
+    num_large: int
+    num_samples: int
+    share: float
+    ratio: float
+    low: float
+    high: float
+    p: float
+    worth: float
+
+    @property
+    def text(self) -> str:
+        """The conditions as a clause."""
+        return ", ".join(one.text for one in self.conditions)
 
 
-def _role(view: View, large: Array) -> dict[str, Any]:
-    """Name the role that most of the large diffs have."""
-    codes = _roles(view)
-    if codes is None:
-        return {}
-    names, role = codes
-    counts = np.bincount(role[large], minlength=len(names))
-    base = np.bincount(role, minlength=len(names)) / len(role)
-    top = int(counts.argmax())
-    share = float(counts[top] / len(large))
-    if share < MOST or base[top] > MAX_BASE:
-        return {}
-    return {"role": names[top], "role_share": share}
+def find_places(view: View) -> tuple[Place, ...]:
+    """Return the places of a view, best first; none with fewer than five clusters."""
+    if "found_places" not in view.memo:
+        view.memo["found_places"] = tuple(_search(view))
+    found: tuple[Place, ...] = view.memo["found_places"]
+    return found
 
 
-def _roles(view: View) -> tuple[list[str], Array] | None:
-    """Return the names of the roles, and the code of each token's role."""
-    batch = view.batch
-    if batch.tokenizer is None or batch.is_redacted:
-        return None
-    if view.is_thinned or batch.num_tokens > MAX_TOKENS_FOR_ROLES:
-        return None
-    memo = view.facts.memo
-    if "roles" not in memo:
-        memo["roles"] = _read_roles(view)
-    if memo["roles"] is None:
-        return None
-    names, codes = memo["roles"]
-    rounds = batch.rounds
-    num = rounds.num_tokens.cpu().numpy()
-    before = np.cumsum(num) - num
-    return names, codes[before[view.segment] + view.token]
+def _search(view: View) -> Iterator[Place]:
+    if len(view) == 0 or not view.abs.any():
+        return
+    cluster = clusters(view)
+    if len(np.unique(cluster)) < MIN_CLUSTERS:
+        return
+    excesses = _excesses(view)
+    columns = columns_of_tokens(view)
+    columns += _columns_of_ids(view, excesses)
+    cells = _Cells.from_columns(columns, view, cluster)
+    inside = np.zeros(len(view), dtype=bool)
+    for _ in range(MAX_PLACES):
+        found = _best(view, excesses, cells, ~inside)
+        if found is None:
+            return
+        inside |= found.tokens
+        yield found
 
 
-def _read_roles(view: View) -> tuple[list[str], Array] | None:
-    from rounddiag.core import token_frame
-    from rounddiag.errors import RounddiagError
+def clusters(view: View) -> Array:
+    """Return the unit of evidence of each token: its group, or its sample.
 
-    try:
-        role = token_frame(view.batch, columns=["role"])["role"]
-    except (RounddiagError, OSError):
-        return None  # a tokenizer that must be downloaded, or no longer exists
-    return [str(name) for name in role.cat.categories], role.cat.codes.to_numpy()
+    Groups count where there are at least 8.
+    """
+    group = view.facts.group
+    if group is not None and len(np.unique(group)) >= 8:  # noqa: PLR2004
+        return group[view.sample]
+    return view.sample
 
 
-def _column(view: View, large: Array) -> dict[str, Any]:
-    """Name the column value that most of the large diffs have."""
-    facts = view.facts
-    best: tuple[float, dict[str, Any]] = (MAX_BASE, {})
-    columns = [
-        (name, values, view.sample) for name, values in facts.sample_columns.items()
-    ]
-    columns += [
-        (name, values, view.segment) for name, values in facts.round_columns.items()
-    ]
-    for name, values, owner in columns:
-        text = values.astype(str)
-        known, codes = np.unique(text, return_inverse=True)
-        if not 1 < len(known) <= len(values) / 2:
+def _excesses(view: View) -> list[Array]:
+    """Return, for each level, the tokens that exceed it.
+
+    The unit is the median of equally likely tokens. Where most tokens are at fault, it
+    is too large, and the unit of those that agree best counts as well.
+    """
+    weight = np.sqrt(np.expm1(np.minimum(view.r, 0.0)) ** 2 + _SOFT**2)
+    size = np.minimum(view.abs, 2 * _LARGEST) / weight
+    code = _bins(view.r)
+    order = np.argsort(code, kind="stable")
+    edges = np.searchsorted(code[order], np.arange(code.max() + 2))
+    low, middle = np.array(
+        [
+            np.quantile(size[order[begin:stop]], (0.1, 0.5))
+            for begin, stop in zip(edges[:-1], edges[1:], strict=True)
+        ]
+    ).T
+    found = [size > level * _bounded(middle)[code] for level in LEVELS]
+    quiet = _NORMAL * low
+    if np.median(quiet) < np.median(middle) / LEVELS[0]:
+        unit = _bounded(quiet)[code]
+        found += [size > level * unit for level in LEVELS[:2]]
+    return found
+
+
+def _bounded(units: Array) -> Array:
+    """Return units of bins, none far below the others."""
+    bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), _LEAST))
+    return bounded
+
+
+def _bins(values: Array) -> Array:
+    """Return the bin of each value; the bins have about as many values each."""
+    sample = values[:: max(1, len(values) // 50_000)]
+    edges = np.unique(np.quantile(sample, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    codes = np.searchsorted(edges, values)
+    result: Array = np.unique(codes, return_inverse=True)[1]
+    return result
+
+
+def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
+    """Return the column of the ids that exceed the usual most often.
+
+    Ids differ by nature: one counts if it is far outside of their spread.
+    """
+    if view.batch.is_redacted:
+        return []
+    known, code = np.unique(view.id, return_inverse=True)
+    num = np.bincount(code)
+    size = np.minimum(view.abs, _LARGEST)
+    usual = np.bincount(code, weights=mean_by_bin(view.r, size, view.r))
+    ratio = np.log(np.bincount(code, weights=size) + 1e-12) - np.log(usual + 1e-12)
+    often = ratio[num >= _MIN_OF_ID]
+    if not len(often):
+        return []
+    middle = float(np.median(often))
+    spread = float(np.median(np.abs(often - middle))) / _MAD
+    is_odd = (ratio - middle > _ID_SPREADS * spread) & (num >= _MIN_OF_ID)
+    chosen: set[int] = set()
+    for over in excesses:
+        hits = np.bincount(code[over], minlength=len(known)).astype(float)
+        gain = _scan(hits, num * (hits.sum() / len(view)), hits.sum(), hits.sum())
+        gain[~is_odd | (hits < _MIN_OF_ID)] = 0.0
+        best = np.argsort(-gain)[: _MAX_IDS // len(excesses)]
+        chosen |= {int(known[one]) for one in best if gain[one] > 0}
+    if not chosen:
+        return []
+    return [token_id_column(view, np.array(sorted(chosen)))]
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Runs of tokens that have the same value in every column.
+
+    Attributes
+    ----------
+    columns : list of ColumnOfTokens
+    first : int64 array, one a cell
+    codes : list of int32 array, one a column
+        Code of each cell.
+    cluster : int64 array, one a cell
+    num_conditions : int
+        How many conditions there are, which is the price of the search.
+    """
+
+    columns: list[ColumnOfTokens]
+    first: Array
+    codes: list[Array]
+    cluster: Array
+    num_conditions: int
+
+    @classmethod
+    def from_columns(
+        cls, columns: list[ColumnOfTokens], view: View, cluster: Array
+    ) -> _Cells:
+        begins = np.zeros(len(view), dtype=bool)
+        begins[0] = True
+        for codes in (view.segment, *(one.codes for one in columns)):
+            begins[1:] |= codes[1:] != codes[:-1]
+        first = np.flatnonzero(begins)
+        return cls(
+            columns,
+            first,
+            [one.codes[first] for one in columns],
+            cluster[first],
+            sum(len(one.values) * len(one.relations) for one in columns),
+        )
+
+    def sums(self, values: Array) -> Array:
+        """Return the sum over each cell of a value per token."""
+        result: Array = np.add.reduceat(values.astype(np.float64), self.first)
+        return result
+
+
+def _scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> Array:
+    """Return Kulldorff's statistic of sets; 0 where there are fewer than expected."""
+    expected = expected * (all_hits / max(all_expected, 1e-300))
+    rest, rest_expected = all_hits - hits, all_hits - expected
+    gain = special.xlogy(hits, hits / np.maximum(expected, 1e-12))
+    gain += special.xlogy(rest, rest / np.maximum(rest_expected, 1e-12))
+    result: Array = np.where(hits > expected, gain, 0.0)
+    return result
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A conjunction during the search: (column, relation, code) of each condition."""
+
+    parts: tuple[tuple[int, str, int], ...]
+    gain: float
+    hits: float
+    expected: float
+
+
+def _best(
+    view: View, excesses: list[Array], cells: _Cells, there: Array
+) -> Place | None:
+    """Return the best place among the remaining tokens, or None."""
+    code = _bins(view.r)
+    num_clusters = int(cells.cluster.max()) + 1
+    found: list[tuple[float, _Slice, _Counts]] = []
+    for exceeding in excesses:
+        over = exceeding & there
+        if over.sum() < MIN_HITS:
             continue
-        code = codes[owner]
-        counts = np.bincount(code[large], minlength=len(known))
-        top = int(counts.argmax())
-        base = float((code == top).mean())
-        share = float(counts[top] / len(large))
-        if share >= MOST and base < best[0]:
-            value = values[np.flatnonzero(codes == top)[0]]
-            value = value.item() if hasattr(value, "item") else value
-            best = (base, {"column": name, "value": value, "column_share": share})
-    return best[1]
+        rate = np.bincount(code, weights=over) / np.maximum(
+            np.bincount(code, weights=there), 1
+        )
+        counts = _Counts(
+            cells.sums(over), cells.sums(np.where(there, rate[code], 0.0)), over
+        )
+        spread = counts.spread(cells.cluster, num_clusters)
+        found += [(one.gain / spread, one, counts) for one in _slices(cells, counts)]
+    found.sort(key=lambda one: -one[0])
+    tried = set()
+    for worth, one, counts in found:
+        if one.parts in tried:
+            continue
+        tried.add(one.parts)
+        place = _judge(view, cells, there, one, counts, worth)
+        if place is not None:
+            return place
+        if len(tried) >= _TRIED:
+            break
+    return None
 
 
-def not_followed(view: View, indices: Array) -> list[str]:
-    """Name what |diff| of some tokens does not follow.
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Tokens of each cell that exceed a level, and how many are expected to."""
 
-    Those of `length`, `rounds`, `screenshots` and `reward` of a sample and `position`
-    in the round that vary, and whose correlation with |diff| is within 3 standard
-    errors of 0.
-    """
-    num_samples = view.batch.num_samples
-    sample, size = view.sample[indices], view.abs[indices]
-    count = np.bincount(sample, minlength=num_samples)
-    total = np.bincount(sample, weights=size, minlength=num_samples)
-    mean = total / np.maximum(count, 1)
-    owner = view.batch.rounds.sample.cpu().numpy()
-    facts: dict[str, Array] = {
-        "length": view.batch.lengths.cpu().numpy().astype(float),
-        "number of rounds": np.bincount(owner, minlength=num_samples).astype(float),
-    }
-    if view.images is not None:
-        facts["screenshots"] = np.nan_to_num(view.per_sample(view.images.astype(float)))
-    if view.batch.rewards is not None:
-        facts["reward"] = view.batch.rewards.double().cpu().numpy()
-    there = count > 0
-    names = [name for name, fact in facts.items() if _is_flat(fact[there], mean[there])]
-    position = _per_sample_correlation(view.token[indices], size, sample)
-    if len(position) >= 2 * _FEW and abs(_z(position)) < _MIN_Z:
-        names.append("position in the round")
-    return names
+    hits: Array
+    expected: Array
+    over: Array
+
+    def spread(self, cluster: Array, size: int) -> float:
+        """Return the variance between clusters over that of independent tokens."""
+        hits = np.bincount(cluster, weights=self.hits, minlength=size)
+        expected = np.bincount(cluster, weights=self.expected, minlength=size)
+        use = expected > 0
+        z = (hits[use] - expected[use]) / np.sqrt(expected[use])
+        # Robust: a fault in some clusters is no spread of all.
+        middle = np.median(np.abs(z - np.median(z))) / _MAD
+        return float(max(middle**2, 1.0))
 
 
-def _is_flat(x: Array, y: Array) -> bool:
-    """Return whether two values per sample vary and are not correlated."""
-    if len(x) < 2 * _FEW or not np.isfinite(x).all() or x.std() == 0 or y.std() == 0:
-        return False
-    return bool(abs(np.corrcoef(x, y)[0, 1]) * np.sqrt(len(x)) < _MIN_Z)
+def _slices(cells: _Cells, counts: _Counts) -> list[_Slice]:
+    """Return conjunctions of which every condition is needed, best first."""
+    whole = (float(counts.hits.sum()), float(counts.expected.sum()))
+    base = _Slice((), 0.0, *whole)
+    beam, known = [base], {(): base}
+    for _ in range(_DEPTH):
+        longer: dict[tuple[int, int], _Slice] = {}
+        for shorter in beam:
+            for one in _extend(cells, counts, shorter, whole):
+                key = (round(one.hits), round(10 * one.expected))
+                if one.gain > shorter.gain and (
+                    key not in longer or one.gain > longer[key].gain
+                ):
+                    longer[key] = one
+        beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]
+        known |= {one.parts: one for one in beam}
+    found = sorted(known.values(), key=lambda one: -one.gain)
+    return [one for one in found if one.parts and _needs_all(cells, counts, one)]
 
 
-def _per_sample_correlation(token: Array, size: Array, sample: Array) -> Array:
-    """Return the covariance of |diff| and token index, one value per sample."""
-    codes = np.unique(sample, return_inverse=True)[1] if len(sample) else sample
-    num = np.maximum(np.bincount(codes), 1)
-    x = token - (np.bincount(codes, weights=token) / num)[codes]
-    y = np.minimum(size, _LARGE)
-    y = y - (np.bincount(codes, weights=y) / num)[codes]
-    return np.bincount(codes, weights=x * y)
+def _needs_all(cells: _Cells, counts: _Counts, one: _Slice) -> bool:
+    """Return whether tokens that meet all but one of the conditions differ less."""
+    rate = one.hits / one.expected
+    inside = [_inside(cells, (part,)) for part in one.parts]
+    for index in range(len(one.parts)):
+        near = ~inside[index]
+        for other in (*inside[:index], *inside[index + 1 :]):
+            near &= other
+        hits, expected = counts.hits[near].sum(), counts.expected[near].sum()
+        if expected < _PART * one.expected or hits > rate * expected / _FEWER:
+            return False
+    return True
 
 
-def _z(values: Array) -> float:
-    return float(values.sum() / max(np.sqrt((values**2).sum()), 1e-300))
+def _extend(
+    cells: _Cells, counts: _Counts, base: _Slice, whole: tuple[float, float]
+) -> Iterator[_Slice]:
+    """Yield a slice with each further condition."""
+    chosen = np.flatnonzero(_inside(cells, base.parts))
+    used = {part[0] for part in base.parts}
+    hits, expected = counts.hits[chosen], counts.expected[chosen]
+    for index, column in enumerate(cells.columns):
+        if index in used:
+            continue
+        codes = cells.codes[index][chosen] + 1
+        size = len(column.values) + 1
+        h = np.bincount(codes, weights=hits, minlength=size)[1:]
+        e = np.bincount(codes, weights=expected, minlength=size)[1:]
+        for relation in column.relations:
+            rh, re = h, e
+            if relation == ">=":
+                rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
+            elif relation == "<=":
+                rh, re = h.cumsum(), e.cumsum()
+            gain = _scan(rh, re, *whole)
+            gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
+            gain[re > _MOST * whole[1]] = 0.0
+            for code in np.argsort(-gain)[:_BEAM]:
+                if gain[code] > 0:
+                    part = (index, relation, int(code))
+                    parts = tuple(sorted((*base.parts, part)))
+                    yield _Slice(
+                        parts, float(gain[code]), float(rh[code]), float(re[code])
+                    )
 
 
-def place_clause(where: Mapping[str, Any], indices: Array, view: View) -> str:
-    """Return the places as one clause.
-
-    Examples
-    --------
-    A finding at 341 tokens reads "341 tokens are affected, none before round 5; all are
-    coordinate tokens; all in 8 of 64 samples (`rank` = 3)".
-    """
-    parts = [_tokens(where, indices, view)]
-    if "role" in where:
-        parts.append(f"{_share(where['role_share'])} are {where['role']} tokens")
-    samples = where.get("large_samples", where["samples"])
-    total = int((view.num_per_sample > 0).sum())
-    if 0 < len(samples) < total:
-        scope = "all" if len(indices) else "found"
-        text = f"{scope} in {len(samples)} of {total} samples"
-        if "column" in where and "value" in where:
-            text += f" (`{where['column']}` = {where['value']})"
-        parts.append(text)
-    elif "column" in where and "value" in where:
-        parts.append(f"`{where['column']}` = {where['value']}")
-    return "; ".join(parts)
+def _inside(cells: _Cells, parts: Sequence[tuple[int, str, int]]) -> Array:
+    inside = np.ones(len(cells.first), dtype=bool)
+    for index, relation, code in parts:
+        codes = cells.codes[index]
+        if relation == "=":
+            inside &= codes == code
+        elif relation == ">=":
+            inside &= codes >= code
+        else:
+            inside &= (codes <= code) & (codes >= 0)
+    return inside
 
 
-def _tokens(where: Mapping[str, Any], indices: Array, view: View) -> str:
-    num_large = where.get("num_large", 0)
-    if not len(indices):
-        return "no single tokens stand out"
-    if num_large >= _FEW:
-        text = f"{num_large} tokens differ by more than a factor of 2"
-    elif len(indices) == len(view):
-        text = "all tokens are affected"
-    else:
-        text = "1 token is" if len(indices) == 1 else f"{len(indices)} tokens are"
-        text += " affected"
-    onset = where.get("onset")
-    if onset is not None:
-        exact = onset.low == onset.high
-        text += f", from round {onset.round} on"
-        return text if exact else f"{text} ({onset.interval})"
-    first = where.get("rounds", (0,))[0]
-    if first:
-        text += f", none before round {first}"
-    return text
+def _judge(
+    view: View,
+    cells: _Cells,
+    there: Array,
+    one: _Slice,
+    counts: _Counts,
+    worth: float,
+) -> Place | None:
+    """Return the place of a slice if samples agree on it, else None."""
+    inside = _inside(cells, one.parts)
+    p = _probability(cells, inside, counts, one)
+    if p > LEVEL or one.hits < MIN_HITS or worth < MIN_WORTH:
+        return None
+    tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
+    outside = there & ~tokens
+    if outside.sum() < (1 - _MOST) * there.sum():
+        return None
+    size = np.minimum(view.abs, _LARGEST)
+    usual = mean_by_bin(view.r[outside], size[outside], view.r)
+    usual = np.maximum(usual, _LEAST)
+    ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
+    least = max(_min_ratio(cells.columns[index]) for index, _, _ in one.parts)
+    if ratio < least:
+        return None
+    excess = float((size[tokens] - usual[tokens]).sum())
+    whole = max(float((size - usual)[there].sum()), excess)
+    conditions = tuple(
+        cells.columns[index].condition(relation, code)  # type: ignore[arg-type]
+        for index, relation, code in one.parts
+    )
+    over = counts.over & tokens
+    return Place(
+        conditions=conditions,
+        tokens=tokens,
+        num_tokens=int(tokens.sum()),
+        num_large=int((view.abs[tokens] > FACTOR_2).sum()),
+        num_samples=len(np.unique(view.sample[over])),
+        share=excess / whole if whole > 0 else 0.0,
+        ratio=ratio,
+        low=low,
+        high=high,
+        p=p,
+        worth=worth,
+    )
 
 
-def _share(share: float) -> str:
-    return "all" if share > _ALL else f"{share:.0%}"
+def _min_ratio(column: ColumnOfTokens) -> float:
+    kind = column.scope
+    return MIN_RATIO.get(column.name, MIN_RATIO[kind])
+
+
+def _probability(cells: _Cells, inside: Array, counts: _Counts, one: _Slice) -> float:
+    """Return how likely such a slice is by chance, over the whole search."""
+    size = int(cells.cluster.max()) + 1
+    out = [
+        np.bincount(cells.cluster[~inside], weights=values[~inside], minlength=size)
+        for values in (counts.hits, counts.expected)
+    ]
+    use = out[1] > 0
+    num = int(use.sum())
+    if num < MIN_CLUSTERS - 1:
+        return 1.0
+    rate = max(float(out[0].sum()), 0.5) / float(out[1].sum())
+    z = out[0][use] - rate * out[1][use]
+    spread = float((z**2 / np.maximum(rate * out[1][use], 1e-9)).sum()) / (num - 1)
+    spread = max(spread, 1.0)
+    expected = rate * one.expected
+    error = np.sqrt(spread * expected * (1 + one.expected / out[1].sum()))
+    by_t = float(stats.t.sf((one.hits - expected) / max(error, 1e-9), num - 1))
+    by_count = float(special.gammainc(one.hits / spread, expected / spread))
+    price = float(special.binom(cells.num_conditions, len(one.parts)))
+    return min(max(by_t, by_count) * price * len(LEVELS), 1.0)
+
+
+def _ratio(size: Array, usual: Array, cluster: Array) -> tuple[float, float, float]:
+    """Return the ratio of |diff| to the usual, with its interval over clusters."""
+    ratio = float(size.sum() / usual.sum())
+    codes = np.unique(cluster, return_inverse=True)[1]
+    rest = np.bincount(codes, weights=size - ratio * usual)
+    num = len(rest)
+    if num < MIN_CLUSTERS:
+        return ratio, float("nan"), float("nan")
+    error = np.sqrt((rest**2).sum() * num / (num - 1)) / usual.sum()
+    reach = float(stats.t.ppf(0.975, num - 1)) * error
+    return ratio, max(ratio - reach, 0.0), ratio + reach

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -117,21 +119,32 @@ REFERENCE: dict[str, Range] = {
     ),
 }  # fmt: skip
 
-_SIGNS = (
-    ("nvfp4", ("nvfp4", "fp4", "mxfp8")),
-    ("fp8", ("fp8", "float8", "e4m3")),
-    ("moe_replay", ("replay", "routed_experts")),
-    ("moe", ("moe", "expert", "-a3b", "-a22b", "deepseek")),
-    ("hybrid", ("mamba", "nemotron-h", "gdn", "qwen3.5", "qwen3-next")),
-    ("lora", ("lora",)),
+# Words that name a kind, in the facts that describe the model and its numbers.
+_WORDS = (
+    ("nvfp4", r"nvfp4|fp4|mxfp8"),
+    ("fp8", r"fp8|float8\w*|e4m3\w*"),
+    ("moe", r"moe|\w+moe|a3b|a22b|deepseek[\w.-]*|mixtral|num experts|experts"),
+    ("hybrid", r"mamba\w*|nemotron h|gdn|qwen3\.5|qwen3 next"),
+    ("lora", r"lora"),
+    ("vlm", r"vl|vlm|\w+vl|vision\w*|internvl\w*|llava\w*|\d+v"),
 )
+# Facts that are read, by their last name.
+_FACTS = re.compile(
+    r"^(kind|model|model_type|model_name|model_path|architectures?|name_or_path|dtype"
+    r"|torch_dtype|quantization|kv_cache_dtype|precision|router_replay|routing_replay"
+    r"|num_(local_|routed_)?experts|lora_\w+|lora|adapter\w*|rollout_dtype"
+    r"|train_dtype|sampler_dtype|trainer_dtype)$",
+    re.IGNORECASE,
+)
+_OFF = (None, False, 0, "", "none", "null", "false", "0", "no", "off")
 
 
 def guess_kind(batch: Batch) -> tuple[str, bool]:
     """Return the kind of a batch, and whether its `meta` says so.
 
-    Where `meta` says nothing, a batch with images counts as `vlm` and any other as
-    `dense`: these are assumptions.
+    `meta["facts"]["kind"]` counts first, then facts that name the model, its dtype,
+    quantization, adapter or replayed routes. Otherwise a batch with images counts as
+    `vlm` and any other as `dense`: these are assumptions.
 
     Examples
     --------
@@ -139,17 +152,40 @@ def guess_kind(batch: Batch) -> tuple[str, bool]:
     >>> guess_kind(rd.load("sample_data/healthy.parquet"))
     ('vlm', True)
     """
-    meta = {k: v for k, v in batch.meta.items() if k not in ("checks", "source")}
-    text = str(meta).lower()
-    for kind, signs in _SIGNS:
-        if any(sign in text for sign in signs):
-            return kind, True
-    says = "bfloat16" in text or "bf16" in text
+    facts = dict(_facts(batch.meta))
+    stated = facts.get("kind")
+    if isinstance(stated, str) and stated in REFERENCE:
+        return stated, True
+    names = " ".join(facts).lower()
+    values = " ".join(str(value) for value in facts.values()).lower()
+    text = re.sub(r"[^\w.]+|_", " ", f"{names} {values}")
+    if re.search(r"(router|routing) replay", text):
+        return "moe_replay", True
+    found = [kind for kind, words in _WORDS if re.search(rf"\b(?:{words})\b", text)]
+    if found:
+        return found[0], True
+    says = re.search(r"\b(bfloat16|bf16)\b", text) is not None
     if batch.images is not None and any(batch.images):
         return "vlm", says
-    if not says and text.count("float32") > 1:
+    if not says and len(re.findall(r"\bfloat32\b", text)) > 1:
         return "fp32", True
     return "dense", says
+
+
+def _facts(meta: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the facts that name a kind, without those that are off."""
+    if isinstance(meta, Mapping):
+        for key, value in meta.items():
+            if key not in ("checks", "source"):
+                yield from _facts(value, str(key))
+        return
+    if not _FACTS.match(name):
+        return
+    if isinstance(meta, list | tuple):
+        meta = " ".join(map(str, meta))
+    is_off = meta in _OFF or (isinstance(meta, str) and meta.lower() in _OFF)
+    if not is_off:
+        yield name, meta
 
 
 def named_range(kind: str) -> Range:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.core.columns import plain_columns, plain_values, sample_clusters
+from rounddiag.core.columns import plain_columns, round_values, sample_clusters
 from rounddiag.findings.reference import REFERENCE, Range
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
-# Tokens that detectors read. A longer batch is thinned to evenly spaced blocks of
-# consecutive tokens: no statistic here needs more.
-MAX_TOKENS = 250_000
+# Tokens that are judged. Of a longer batch, evenly spaced blocks of consecutive tokens
+# are, and the diagnosis says so.
+MAX_TOKENS = 1_200_000
 _BLOCK = 256
 # A run of this many equal ids in observations is an image, if there are this many runs.
 _IMAGE_RUN = 8
@@ -238,8 +238,8 @@ class Facts:
     ) -> Array | None:
         """Return the number of images before each token, or None if unknown."""
         known = self.round_columns.get("num_images")
-        if known is not None and known.dtype.kind in "iu":
-            return known[segment]
+        if known is not None and known.dtype.kind in "iuf":
+            return np.nan_to_num(known, nan=0.0).astype(np.int64)[segment]
         if self.image_positions is None:
             return None
         if not any(len(places) for places in self.image_positions):
@@ -287,20 +287,8 @@ def _round_columns(batch: Batch) -> dict[str, Array]:
     columns = batch.round_columns
     if "sample" not in columns or "round" not in columns:
         return {}
-    rounds = batch.rounds
-    key = _array(rounds.sample) * (1 << 32) + _array(rounds.round)
-    sample, index = (np.asarray(columns[name]) for name in ("sample", "round"))
-    known = sample.astype(np.int64) * (1 << 32) + index.astype(np.int64)
-    order = np.argsort(known, kind="stable")
-    at = np.searchsorted(known[order], key)
-    at = np.minimum(at, max(len(known) - 1, 0))
-    if len(known) == 0 or not (known[order][at] == key).all():
-        return {}
-    return {
-        name: plain_values(values)[order][at]
-        for name, values in columns.items()
-        if name not in ("sample", "round")
-    }
+    names = [name for name in columns if name not in ("sample", "round")]
+    return {name: round_values(batch, name) for name in names}
 
 
 def _image_positions(batch: Batch) -> list[Array] | None:

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from rounddiag.findings import diagnose
-from rounddiag.findings.verdict import CONFIDENT
 from rounddiag.runs.step_tables import load_step
 from rounddiag.wording import pluralize, printable
 
@@ -121,7 +120,7 @@ def diagnose_step(
 ) -> dict[str, pd.DataFrame]:
     """Return the row of a step, as `diagnoses`."""
     diagnosis = diagnose(load_step(folder, step), kind=kind)
-    causes = [one.cause for one in diagnosis if one.confidence >= CONFIDENT]
+    causes = [one.cause for one in diagnosis if one.is_certain]
     row = {
         "step": step.step,
         "verdict": diagnosis.verdict,

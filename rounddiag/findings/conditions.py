@@ -1,0 +1,339 @@
+"""Conditions on columns: what a place is made of, and how a sentence names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from rounddiag.core.columns import to_numpy, token_roles
+from rounddiag.errors import RounddiagError
+from rounddiag.findings.excess import decoding_step
+from rounddiag.text import pieces
+from rounddiag.wording import encodable, pluralize
+
+if TYPE_CHECKING:
+    from rounddiag._typing import Array
+    from rounddiag.findings.view import View
+
+Scope: TypeAlias = Literal["sample", "round", "token"]
+# A column with more distinct values names nobody, and numbers are cut into this many.
+_MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
+_STEPS = 32
+# Numbers that are names: no order is meant by them.
+_NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
+_FIRST, _LAST = (1, 2, 3, 4, 8, 16), (1, 2, 4, 8)
+_MAX_ID_TEXT = 20
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition on one column, such as `rank = 3` or `round >= 5`.
+
+    Attributes
+    ----------
+    column : str
+    relation : {"=", ">=", "<="}
+    value : object
+        A number, a text, or a bool.
+    text : str
+        The condition as part of a sentence: "on rank 3", "from round 5 on".
+
+    Examples
+    --------
+    >>> print(Condition("round", ">=", 5, "from round 5 on"))
+    round >= 5
+    """
+
+    column: str
+    relation: Literal["=", ">=", "<="]
+    value: object
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.relation} {_value_text(self.value)}"
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnOfTokens:
+    """A column with a code for each token of a view.
+
+    Attributes
+    ----------
+    name : str
+    scope : {"sample", "round", "token"}
+        What has a value of its own.
+    codes : int32 array, one a token
+        Index in `values`; -1 where the value is missing.
+    values : sequence
+        Sorted if `relations` has an order.
+    relations : tuple of str
+        Which conditions make sense: `=`, `>=`, `<=`.
+    """
+
+    name: str
+    scope: Scope
+    codes: Array
+    values: Sequence[object]
+    relations: tuple[Literal["=", ">=", "<="], ...]
+
+    def condition(self, relation: Literal["=", ">=", "<="], code: int) -> Condition:
+        """Return the condition that a code stands for."""
+        value = self.values[code]
+        return Condition(
+            self.name, relation, value, _phrase(self.name, relation, value)
+        )
+
+    def matches(self, condition: Condition) -> Array:
+        """Return which tokens meet a condition on this column."""
+        code = list(self.values).index(condition.value)
+        if condition.relation == "=":
+            return self.codes == code
+        if condition.relation == ">=":
+            return self.codes >= code
+        return (self.codes <= code) & (self.codes >= 0)
+
+
+def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
+    """Return every column of a view that can name a place, without the token ids."""
+    found = [*_of_samples(view), *_of_rounds(view), *_of_tokens(view)]
+    return [one for one in found if len(one.values) > 1]
+
+
+def token_id_column(view: View, ids: Array) -> ColumnOfTokens:
+    """Return the column of these token ids; other tokens have no value."""
+    ids = np.sort(ids)
+    at = np.minimum(np.searchsorted(ids, view.id), max(len(ids) - 1, 0))
+    codes = np.where(ids[at] == view.id, at, -1).astype(np.int32)
+    texts = _texts(view, ids)
+    return ColumnOfTokens("token_id", "token", codes, texts, ("=",))
+
+
+def _texts(view: View, ids: Array) -> list[object]:
+    try:
+        found = pieces(ids, view.batch.tokenizer, visible_whitespace=True)
+    except (RounddiagError, OSError):
+        found = pieces(ids, None)
+    return [_TokenText(int(one), text) for one, text in zip(ids, found, strict=True)]
+
+
+class _TokenText(int):
+    """A token id that prints as its text."""
+
+    text: str
+
+    def __new__(cls, token_id: int, text: str) -> _TokenText:
+        one = super().__new__(cls, token_id)
+        one.text = text
+        return one
+
+
+def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
+    batch, facts = view.batch, view.facts
+    values: dict[str, Array] = dict(facts.sample_columns)
+    if batch.rewards is not None:
+        values.setdefault("reward", batch.rewards.double().cpu().numpy())
+    if batch.group_ids is not None:
+        values["group_id"] = np.asarray(batch.group_ids, dtype=object)
+    owner = to_numpy(batch.rounds.sample)
+    values["num_rounds"] = np.bincount(owner, minlength=batch.num_samples)
+    for name, column in values.items():
+        made = _coded(name, "sample", column)
+        if made is not None:
+            yield ColumnOfTokens(name, "sample", made[0][view.sample], made[1], made[2])
+    if batch.advantages is not None:
+        advantages = to_numpy(batch.advantages)[view.flat].astype(float)
+        made = _coded("advantage", "token", advantages)
+        if made is not None:
+            yield ColumnOfTokens("advantage", "token", *made)
+
+
+def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
+    facts = view.facts
+    last = int(view.round.max(initial=0))
+    yield ColumnOfTokens(
+        "round",
+        "round",
+        view.round.astype(np.int32),
+        range(last + 1),
+        ("=", ">=", "<="),
+    )
+    owner = to_numpy(view.batch.rounds.sample)
+    is_last = np.r_[owner[1:] != owner[:-1], True][: len(owner)]
+    yield ColumnOfTokens(
+        "last_round",
+        "round",
+        is_last[view.segment].astype(np.int32),
+        (False, True),
+        ("=",),
+    )
+    for name, column in facts.round_columns.items():
+        if name in facts.sample_columns:
+            continue
+        made = _coded(name, "round", column)
+        if made is not None:
+            yield ColumnOfTokens(name, "round", made[0][view.segment], made[1], made[2])
+    if view.has_images and view.images is not None:
+        made = _coded("images_seen", "round", view.images)
+        if made is not None:
+            yield ColumnOfTokens("images_seen", "round", *made[:2], (">=", "<="))
+
+
+def _of_tokens(view: View) -> Iterator[ColumnOfTokens]:
+    role = read_roles(view)
+    if role is not None:
+        names, codes = role
+        yield ColumnOfTokens("role", "token", codes.astype(np.int32), names, ("=",))
+    num = to_numpy(view.batch.rounds.num_tokens)[view.segment]
+    first = np.searchsorted(_FIRST, view.token, side="right").astype(np.int32)
+    yield ColumnOfTokens(
+        "first_tokens", "token", _open(first, len(_FIRST)), _FIRST, ("<=",)
+    )
+    left = num - 1 - view.token
+    last = np.searchsorted(_LAST, left, side="right").astype(np.int32)
+    yield ColumnOfTokens(
+        "last_tokens", "token", _open(last, len(_LAST)), _LAST, ("<=",)
+    )
+    written = decoding_step(view)
+    # The first tokens of responses agree by nature: no place is all but these.
+    edges = np.unique(
+        np.quantile(written, np.linspace(0, 1, _STEPS + 1)[_STEPS // 4 : -1])
+    )
+    edges = edges.astype(np.int64)
+    step = (np.searchsorted(edges, written, side="right") - 1).astype(np.int32)
+    yield ColumnOfTokens("decoding_step", "token", step, edges.tolist(), (">=",))
+
+
+def _open(codes: Array, size: int) -> Array:
+    """Mark codes beyond the last value as missing."""
+    return np.where(codes < size, codes, -1).astype(np.int32)
+
+
+def _coded(
+    name: str, scope: Scope, column: Array
+) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
+    """Return codes, values and relations; None for a column that names no place."""
+    if column.dtype.kind in "mM":
+        return None
+    if column.dtype.kind in "iufb":
+        return _coded_numbers(name, column)
+    missing = np.array([value is None or value != value for value in column], bool)
+    text = np.array([encodable(str(value)) for value in column], dtype=object)
+    known, codes = np.unique(text, return_inverse=True)
+    most = _MAX_GROUPS if name == "group_id" else _MAX_VALUES
+    if not 1 < len(known) <= most or len(known) > max(len(column) / 2, 2):
+        return None
+    codes = np.where(missing, -1, codes).astype(np.int32)
+    return codes, known.tolist(), ("=",)
+
+
+def _coded_numbers(
+    name: str, column: Array
+) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
+    finite = (
+        np.isfinite(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
+    )
+    known = np.unique(column[finite])
+    if len(known) < 2:
+        return None
+    is_name = _NAMES.search(name) is not None
+    relations: tuple[Literal["=", ">=", "<="], ...] = ("=",)
+    if len(known) > _MAX_VALUES:
+        if is_name:
+            return None
+        cuts = np.quantile(known, np.linspace(0, 1, _EDGES + 1)[:-1], method="lower")
+        known, relations = np.unique(cuts), (">=", "<=")
+        codes = np.searchsorted(known, column, side="right") - 1
+    else:
+        if not is_name and column.dtype.kind != "b" and len(known) > 2:
+            relations = ("=", ">=", "<=")
+        codes = np.searchsorted(known, column)
+    codes = np.where(finite, codes, -1).astype(np.int32)
+    return codes, [value.item() for value in known], relations
+
+
+def read_roles(view: View) -> tuple[list[str], Array] | None:
+    """Return the names of the roles, and the code of each token's role.
+
+    None without a tokenizer, or with one that cannot be read.
+    """
+    batch, memo = view.batch, view.facts.memo
+    if batch.tokenizer is None or batch.is_redacted:
+        return None
+    if "roles" not in memo:
+        try:
+            memo["roles"] = token_roles(batch)
+        except (RounddiagError, OSError):
+            memo["roles"] = None  # one that must be downloaded, or no longer exists
+    known = memo["roles"]
+    if known is None:
+        return None
+    num = to_numpy(batch.rounds.num_tokens)
+    before = np.cumsum(num) - num
+    codes = known.codes[before[view.segment] + view.token]
+    return [str(name) for name in known.categories], codes
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, _TokenText):
+        return value.text[:_MAX_ID_TEXT]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+_ROLES = {
+    "coordinates": "coordinates",
+    "typed text": "typed text",
+    "thought": "thoughts",
+    "action": "names of actions",
+    "syntax": "syntax of actions",
+    "special": "special tokens",
+    "other": "text outside of thoughts and actions",
+}
+
+
+def _phrase(name: str, relation: str, value: object) -> str:
+    """Return a condition in words."""
+    text = _value_text(value)
+    if name == "role":
+        return _ROLES.get(text, text)
+    if name == "token_id":
+        return (
+            f"the token {text!r}"
+            if text.strip("⟨⟩") != str(int(value))
+            else f"token id {value:d}"
+        )  # type: ignore[call-overload]
+    if name == "round":
+        return {"=": f"in round {text}", ">=": f"from round {text} on"}.get(
+            relation, f"up to round {text}"
+        )
+    if name == "last_round":
+        return "in the last round" if value else "before the last round"
+    if name in ("first_tokens", "last_tokens"):
+        number = int(str(value))
+        which = name.split("_", maxsplit=1)[0]
+        if number == 1:
+            return f"the {which} token of rounds"
+        return f"the {which} {number} tokens of rounds"
+    if name == "decoding_step":
+        return f"from the {value}th generated token on"
+    if name == "images_seen":
+        noun = pluralize(int(str(value)), "image")
+        if relation == ">=" and value == 1:
+            return "after the first image"
+        return f"with {noun} or {'more' if relation == '>=' else 'fewer'} in context"
+    if name == "num_rounds":
+        number = int(str(value))
+        if relation == "=":
+            return f"in samples of {pluralize(number, 'round')}"
+        return f"in samples of {number} or {'more' if relation == '>=' else 'fewer'} rounds"
+    plain = name.replace("_", " ")
+    if relation == "=":
+        if isinstance(value, bool):
+            return plain if value else f"not {plain}"
+        return f"{plain} {text}"
+    return f"{plain} {text} or {'more' if relation == '>=' else 'less'}"
