@@ -1,8 +1,6 @@
-"""Faults at places of a step, with the truth, and whether a sentence names it."""
+"""Faults planted at places of a step, with the truth."""
 
 from __future__ import annotations
-
-import re
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 import rounddiag as rd
-from rounddiag.text import pieces
 from tests.faults.steps import Array, log_sigmoid, with_log_probs
 
 if TYPE_CHECKING:

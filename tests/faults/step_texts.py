@@ -19,7 +19,8 @@ SPECIAL = (
 )
 _TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 IMAGE = "<|image_pad|>"
-_WORDS = """
+# From common to rare in thoughts.
+_THOUGHTS = """
 the to I is now and of a in need on this that it should will can screen button menu
 window open click next first then file so page text from with field search see has
 which user at task click opened list settings but be not there already top left right
@@ -36,16 +37,19 @@ one two three verify make sure proceed finish complete move cursor hover expand 
 double middle corner edge header footer sidebar bar entry item choose drop number
 required state finally also must try again maybe probably think find look figure
 desktop browser session network print layout
-""".split()
-_PARTS = """
+"""
+_ACTIONS = """
 click left_click type scroll drag key wait press x y start end text direction amount
 down up left right computer_use name arguments action coordinate seconds terminate
 keys pixels Action
-""".split()
-_RARE = """
+"""
+# Only in typed text; the tokenizer divides them.
+_TYPED = """
 quarterly budget invoice meeting agenda holiday contract supplier reference summary
 appendix passport itinerary concert warranty battery umbrella mountain
-""".split()
+"""
+_WORDS = np.array(_THOUGHTS.split(), dtype=object)
+_TYPED_WORDS = np.array([*_TYPED.split(), *_WORDS[40:]], dtype=object)
 
 
 @lru_cache(maxsize=1)
@@ -58,8 +62,8 @@ def tokenizer() -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {sign: i for i, sign in enumerate(alphabet)}
     merges: dict[tuple[str, str], None] = {}
-    words = ["Ġ" + word for word in dict.fromkeys(_WORDS + ["Action"])]
-    for word in [*words, *_PARTS, '("', '")', '":', '",', "ĊĊ"]:
+    words = ["Ġ" + word for word in dict.fromkeys([*_WORDS, "Action"])]
+    for word in [*words, *_ACTIONS.split(), '("', '")', '":', '",', "ĊĊ"]:
         for i in range(1, len(word)):
             merges.setdefault((word[:i], word[i]))
             vocabulary.setdefault(word[: i + 1], len(vocabulary))
@@ -86,7 +90,7 @@ def _frequencies() -> np.ndarray[Any, Any]:
 def thought(rng: Rng, low: int, high: int) -> str:
     """Sentences of `low` to `high` tokens, about."""
     num = int(rng.integers(low, high + 1))
-    words = rng.choice(_WORDS, num, p=_frequencies()).tolist()
+    words = _WORDS[rng.choice(len(_WORDS), num, p=_frequencies())].tolist()
     place = int(rng.integers(6, 14))
     while place < num:
         words[place] += rng.choice([".", ",", ".", ":"])
@@ -98,7 +102,7 @@ def thought(rng: Rng, low: int, high: int) -> str:
 
 def _typed(rng: Rng) -> str:
     num = int(rng.integers(2, 9))
-    return " ".join(rng.choice(_RARE + _WORDS[40:], num))
+    return " ".join(rng.choice(_TYPED_WORDS, num))
 
 
 def action(rng: Rng) -> tuple[str, dict[str, Any]]:

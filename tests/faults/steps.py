@@ -152,7 +152,7 @@ def _samples(rng: np.random.Generator, num: int) -> dict[str, Array]:
     ages = rng.choice(3, num, p=[0.6, 0.25, 0.15])
     return {
         "rank": rng.permutation(np.arange(num) % NUM_RANKS),
-        "replica": rng.permutation(np.arange(num) % max(num // 8, 2)),
+        "replica": rng.permutation(np.arange(num) % max(2, min(16, num // 2))),
         "status": np.where(reward > 0, "completed", failed),
         "application": application[group],
         "weight_version": 412 - ages,
@@ -211,9 +211,7 @@ def _rows(
 def _prompts(rng: np.random.Generator, samples: dict[str, Array]) -> list[Array]:
     patches = int(rng.integers(16, 49))
     names = samples["application"][::8]
-    return _encode(
-        [step_texts.prompt_text(rng, str(name), patches) for name in names]
-    )
+    return _encode([step_texts.prompt_text(rng, str(name), patches) for name in names])
 
 
 def _round_columns(
@@ -254,7 +252,9 @@ def _with_log_probs(
     size = np.where(is_coordinate, variant.coordinate_noise, 1.0)
     by_sample = rng.normal(0, variant.sample_effect, batch.num_samples)
     by_group = rng.normal(0, variant.group_effect, batch.num_samples // 8 + 1)
-    size = size * np.exp(by_sample + by_group[np.arange(batch.num_samples) // 8])[sample]
+    size = (
+        size * np.exp(by_sample + by_group[np.arange(batch.num_samples) // 8])[sample]
+    )
     size = size * np.exp(rng.normal(0, 0.1, len(known)))[code]
     noise = _noise(rng, logit, variant) * size
     rollout = log_sigmoid(logit)
@@ -311,3 +311,9 @@ def small_sets(batch: rd.Batch, size: int, num: int, seed: int) -> Sequence[rd.B
         rows = range(first, first + size) if i % 2 == 0 else drawn
         found.append(batch.where(np.isin(np.arange(batch.num_samples), list(rows))))
     return found
+
+
+if __name__ == "__main__":
+    from tests.faults.steps_bench import main
+
+    main()
