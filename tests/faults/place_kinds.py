@@ -51,8 +51,7 @@ _DRAWS: dict[str, tuple[str, str, Callable[[np.random.Generator], Any]]] = {
     "coordinates": ("role", "==", lambda _: "coordinates"),
     "typed text": ("role", "==", lambda _: "typed text"),
     "a role": (
-        "role",
-        "==",
+        *("role", "=="),
         lambda rng: str(rng.choice(["coordinates", "typed text", "thought"])),
     ),
     "round from": ("round", ">=", lambda rng: int(rng.integers(3, 11))),
@@ -103,7 +102,7 @@ def _token_id(rng: np.random.Generator, frame: pd.DataFrame) -> int:
 
 
 def draw_strength(kind: str, seed: int, num_tokens: int) -> str:
-    """The strength of a case: the three in turn, "all" where "rare" would be nothing."""
+    """The strengths in turn; "all" where "rare" would be less than a dozen tokens."""
     names = [*KINDS, *FURTHER]
     strength = ("rare", "weak", "all")[(names.index(kind) + seed) % 3]
     # Ends of turns have a probability near 1: three times their noise is nothing.
@@ -132,28 +131,30 @@ def is_named(text: str, column: str, relation: str, value: Any) -> bool:
 
 
 def _patterns(column: str, relation: str, value: Any) -> tuple[str, ...]:
-    if column == "role":
-        # "coordinate tokens" and "coordinates" are the same.
-        return (rf"\b{value.removesuffix('s')}",)
-    if column == "round" and relation == ">=":
-        return (
-            rf"(?:from|before|since) round {value}\b",
-            rf"round(?: >=| ≥) {value}\b",
-        )
-    if column == "round":
-        return _up_to(value)
-    if column in ("token", "tokens_left"):
-        end = "first" if column == "token" else "last"
-        number = _count(value)
-        return (rf"\b{end} {number} (?:\w+ )?tokens?\b",)
-    if column == "rounds_left":
-        return (r"\blast rounds?\b",)
-    if column == "token_id":
-        return _token(value)
-    if isinstance(value, str):
-        return (rf"(?<!\w){re.escape(value)}(?!\w)",)
     name = column.replace("_", "[ _]")
-    return (rf"\b{name}\b`?\s*(?:=|==|is|:)?\s*{value}\b",)
+    patterns: tuple[str, ...]
+    match column, relation:
+        case "role", _:
+            # "coordinate tokens" and "coordinates" are the same.
+            patterns = (rf"\b{value.removesuffix('s')}",)
+        case "round", ">=":
+            patterns = (rf"\b(?:from|before|since) round {value}\b",)
+            patterns += (rf"\bround(?: >=| ≥) {value}\b",)
+        case "round", _:
+            patterns = _up_to(value)
+        case "token", _:
+            patterns = (rf"\bfirst {_count(value)} (?:\w+ )?tokens?\b",)
+        case "tokens_left", _:
+            patterns = (rf"\blast {_count(value)} (?:\w+ )?tokens?\b",)
+        case "rounds_left", _:
+            patterns = (r"\blast rounds?\b",)
+        case "token_id", _:
+            patterns = _token(value)
+        case _ if isinstance(value, str):
+            patterns = (rf"(?<!\w){re.escape(value)}(?!\w)",)
+        case _:
+            patterns = (rf"\b{name}\b`?\s*(?:=|==|is|:)?\s*{value}\b",)
+    return patterns
 
 
 def _up_to(value: int) -> tuple[str, ...]:
@@ -170,7 +171,7 @@ def _up_to(value: int) -> tuple[str, ...]:
 
 def _token(value: int) -> tuple[str, ...]:
     piece = re.escape(pieces([value], tokenizer())[0].strip().lower())
-    quoted = rf"[\"'`“«‘][\s·]?{piece}[\"'`”»’]"
+    quoted = rf"[\"'`“«][\s·]?{piece}[\"'`”»]"
     word = (rf"\b{piece}\b",) if piece.isalpha() and len(piece) > 4 else ()
     return (quoted, rf"\bid {value}\b", *word)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 import rounddiag as rd
 from tests.faults.steps import Array, log_sigmoid, with_log_probs
@@ -13,8 +12,10 @@ from tests.faults.steps import Array, log_sigmoid, with_log_probs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import pandas as pd
+
 # A column, a relation and a value: {"role": ("==", "coordinates"), "round": (">=", 5)}.
-# `tokens_left` and `rounds_left` count from the end: 0 is the last of its round or sample.
+# `tokens_left` and `rounds_left` count from the end: 0 is the last one.
 Place: TypeAlias = "Mapping[str, tuple[str, Any]]"
 
 STRENGTHS = ("rare", "weak", "all")

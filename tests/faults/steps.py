@@ -2,7 +2,7 @@
 
     python -m tests.faults.steps [--seeds 0:3] [--names]
 
-128 samples in groups of 8, 6 to 25 rounds of a thought and an action each, some 250,000
+128 samples in groups of 8, 6 to 25 rounds of a thought and an action each, some 210,000 to
 tokens with text, roles and the columns that files have. Both log-probs come from
 one logit per token, so that noise follows probability as in a real engine. Seeds below
 100 are for development; those from 100 on are held back and only measured.
@@ -266,15 +266,16 @@ def _with_log_probs(
 def _noise(rng: np.random.Generator, logit: Array, variant: Variant) -> Array:
     """Noise of the logits, in the shape of its family; its size is set later."""
     if variant.noise == "gaussian":
-        return rng.normal(size=len(logit))
+        normal: Array = rng.normal(size=len(logit))
+        return normal
     if variant.noise == "student":
         return rng.standard_t(variant.degrees, len(logit))
     # The logit is a difference: of that of the token, and that of all others together.
     top = rng.uniform(10, 28, len(logit))
     rounding = _rounding(top) - _rounding(top - logit)
-    if variant.noise == "bf16":
-        return rounding
-    return rounding + rng.normal(size=len(logit)) * rounding.std()
+    if variant.noise == "mixed":
+        rounding += rng.normal(size=len(logit)) * rounding.std()
+    return rounding
 
 
 def _rounding(values: Array) -> Array:

@@ -19,7 +19,7 @@ from tests.faults.planted import place_columns, plant, tokens_at
 from tests.faults.steps import FIRST_HELD_BACK, realistic_step, small_sets, variant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
 
@@ -55,9 +55,10 @@ class Outcome:
 
 def best_place(batch: rd.Batch) -> str:
     """The conditions of the best place; empty without one, or without `rd.places`."""
-    if "places" not in rd.__all__:
+    places: Callable[[rd.Batch], pd.DataFrame] | None = getattr(rd, "places", None)
+    if places is None:
         return ""
-    found: pd.DataFrame = rd.places(batch)
+    found = places(batch)
     return str(found["conditions"].iloc[0]) if len(found) else ""
 
 
