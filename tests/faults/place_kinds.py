@@ -46,6 +46,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "few: replica, a role, round from": ("replica", "a role", "round from"),
 }
 _MIN_RARE, _RARE_SHARE = 12, 0.05
+_MIN_WEAK = 300
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 _DRAWS: dict[str, tuple[str, str, Callable[[np.random.Generator], Any]]] = {
     "coordinates": ("role", "==", lambda _: "coordinates"),
@@ -102,11 +103,11 @@ def _token_id(rng: np.random.Generator, frame: pd.DataFrame) -> int:
 
 
 def draw_strength(kind: str, seed: int, num_tokens: int) -> str:
-    """The strengths in turn; "all" where "rare" would be less than a dozen tokens."""
+    """The strengths in turn; a stronger one where a place has too few tokens for it."""
     names = [*KINDS, *FURTHER]
     strength = ("rare", "weak", "all")[(names.index(kind) + seed) % 3]
     # Ends of turns have a probability near 1: three times their noise is nothing.
-    if kind == "last tokens" and strength == "weak":
+    if strength == "weak" and (kind == "last tokens" or num_tokens < _MIN_WEAK):
         strength = "rare"
     is_few = num_tokens * _RARE_SHARE < _MIN_RARE
     return "all" if strength == "rare" and is_few else strength
