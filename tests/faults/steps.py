@@ -232,7 +232,9 @@ def _round_columns(
         "round": index,
         "num_images": index + 1,
         "prompt_length": length,
-        "cached_tokens": (length * rng.uniform(0.5, 1, len(length))).astype(int) // 16,
+        "cached_tokens": (length * rng.uniform(0.5, 1, len(length))).astype(int)
+        // 16
+        * 16,
         "finish_reason": np.where(rng.random(len(length)) < 0.97, "stop", "length"),
     }
 
