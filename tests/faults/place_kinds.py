@@ -161,7 +161,8 @@ def _patterns(column: str, relation: str, value: Any) -> tuple[str, ...]:
 def _up_to(value: int) -> tuple[str, ...]:
     first = (r"\bfirst round\b", r"\bround 0\b") if value == 0 else ()
     return (
-        rf"\b(?:to|until|after|through) (?:round )?{value}\b",
+        rf"\b(?:to|until|after|through) round {value}\b",
+        rf"\brounds \d+ (?:to|through) {value}\b",
         rf"\bbefore round {value + 1}\b",
         rf"\bfirst {_count(value + 1)} rounds?\b",
         rf"\bround(?: <=| ≤) {value}\b",

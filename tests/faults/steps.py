@@ -227,14 +227,13 @@ def _round_columns(
     offset = rounds.start.numpy() - batch.offsets.numpy()[sample]
     size = np.array([len(row) for row in prompts])[group]
     length = size[sample] + offset
+    cached = (length * rng.uniform(0.5, 1, len(length))).astype(int)
     return {
         "sample": sample,
         "round": index,
         "num_images": index + 1,
         "prompt_length": length,
-        "cached_tokens": (length * rng.uniform(0.5, 1, len(length))).astype(int)
-        // 16
-        * 16,
+        "cached_tokens": cached // 16 * 16,
         "finish_reason": np.where(rng.random(len(length)) < 0.97, "stop", "length"),
     }
 

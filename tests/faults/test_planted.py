@@ -131,6 +131,7 @@ def test_small_sets_are_neighbours_and_drawn_samples(step: rd.Batch) -> None:
         ("in the first three rounds", ("round", "<=", 2), True),
         ("in round 0", ("round", "<=", 0), True),
         ("in rounds 0 to 3", ("round", "<=", 2), False),
+        ("repetition_penalty: set it to 1", ("round", "<=", 1), False),
         ("the first 4 tokens of rounds", ("token", "<", 4), True),
         ("the first four tokens of rounds", ("token", "<", 4), True),
         ("the first 4 generated tokens", ("token", "<", 5), False),
