@@ -1,0 +1,65 @@
+"""Places planted in a small realistic step: the sentence names what was planted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rounddiag as rd
+from tests.faults.place_kinds import is_named
+from tests.faults.planted import place_columns, plant
+from tests.faults.steps import realistic_step, small_sets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tests.faults.planted import Place
+
+SOUND = ("identical", "healthy", "noisy")
+
+
+@pytest.fixture(scope="module")
+def step() -> rd.Batch:
+    return realistic_step(1, num_samples=32)
+
+
+@pytest.fixture(scope="module")
+def columns(step: rd.Batch) -> pd.DataFrame:
+    return place_columns(step)
+
+
+@pytest.mark.parametrize(
+    ("place", "strength"),
+    [
+        ({"role": ("==", "coordinates")}, "rare"),
+        ({"rank": ("==", 3)}, "weak"),
+        ({"round": (">=", 6)}, "weak"),
+        ({"token": ("<", 4)}, "all"),
+        (
+            {"role": ("==", "coordinates"), "rank": ("==", 5), "round": (">=", 4)},
+            "all",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
+)
+def test_the_sentence_names_what_was_planted(
+    place: Place, strength: str, step: rd.Batch, columns: pd.DataFrame
+) -> None:
+    planted, _, truth = plant(step, place, strength, 0, columns=columns)
+    diagnosis = rd.diagnose(planted)
+    assert diagnosis.verdict not in SOUND, diagnosis.text
+    missed = [k for k, v in truth.items() if not is_named(diagnosis.text, k, *v)]
+    assert not missed, diagnosis.text
+
+
+def test_nothing_planted_is_healthy(step: rd.Batch) -> None:
+    diagnosis = rd.diagnose(step)
+    assert diagnosis.verdict in SOUND, diagnosis.text
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_few_samples_of_a_sound_step_are_no_fault(step: rd.Batch, size: int) -> None:
+    for one in small_sets(step, size, 4, 0):
+        diagnosis = rd.diagnose(one)
+        assert diagnosis.verdict in SOUND, diagnosis.text
