@@ -185,12 +185,15 @@ def _place_or_pattern(view: View, place: Place, best: Evidence | None) -> Eviden
             for one in (place.tokens, beyond)
         )
         is_place = rest < ELSEWHERE * inside
-    if is_place and place.num_tokens < best.tokens.sum():
-        return replace(found, alternatives=best.alternatives, next_step=best.next_step)
-    missed = ~best.tokens & place.tokens
-    if missed.sum() > ELSEWHERE * place.num_tokens:
+    missed = best.tokens.sum() < ELSEWHERE * (best.tokens | place.tokens).sum()
+    if place.is_of_content and (is_place or missed):
         return found
-    return best
+    if is_place or missed:
+        # A pattern is not the story of tokens that it does not have.
+        shared = (best.tokens & place.tokens).sum()
+        if shared < ELSEWHERE * min(place.num_tokens, best.tokens.sum()):
+            return found
+    return replace(best, where={**best.where, "found": place}) if is_place else best
 
 
 def _place_evidence(view: View, place: Place) -> Evidence:

@@ -109,6 +109,12 @@ class Place:
     worth: float
 
     @property
+    def is_of_content(self) -> bool:
+        """Whether a condition is about what was written, or where in a round."""
+        content = ("role", "token_id", "first_tokens", "last_tokens", "application")
+        return any(one.column in content for one in self.conditions)
+
+    @property
     def text(self) -> str:
         """The conditions as a clause."""
         return ", ".join(one.text for one in self.conditions)

@@ -67,7 +67,7 @@ def stale_weights(view: View) -> Evidence | None:
         if view.has_images and level.low > view.usual.limit:
             cause = "dropped_image"
         else:
-            cause = "low_precision" if _tail(view) < MIN_TAIL else "moe_routing"
+            cause = "low_precision" if log_odds_tail(view) < MIN_TAIL else "moe_routing"
     others = (*_ALIKE, *_IMAGES) if view.has_images else _ALIKE
     meaning = (
         "the same ids move the same way in different samples "
@@ -102,8 +102,11 @@ def stale_weights(view: View) -> Evidence | None:
     )
 
 
-def _tail(view: View) -> float:
+def log_odds_tail(view: View) -> float:
+    """Return the 90th percentile of the difference of the log-odds over the median."""
     gap = np.abs(log_odds(view.o) - log_odds(view.r))[view.uncertain]
+    if not len(gap):
+        return float("nan")
     middle, high = np.quantile(gap, [0.5, 0.9])
     return float(high / max(middle, 1e-300))
 
