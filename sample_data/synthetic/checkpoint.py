@@ -1,4 +1,4 @@
-"""The agent as a folder that transformers and vLLM load: weights, processor, tokenizer."""
+"""The agent as a folder that transformers and vLLM load."""
 
 import copy
 from pathlib import Path

@@ -68,6 +68,7 @@ class Engine:
         """Take the weights of another folder, and forget all that the old ones made."""
         self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
         self.llm.reset_mm_cache()
+        self.llm.llm_engine.engine_core.reset_encoder_cache()
         if not self.llm.reset_prefix_cache():
             message = "expected an idle engine, whose prefix cache can be reset"
             raise RuntimeError(message)
