@@ -218,7 +218,7 @@ def _parameters() -> Iterator[Trial]:
         yield Trial(
             "raw_temperature", "temperature", f"{value}", how, head=tempered(value)
         )
-    truncations = {
+    truncations: dict[str, tuple[float, ...]] = {
         "top_p": (0.98, 0.9, 0.7),
         "top_k": (20, 4, 2),
         "min_p": (0.02, 0.1, 0.3),
@@ -229,7 +229,7 @@ def _parameters() -> Iterator[Trial]:
             yield Trial(name, "truncated_sampling", f"{value}", how)
         how = How({name: values[1]}, is_raw=True)
         yield Trial(f"raw_{name}", HIDDEN, f"{values[1]}", how)
-    penalties = {
+    penalties: dict[str, tuple[float, ...]] = {
         "repetition_penalty": (1.02, 1.1, 1.3),
         "presence_penalty": (0.05, 0.3, 1.0),
         "frequency_penalty": (0.05, 0.3),

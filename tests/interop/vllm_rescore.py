@@ -86,7 +86,8 @@ def answers() -> bool:
 
 def serve(exported: Path, scores: Path) -> None:
     """Score the exported samples through a server."""
-    command = [Path(sys.executable).with_name("vllm"), "serve", MODEL, *SERVE]
+    program = Path(sys.executable).with_name("vllm")
+    command = [str(program), "serve", str(MODEL), *SERVE]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             wait(server)
