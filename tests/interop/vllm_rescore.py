@@ -107,8 +107,8 @@ def served_row(sample: dict[str, Any], exported: Path) -> dict[str, Any]:
     parts = []
     for name in sample["images"]:
         data = base64.b64encode((exported / name).read_bytes()).decode()
-        url = {"url": f"data:image/png;base64,{data}"}
-        parts.append({"type": "image_url", "image_url": url})
+        url = f"data:image/png;base64,{data}"
+        parts.append({"type": "image_url", "url": url})
     answer = post(
         "/inference/v1/generate",
         {
