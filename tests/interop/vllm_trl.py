@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from readme import RECIPES, blocks  # type: ignore[import-not-found]
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 import rounddiag as rd
-from tests.interop.readme import RECIPES, blocks
 
 PAD, EOS = "<pad>", "<eos>"
 MOST = 0.05  # nat: bfloat16 against float32, of a random model
