@@ -329,7 +329,7 @@ def differences(
     >>> found[["name", "round", "num_pairs", "difference"]].round(3).head(2)
           name  round  num_pairs  difference
     0  batch 1      0         64       0.017
-    1  batch 1      1         64       0.026
+    1  batch 1      1         64       0.019
     """
     (_, first), *others = name_batches(batches).items()
     measure = get_measure(metric)

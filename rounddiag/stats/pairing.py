@@ -191,7 +191,7 @@ def worst_differences(
     >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
     >>> found["samples"][["sample", "difference"]].round(3)
        sample  difference
-    0      31       0.045
+    0       5       0.054
     """
     kinds = {"rounds": worst_cells, "samples": worst_samples}
     found = {}

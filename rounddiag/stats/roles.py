@@ -67,8 +67,8 @@ def role_means(
     >>> found = role_means(rd.load("sample_data/healthy.parquet"))
     >>> found[["role", "num_tokens"]].iloc[[0, -1]]
                   role  num_tokens
-    0          thought        2061
-    8  last of a round         264
+    0          thought        1984
+    8  last of a round         256
     """
     require_batch(batch)
     batch, measure = drop_worst_picks(batch), get_measure(metric)

@@ -74,9 +74,9 @@ def positions(
     >>> means = positions(rd.load("sample_data/healthy.parquet"))
     >>> means[["low", "high", "num_tokens"]].head(3)
        low  high  num_tokens
-    0  0.0   0.0         264
-    1  1.0   1.0         264
-    2  2.0   3.0         528
+    0  0.0   0.0         256
+    1  1.0   1.0         256
+    2  2.0   3.0         512
     """
     require_batch(batch)
     batch, measure = drop_worst_picks(batch), get_measure(metric)

@@ -1,6 +1,6 @@
 """Trajectories and their scores as a batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,22 @@ from torch import Tensor
 import rounddiag as rd
 from rounddiag.vision import EncodedScreenshot
 
-from .rollout import MAX_NEW_TOKENS, Trajectory
+from .rollout import Trajectory
 
 GROUP = 4
-SAMPLING = {
-    "engine": "transformers, KV cache, one token at a time",
-    "dtype": "bfloat16",
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": -1,
-    "max_new_tokens": MAX_NEW_TOKENS,
-    "log_probs": "raw: of the whole vocabulary, at temperature 1",
-}
 
 
 def to_batch(
-    found: Sequence[Trajectory], old: Sequence[Tensor], step: int, source: str
+    found: Sequence[Trajectory],
+    old: Sequence[Tensor],
+    step: int,
+    source: str,
+    facts: Mapping[str, Any],
 ) -> rd.Batch:
-    """Return the batch of these trajectories with the log-probs of a scoring pass."""
+    """Return the batch of these trajectories with the log-probs of a scoring pass.
+
+    `facts` are those of the run, as a `Recorder` takes them.
+    """
     rows = [torch.tensor(one.talk.ids) for one in found]
     masks = [torch.tensor(one.talk.mask) for one in found]
     starts = [one.prompt_length for one in found]
@@ -53,7 +51,8 @@ def to_batch(
         meta={
             "mask_source": "response_mask",
             "old_log_probs_source": source,
-            "sampling": SAMPLING,
+            "sampling": facts["sampling"],
+            "facts": dict(facts),
             "tokenizer": "tokenizer.json",
         },
     )

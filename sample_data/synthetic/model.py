@@ -1,5 +1,7 @@
 """A small Qwen2.5-VL with random initial weights."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
@@ -66,4 +68,4 @@ def positions(model: Qwen2_5_VLForConditionalGeneration, ids: Tensor) -> Tensor:
         mm_token_type_ids=is_image[None].int(),
         image_grid_thw=torch.tensor([GRID] * screenshots),
     )
-    return found
+    return cast("Tensor", found)

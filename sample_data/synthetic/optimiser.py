@@ -47,7 +47,8 @@ def orthogonal(matrix: Tensor) -> Tensor:
 
 def optimisers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Return the two optimisers; the embeddings of tokens belong to the second."""
-    matrices, rest = [], []
+    matrices: list[Tensor] = []
+    rest: list[Tensor] = []
     for name, value in model.named_parameters():
         is_matrix = value.ndim > 1 and "embed_tokens" not in name
         (matrices if is_matrix else rest).append(value)

@@ -4,7 +4,7 @@ from tokenizers import Tokenizer
 
 import rounddiag as rd
 
-LEAST_SOLVED, LEAST_PARSED = 0.3, 0.9
+LEAST_SOLVED, LEAST_PARSED = 0.25, 0.9
 SHOWN = 3
 
 

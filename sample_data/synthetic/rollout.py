@@ -1,22 +1,22 @@
-"""The sampling engine: bfloat16, a KV cache, one token at a time."""
+"""Episodes: the engine writes a round of every one, and the pages answer."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
 from PIL import Image
 from tokenizers import Tokenizer
-from torch import Tensor
-from transformers import DynamicCache, Qwen2_5_VLForConditionalGeneration
 
 from .action import parse
 from .app import App
-from .chat import IM_END, NEVER_SAMPLED, Conversation
-from .model import GRID, positions
+from .chat import Conversation
 from .screen import render
 from .train import MAX_ROUNDS
 
-MAX_NEW_TOKENS = 48
+if TYPE_CHECKING:
+    from .vllm_engine import Engine, Written  # vLLM has an environment of its own
+
 COLOURS = 48
 
 
@@ -28,51 +28,14 @@ class Trajectory:
     task: str
     talk: Conversation
     prompt_length: int
-    log_probs: list[float]
-    screenshots: list[bytes]
     weight_version: int
+    log_probs: list[float] = field(default_factory=list)
+    pictures: list[Image.Image] = field(default_factory=list)
+    screenshots: list[bytes] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     parsed: list[bool] = field(default_factory=list)
     reward: float = 0.0
     status: str = "truncated"
-
-
-class Sampler:
-    """A bfloat16 copy of the model with the state of one episode."""
-
-    def __init__(self, model: Qwen2_5_VLForConditionalGeneration, seed: int) -> None:
-        self.model = model
-        self.generator = torch.Generator().manual_seed(seed)
-        self.cache = DynamicCache(config=model.config.get_text_config())
-
-    def read(self, talk: Conversation) -> Tensor:
-        """Feed what is not in the cache yet; return log-probs of the next token."""
-        known = self.cache.get_seq_length()
-        ids = torch.tensor(talk.ids)
-        fresh = ids[None, known:]
-        patches = talk.patches[-1] if known < len(ids) - 1 else None
-        hidden = self.model.model(
-            input_ids=fresh,
-            position_ids=positions(self.model, ids)[..., known:],
-            past_key_values=self.cache,
-            pixel_values=patches,
-            image_grid_thw=None if patches is None else torch.tensor([GRID]),
-        ).last_hidden_state
-        return self.model.lm_head(hidden[0, -1]).float().log_softmax(-1)
-
-    def write(self, talk: Conversation) -> list[float]:
-        """Sample one round into the conversation; return the log-probs."""
-        found: list[float] = []
-        while len(found) < MAX_NEW_TOKENS:
-            log_probs = self.read(talk)
-            chances = log_probs.exp()
-            chances[list(NEVER_SAMPLED)] = 0.0
-            token = int(torch.multinomial(chances, 1, generator=self.generator))
-            found.append(float(log_probs[token]))
-            talk.write([token])
-            if token == IM_END:
-                break
-        return found
 
 
 def shot(app: App) -> tuple[Image.Image, bytes]:
@@ -83,37 +46,68 @@ def shot(app: App) -> tuple[Image.Image, bytes]:
     return picture.convert("RGB"), data.getvalue()
 
 
-@torch.no_grad()
 def roll_out(
-    model: Qwen2_5_VLForConditionalGeneration,
-    tokenizer: Tokenizer,
-    app: App,
-    seed: int,
-    weight_version: int,
-) -> Trajectory:
-    """Let the model act until it says `finished()`, for 8 rounds at most."""
-    sampler = Sampler(model, seed)
+    engine: "Engine", tokenizer: Tokenizer, apps: Sequence[App], weight_version: int
+) -> list[Trajectory]:
+    """Let the agent act on each page until it says `finished()`, for 8 rounds at most.
+
+    A round of all running episodes is one batch of requests.
+    """
+    found = [begin(app, tokenizer, weight_version) for app in apps]
+    running = list(zip(found, apps, strict=True))
+    for round_ in range(MAX_ROUNDS):
+        rounds = engine.write([(one.talk.ids, one.pictures) for one, _ in running])
+        running = [
+            (one, app)
+            for (one, app), written in zip(running, rounds, strict=True)
+            if goes_on(one, app, tokenizer, written, is_last=round_ == MAX_ROUNDS - 1)
+        ]
+        if not running:
+            break
+    return found
+
+
+def begin(app: App, tokenizer: Tokenizer, weight_version: int) -> Trajectory:
+    """Show the first screen and the task."""
     picture, data = shot(app)
     talk = Conversation.start(tokenizer, app.task, picture)
-    found = Trajectory(
-        app.kind, app.task, talk, len(talk.ids), [], [data], weight_version
+    return Trajectory(
+        app.kind,
+        app.task,
+        talk,
+        len(talk.ids),
+        weight_version,
+        pictures=[picture],
+        screenshots=[data],
     )
-    for round_ in range(MAX_ROUNDS):
-        start = len(talk.ids)
-        found.log_probs += [0.0] * (start - found.prompt_length - len(found.log_probs))
-        found.log_probs += sampler.write(talk)
-        text = tokenizer.decode(talk.ids[start:])
-        action = parse(text)
-        found.actions.append(text.rpartition("</think> ")[2])
-        found.parsed.append(action is not None)
-        if action is not None and action.verb == "finished":
-            found.status = "solved" if app.is_solved() else "failed"
-            break
-        if action is not None:
-            app.act(action)
-        if round_ < MAX_ROUNDS - 1:
-            picture, data = shot(app)
-            talk.observe(tokenizer, picture)
-            found.screenshots.append(data)
-    found.reward = float(found.status == "solved")
-    return found
+
+
+def goes_on(
+    one: Trajectory,
+    app: App,
+    tokenizer: Tokenizer,
+    written: "Written",
+    *,
+    is_last: bool,
+) -> bool:
+    """Add a round, act, and show the next screen; tell whether there is one."""
+    observed = len(one.talk.ids) - one.prompt_length - len(one.log_probs)
+    one.log_probs += [0.0] * observed + written.log_probs
+    one.talk.write(written.ids)
+    text = tokenizer.decode(written.ids)
+    action = parse(text)
+    one.actions.append(text.rpartition("</think> ")[2])
+    one.parsed.append(action is not None)
+    if action is not None and action.verb == "finished":
+        one.status = "solved" if app.is_solved() else "failed"
+        one.reward = float(app.is_solved())
+        return False
+    if action is not None:
+        app.act(action)
+    if is_last:
+        return False
+    picture, data = shot(app)
+    one.talk.observe(tokenizer, picture)
+    one.pictures.append(picture)
+    one.screenshots.append(data)
+    return True

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -128,7 +129,7 @@ def decisive_tokens(tokenizer: Tokenizer) -> tuple[Tensor, Tensor, int]:
         tokenizer.encode(space + word).ids[0] for word in words for space in ("", " ")
     ]
     digits = [tokenizer.token_to_id(digit) for digit in "0123456789"]
-    think = tokenizer.token_to_id("<think>")
+    think = cast("int", tokenizer.token_to_id("<think>"))
     return torch.tensor(starts), torch.tensor(digits), think
 
 

@@ -9,7 +9,6 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from verl import DataProto
 
 from .chat import PAD
-from .files import SAMPLING
 from .model import GRID, positions
 from .rollout import Trajectory
 
@@ -49,7 +48,7 @@ def to_data_proto(
             "rm_scores": scores,
         },
         non_tensors=non_tensors(found, uids),
-        meta_info={"temperature": SAMPLING["temperature"], "global_steps": step},
+        meta_info={"temperature": 1.0, "global_steps": step},
     )
 
 

@@ -69,7 +69,7 @@ def test_the_head_tells_which_batch_and_how_much(page: PartsPage) -> None:
     assert page.texts(".rdx-name > *") == [
         "image_window.parquet",
         "step 1584",
-        "64 samples · 4,230 tokens",
+        "64 samples · 4,143 tokens",
     ]
     assert page.texts(".rdx-chips > li")[0] == "mask response_mask"
     assert not page.page.get_by_label("Failed checks").is_visible()

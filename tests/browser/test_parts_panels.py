@@ -121,9 +121,9 @@ def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:
 def test_rounds_are_chosen_by_mouse_and_by_arrow_keys(
     page: PartsPage, batch: rd.Batch
 ) -> None:
-    sample = sample_payload(batch, sample=7)
+    sample = sample_payload(batch, sample=28)
     page.keep("sample", sample)
-    page.keep("shots", thumbnails(batch, sample=7))
+    page.keep("shots", thumbnails(batch, sample=28))
     page.run("strip.show(sample, shots); strip.mark(0);")
     cards = page.find(".rdx-card")
     assert page.texts(".rdx-card-line:last-child > :last-child") == [

@@ -49,7 +49,7 @@ def page(chromium: Browser) -> Iterator[PartsPage]:
 
 @pytest.fixture(scope="module")
 def sample() -> Sample:
-    return sample_payload(rd.load("sample_data/image_window.parquet"), sample=7)
+    return sample_payload(rd.load("sample_data/image_window.parquet"), sample=8)
 
 
 @pytest.fixture

@@ -182,13 +182,13 @@ def test_it_opens_at_the_evidence_of_the_first_finding(
     image = opened.find(".rdx-current img")
     expect(image).to_be_visible()
     expect(image).to_have_js_property("naturalWidth", 448)
-    expect(opened.find(".rdx-caption-action").first).to_contain_text("click (54, 285)")
+    expect(opened.find(".rdx-caption-action").first).to_contain_text("click (400, 167)")
 
 
 def test_keys_step_through_the_samples_in_the_file(opened: Opened) -> None:
     title = opened.find(".rdx-title")
     opened.press("g")
-    expect(title).to_contain_text("Sample 33 ·")
+    expect(title).to_contain_text("Sample 35 ·")
     seen = [title.text_content()]
     for _ in range(6):
         opened.press("j")

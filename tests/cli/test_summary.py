@@ -185,7 +185,7 @@ def test_the_verdict_and_the_findings_come_first() -> None:
     verdict, level, usual = parts[0].splitlines()
     assert verdict.startswith("broken: Not noise. ")
     assert level == (
-        "level: mean |diff| 0.07595 nat (95 % interval 0.05067 to 0.1012; 4,230 tokens"
+        "level: mean |diff| 0.07624 nat (95 % interval 0.04773 to 0.1048; 4,143 tokens"
         " of 64 samples)"
     )
     assert usual.startswith("range: up to ")
@@ -196,10 +196,10 @@ def test_the_verdict_and_the_findings_come_first() -> None:
 
 def test_the_onset_is_named_in_place_of_the_worst_round() -> None:
     text = describe(rd.load("sample_data/image_window.parquet"))
-    # Token-weighted means of the rounds: 2.738e-3 over 0 and 1, 0.1463 over 2 to 7.
+    # Token-weighted means of the rounds: 2.675e-3 over 0 and 1, 0.1427 over 2 to 7.
     assert (
-        "\n\nonset: round 2 (95 % interval: this round alone), mean |diff| 0.002738 nat"
-        " before and 0.1463 nat from there on\n"
+        "\n\nonset: round 2 (95 % interval: this round alone), mean |diff| 0.002675 nat"
+        " before and 0.1427 nat from there on\n"
     ) in text
     assert "worst round" not in text
 

@@ -37,9 +37,9 @@ A_FAULT = 2
 TRIES = 6
 
 
-def load() -> list[Case]:
-    """Return the batches of the file."""
-    with np.load(FILE) as file:
+def load(path: Path = FILE) -> list[Case]:
+    """Return the batches of a file."""
+    with np.load(path) as file:
         arrays = dict(file)
     found = []
     first = 0
@@ -71,6 +71,7 @@ def _case(
         entry["severity"],
         Rows(**values, **empty),
         frozenset(entry["columns"]),
+        entry.get("ratio", np.nan),
         call=entry["call"],
         meta=entry["meta"],
     )
@@ -86,8 +87,8 @@ def _dot(row: int, number: int) -> bytes:
     return data.getvalue()
 
 
-def save(chosen: list[Case]) -> None:
-    """Write the file."""
+def save(chosen: list[Case], path: Path = FILE) -> None:
+    """Write a file."""
     lists: dict[str, list[Array]] = defaultdict(list)
     entries = []
     for case in chosen:
@@ -104,6 +105,7 @@ def save(chosen: list[Case]) -> None:
                 "split": case.split,
                 "causes": case.causes,
                 "severity": case.severity,
+                **({} if np.isnan(case.ratio) else {"ratio": round(case.ratio, 2)}),
                 "columns": sorted(case.columns - {"places"}),
                 "call": case.call,
                 "meta": case.meta,
@@ -122,7 +124,7 @@ def save(chosen: list[Case]) -> None:
         )
         arrays[f"{name}.sizes"] = np.array([len(one) for one in values], np.int16)
         arrays[name] = np.concatenate([one.astype(kind) for one in values])
-    np.savez_compressed(FILE, **arrays)
+    np.savez_compressed(path, **arrays)
 
 
 def small(case: Case) -> Case:

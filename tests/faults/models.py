@@ -2,7 +2,8 @@
 
 `dense` and `moe` read the widgets of the pages of `sample_data/synthetic` as text,
 `vision` sees the screenshots. A name is a kind, a half and a number: `moe-test-0`. The
-halves differ in their seeds, and so in weights, tasks and trajectories.
+halves differ in their seeds, and so in weights, tasks and trajectories. Those of `vllm`
+have shapes that vLLM's attention and its vocabulary allow (`vllm_engine.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TOKENIZER = Path("sample_data/tokenizer.json")
-SEEDS = {"tune": 100, "test": 200}
+SEEDS = {"tune": 100, "test": 200, "vllm": 300}
 LAGS = (5, 20, 60)  # training steps before the end whose weights are kept
 STEPS = {"dense": 150, "moe": 80}
 ROWS = 8
@@ -52,6 +53,7 @@ SHAPE: dict[str, Any] = {
     "eos_token_id": IM_END,
     "pad_token_id": PAD,
 }
+HEADS_OF_VLLM = {"head_dim": 32}
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Agent:
 
     @property
     def split(self) -> str:
-        """`tune` or `test`."""
+        """`tune`, `test` or `vllm`."""
         return self.name.split("-")[1]
 
 
@@ -87,7 +89,10 @@ def load_agent(name: str) -> Agent:
     torch.manual_seed(seed)
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     size = tokenizer.get_vocab_size()
-    net: Any = build(size) if kind == "vision" else _text_model(kind, size)
+    if split == "vllm":
+        size += -size % 8
+    shape = SHAPE | HEADS_OF_VLLM if split == "vllm" else SHAPE
+    net: Any = build(size) if kind == "vision" else _text_model(kind, size, shape)
     path = CACHE / "agents" / f"{name}.pt"
     if path.exists():
         last, older = torch.load(path)
@@ -105,13 +110,13 @@ def load_agent(name: str) -> Agent:
     return Agent(name, seed, net, tokenizer, older)
 
 
-def _text_model(kind: str, vocabulary: int) -> nn.Module:
-    shape = {"vocab_size": vocabulary, **SHAPE}
+def _text_model(kind: str, vocabulary: int, shape: dict[str, Any]) -> nn.Module:
     if kind == "dense":
-        config = Qwen3Config(**shape, intermediate_size=288)
+        config = Qwen3Config(**shape, vocab_size=vocabulary, intermediate_size=288)
         return Qwen3ForCausalLM(config)  # type: ignore[no-any-return]
     config = Qwen3MoeConfig(
         **shape,
+        vocab_size=vocabulary,
         intermediate_size=288,
         moe_intermediate_size=96,
         num_experts=8,

@@ -126,10 +126,10 @@ def test_only_rounds_of_enough_samples_have_an_interval_of_differences(
     assert calls == []
     own = load("sample_data/healthy.parquet")
     found = differences([own, own])
-    # Samples of 5 of the 16 groups at least reach 7 of its 8 rounds.
+    # Samples of 7 of the 16 groups at least reach 7 of its 8 rounds.
     assert found["ci_low"].notna().sum() == len(calls) == 7
     num_groups = [weights.shape[1] for _, _, weights in calls]
-    assert (num_groups[0], min(num_groups)) == (16, 5)
+    assert (num_groups[0], min(num_groups)) == (16, 7)
 
 
 @pytest.mark.slow

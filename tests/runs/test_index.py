@@ -192,13 +192,13 @@ def test_a_step_is_the_sum_of_its_rounds(tmp_path: Path) -> None:
     batch = rd.load("sample_data/image_window.parquet")
     diff = rd.token_frame(batch)["diff"].astype("float64")
     row = steps.iloc[0]
-    assert (row["num_samples"], row["num_rounds"]) == (64, 264)
-    assert row["num_tokens"] == 4230
+    assert (row["num_samples"], row["num_rounds"]) == (64, 256)
+    assert row["num_tokens"] == 4143
     assert row["mean_abs_diff"] == pytest.approx(diff.abs().mean(), rel=1e-6)
     assert row["mean_diff"] == pytest.approx(diff.mean(), rel=1e-6)
     assert row["max_abs_diff"] == pytest.approx(diff.abs().max(), rel=1e-6)
-    assert row["reward"] == pytest.approx(24 / 64)
-    assert row["length"] == pytest.approx(4230 / 64)
+    assert row["reward"] == pytest.approx(23 / 64)
+    assert row["length"] == pytest.approx(4143 / 64)
     assert pd.isna(row["entropy"])
 
 
@@ -239,9 +239,9 @@ def test_totals_in_the_footer_are_read_instead_of_columns(
     pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
     assert len(measured) == len(summary)
     row = run.step_summary().iloc[1]
-    assert (row["num_samples"], row["num_tokens"]) == (64, 4230)
-    assert row["reward"] == pytest.approx(24 / 64)
-    assert row["length"] == pytest.approx(4230 / 64)
+    assert (row["num_samples"], row["num_tokens"]) == (64, 4143)
+    assert row["reward"] == pytest.approx(23 / 64)
+    assert row["length"] == pytest.approx(4143 / 64)
     assert row["facts"] == '{"facts": {"rollout_engine": "vllm"}}'
 
 

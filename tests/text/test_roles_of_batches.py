@@ -41,10 +41,10 @@ def joined_by_role(of: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ("sample", "index", "expected"),
     [
         (
-            1,
+            0,
             0,
             [
-                ("<think>|I| look| for| Location| further| down|.|</think>", THOUGHT),
+                ("<think>|I| do| not| see| Location|,| I| scroll|.|</think>", THOUGHT),
                 (" scroll", ACTION),
                 ("(", SYNTAX),
                 ("down", "other"),
@@ -53,15 +53,15 @@ def joined_by_role(of: list[tuple[str, str]]) -> list[tuple[str, str]]:
             ],
         ),
         (
-            1,
-            1,
+            3,
+            0,
             [
-                ("<think>|I| see| Location| is| on|.|</think>", THOUGHT),
+                ("<think>|I| switch| Location| on|.|</think>", THOUGHT),
                 (" click", ACTION),
                 ("(", SYNTAX),
-                ("3|9|7", PLACE),
+                ("2|8|2", PLACE),
                 (",| ", SYNTAX),
-                ("1|6|3", PLACE),
+                ("1|7|0", PLACE),
                 (")", SYNTAX),
                 ("<|im_end|>", SPECIAL),
             ],

@@ -81,9 +81,9 @@ def test_the_actions_of_the_sample_data_are_read() -> None:
     found = [parse_action(text).kind != "unknown" for text in texts]
     strict = batch.round_columns["parsed"].tolist()  # by the grammar of that agent
     assert [ours for ours, theirs in zip(found, strict, strict=True) if theirs] == (
-        [True] * 260
+        [True] * 255
     )
-    assert (found.count(True), len(found)) == (262, 264)
+    assert (found.count(True), len(found)) == (256, 256)
 
 
 def test_only_text_has_actions() -> None:

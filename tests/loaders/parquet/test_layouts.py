@@ -57,8 +57,8 @@ def test_the_first_layout_is_saved_in_the_second(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "digest"),
     [
-        ("healthy", "67d89a38a6d2b03fb00900de43f326f70d465f9e357118b220041b05766c0aa3"),
-        ("stale", "12a9625830d028e2146b904d8b00011c7007c960ba6fe89a49f49325d69f1fdf"),
+        ("healthy", "458f8caef66be4d5809a8ec60e70db0025a013f4a91209e44478efb4488f80db"),
+        ("stale", "1c7a387b18abe31a90c7b377a1192d8a244b54a2e8f83bb2ef2a849647111da2"),
     ],
 )
 def test_the_sample_data_open_unchanged(name: str, digest: str) -> None:

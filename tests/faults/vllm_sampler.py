@@ -1,0 +1,199 @@
+"""vLLM as the sampling engine of the bench's episodes.
+
+Runs in an environment with vLLM (`tests/interop/vllm` makes one), on a CPU.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import vllm
+from PIL import Image
+from safetensors.torch import save_file
+from vllm.lora.request import LoRARequest
+
+from sample_data.synthetic.chat import IM_END
+from sample_data.synthetic.checkpoint import save_agent
+from sample_data.synthetic.vllm_engine import ENVIRONMENT, NEVER, one_pad_a_picture
+from tests.faults import engine
+from tests.faults.episodes import MAX_NEW_TOKENS, Episode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from tests.faults.models import Agent
+
+CONTEXT = 2048
+BLOCK = 32  # tokens of a block of the prefix cache
+RANK = 8
+
+Request = dict[str, Any]
+Edit = Callable[[int, list[int], list[Image.Image]], Request]
+"""From the number of an episode, its ids and its pictures to what vLLM reads."""
+
+
+def request(row: int, ids: list[int], pictures: list[Image.Image]) -> Request:
+    """Return the request of a sound engine."""
+    del row
+    if not pictures:
+        return {"prompt_token_ids": ids}
+    return {
+        "prompt_token_ids": one_pad_a_picture(ids),
+        "multi_modal_data": {"image": pictures},
+    }
+
+
+@dataclass(frozen=True)
+class How:
+    """How vLLM samples: parameters, what it reads, what is done before a round."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    is_raw: bool = False
+    read: Edit = request
+    before: Callable[[int], None] = lambda _: None
+    adapter: Path | None = None
+    is_alone: bool = False
+    """Whether requests are served one by one."""
+
+
+class Sampler:
+    """vLLM with an agent's folder."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        is_text = not (folder / "processor_config.json").exists()
+        self.llm = vllm.LLM(
+            str(folder),
+            dtype=options.pop("dtype", "bfloat16"),
+            max_model_len=CONTEXT,
+            block_size=BLOCK,
+            enforce_eager=True,
+            gpu_memory_utilization=0.2,
+            logprobs_mode="processed_logprobs",
+            skip_tokenizer_init=is_text,
+            limit_mm_per_prompt={} if is_text else {"image": 8, "video": 0},
+            **options,
+        )
+        core: Any = self.llm.llm_engine.engine_core
+        worker = core.engine_core.model_executor.driver_worker.worker
+        self.adapters: dict[Path, int] = {}
+        self.sampler = worker.model_runner.sampler
+
+    def load(self, folder: Path, *, is_cache_kept: bool = False) -> None:
+        """Take other weights; a sound engine then empties its prefix cache."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self.forget_pictures()
+        if not is_cache_kept and not self.llm.reset_prefix_cache():
+            message = "expected an idle engine, whose prefix cache can be reset"
+            raise RuntimeError(message)
+
+    def adapter(self, folder: Path) -> LoRARequest:
+        """Return an adapter under a number of its own: vLLM keeps one by its number."""
+        number = self.adapters.setdefault(folder, len(self.adapters) + 1)
+        return LoRARequest(folder.name, number, str(folder))
+
+    def forget_pictures(self) -> None:
+        """Empty the caches of processed and of encoded pictures.
+
+        They keep count of pictures by themselves, and stop the engine where that is not
+        what the model has: after new weights, and after a shortened history.
+        """
+        self.llm.reset_mm_cache()
+        self.llm.llm_engine.engine_core.reset_encoder_cache()
+
+    def sample(self, episodes: Sequence[Episode], how: How) -> None:
+        """Let the episodes run to their ends, a round of all of them at a time."""
+        for part in (self.sampler, self.sampler.topk_topp_sampler):
+            part.logprobs_mode = "raw_logprobs" if how.is_raw else "processed_logprobs"
+        values = {"temperature": 1.0, **how.settings}
+        settings = vllm.SamplingParams(
+            max_tokens=MAX_NEW_TOKENS,
+            logprobs=0,
+            stop_token_ids=[IM_END],
+            logit_bias=NEVER,
+            detokenize=False,
+            **values,
+        )
+        adapter = self.adapter(how.adapter) if how.adapter else None
+        round_ = 0
+        while running := [
+            i for i, one in enumerate(episodes) if one.status == "running"
+        ]:
+            how.before(round_)
+            if episodes[0].sees:
+                self.forget_pictures()
+            requests = [
+                how.read(i, list(episodes[i].ids), pictures(episodes[i]))
+                for i in running
+            ]
+            parts = [[one] for one in requests] if how.is_alone else [requests]
+            answers = [
+                answer
+                for part in parts
+                for answer in self.llm.generate(
+                    part, settings, use_tqdm=False, lora_request=adapter
+                )
+            ]
+            for i, answer in zip(running, answers, strict=True):
+                (output,) = answer.outputs
+                for token, chances in zip(
+                    output.token_ids, output.logprobs, strict=True
+                ):
+                    episodes[i].write(token, chances[token].logprob)
+            round_ += 1
+
+
+def pictures(one: Episode) -> list[Image.Image]:
+    """Return the screenshots that an episode has seen."""
+    return [Image.open(io.BytesIO(data)).convert("RGB") for data in one.shots]
+
+
+def save_weights(agent: Agent, weights: dict[str, Tensor], folder: Path) -> Any:
+    """Write a folder for vLLM; return what the file has, as a model in float32."""
+    if agent.kind == "vision":
+        save_agent(agent.net, weights, 0, agent.tokenizer, folder)
+    else:
+        net = engine.precise(agent.net, torch.float32, weights)
+        net.to(torch.bfloat16).save_pretrained(folder)
+    return type(agent.net).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def save_adapter(
+    before: dict[str, Tensor], after: dict[str, Tensor], scale: float, folder: Path
+) -> dict[str, Tensor]:
+    """Write the main part of what attention learnt between two weights as an adapter.
+
+    vLLM applies it times `scale`; returned are the weights with all of it.
+    """
+    merged = {name: value.bfloat16().float() for name, value in before.items()}
+    parts = {}
+    for name, first in before.items():
+        if "self_attn" in name and name.endswith("_proj.weight"):
+            u, s, v = torch.linalg.svd(after[name] - first, full_matrices=False)
+            a, b = v[:RANK].bfloat16(), (u[:, :RANK] * s[:RANK]).bfloat16()
+            merged[name] += b.float() @ a.float()
+            place = "base_model.model." + name.removesuffix(".weight")
+            parts[f"{place}.lora_A.weight"] = a.contiguous()
+            parts[f"{place}.lora_B.weight"] = b.contiguous()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(parts, folder / "adapter_model.safetensors")
+    names = ["q_proj", "k_proj", "v_proj", "o_proj"]
+    config = {
+        "peft_type": "LORA",
+        "r": RANK,
+        "lora_alpha": RANK * scale,
+        "target_modules": names,
+        "bias": "none",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return merged
