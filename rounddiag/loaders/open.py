@@ -331,17 +331,13 @@ def load(  # noqa: PLR0913 all but the path by keyword
     }
     if untrusted:
         limits = Limits(memory=memory_limit, time=time_limit)
-        # Only a path goes to the child: a tokenizer object stays in this process.
+        # Only a name goes to the child: a tokenizer object stays in this process.
         if isinstance(tokenizer, os.PathLike):
             tokenizer = os.fspath(tokenizer)
         options["tokenizer"] = tokenizer if isinstance(tokenizer, str) else None
         decoder(tokenizer)
-        batch = load_untrusted(path, limits, options)
-        if tokenizer is not None:
-            batch = replace(batch, tokenizer=tokenizer)
-    else:
-        batch = read_batch(path, **options)
-    return with_check_results(batch)
+        return load_untrusted(path, limits, options, tokenizer)
+    return with_check_results(read_batch(path, **options))
 
 
 def read_batch(

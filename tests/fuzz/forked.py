@@ -1,6 +1,6 @@
 """Stands in for the process that `load(untrusted=True)` starts: a fork of this one.
 
-The fork runs what the process runs, `untrusted.read_request`. Starting Python and
+The fork runs what the process runs, `child.read_request`. Starting Python and
 importing torch takes seconds; a fork takes milliseconds.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.untrusted import read_request
+from rounddiag.loaders.untrusted.child import read_request
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,7 +37,7 @@ class Forked:
 
 
 def run_forked(folder: Path, *_: object) -> tuple[int, str]:
-    """Do what `untrusted.run_child` does, in a fork."""
+    """Do what `process.run_child` does, in a fork."""
     forked = fork(folder)
     return forked.code, forked.output
 
