@@ -343,3 +343,32 @@ def test_a_mapping_without_log_probs_names_verl_s_switches(
         f"step 0 was not saved: dict: `{name}`: expected {meaning};"
         f" found only {', '.join(data)}. {advice} {SUPPRESSED}"
     ]
+
+
+class NamelessStep(int):
+    def __format__(self, _: str) -> str:
+        msg = "no text"
+        raise TypeError(msg)
+
+    def __str__(self) -> str:
+        return format(self, "")
+
+
+# Python writes no integer of more than 4,300 digits.
+STEPS = {"without a text": lambda: NamelessStep(0), "huge": lambda: 10**5000}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_step_that_cannot_be_written_is_counted_and_not_raised(
+    kind: str, proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = STEPS[kind]()
+    with Recorder(tmp_path) as recorder:
+        recorder.step(step, proto)
+        recorder.finish(step, proto)
+        recorder.step(10, proto)
+    assert recorder.errors >= 1
+    assert names(tmp_path) == ["step_10.parquet"]
+    assert caplog.messages[0].startswith(
+        "a step whose name cannot be read was not saved: "
+    )

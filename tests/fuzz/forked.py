@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import traceback
 import warnings
@@ -64,7 +63,6 @@ def _answer(folder: Path, log: Path, around: AbstractContextManager[Any]) -> Non
     try:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
         faulthandler.disable()  # its dump would stand among the results of the tests
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         torch.set_num_threads(1)  # the threads of the parent are not in the fork
         with around:
             code = read_request(folder)
