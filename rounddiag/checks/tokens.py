@@ -187,9 +187,7 @@ def _wrong_tokenizer(batch: Batch) -> Fault | None:
     flat = list(chain.from_iterable(ids))
     texts = decode_ids(flat, batch.tokenizer)
     unknown = [
-        token
-        for token, text in zip(flat, texts, strict=True)
-        if text == f"⟨{token}⟩"
+        token for token, text in zip(flat, texts, strict=True) if text == f"⟨{token}⟩"
     ]
     if unknown:
         return Fault(

@@ -167,7 +167,9 @@ def _loads_the_same(notebook: Path, content: dict[str, Any]) -> bool:
 
 
 def _first_code(notebook: dict[str, Any]) -> str | None:
-    codes = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
+    codes = (
+        "".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"
+    )
     return next(codes, None)
 
 

@@ -72,7 +72,7 @@ class TokenTable:
         tokens, special = json.loads(text)
         return cls(
             {int(key): value.encode("latin-1") for key, value in tokens.items()},
-            {int(key): value for key, value in special.items()},
+            {int(key): value.encode().decode() for key, value in special.items()},
         )
 
     def to_json(self) -> str:

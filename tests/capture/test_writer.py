@@ -204,9 +204,7 @@ def test_a_job_that_would_end_the_thread_is_an_error_and_later_jobs_run(
     writer.close()
     assert done == [10]
     assert (writer.errors, writer.num_done) == (1, 1)
-    assert caplog.messages == [
-        f"step 0 was not saved: {end.__name__}: 2 {SUPPRESSED}"
-    ]
+    assert caplog.messages == [f"step 0 was not saved: {end.__name__}: 2 {SUPPRESSED}"]
 
 
 def test_a_guard_lets_the_trainer_be_interrupted() -> None:

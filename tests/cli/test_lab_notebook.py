@@ -125,7 +125,9 @@ def test_modules_beside_a_stranger_s_notebook_are_refused(
     module = tmp_path / "rounddiag_notebooks" / "rounddiag.py"
     module.parent.mkdir()
     module.touch()
-    with pytest.raises(RounddiagError, match=r"nothing but notebooks, .* rounddiag\.py"):
+    with pytest.raises(
+        RounddiagError, match=r"nothing but notebooks, .* rounddiag\.py"
+    ):
         prepare_notebook(batch, tmp_path, untrusted=True)
     module.unlink()
     (tmp_path / "rounddiag_notebooks" / ".ipynb_checkpoints").mkdir()

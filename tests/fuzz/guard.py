@@ -173,7 +173,9 @@ class Guard:
     def _kind(self, message: str) -> str:
         if self._child.code == ESCAPED or "unexpected error" in message:
             return "fault"
-        if re.search("found one that (needs more|takes longer)|found a larger one", message):
+        if re.search(
+            "found one that (needs more|takes longer)|found a larger one", message
+        ):
             return "limit"
         return "crash" if "ended the process" in message else "refused"
 

@@ -67,8 +67,7 @@ def many_short_samples(path: Path, size: float) -> None:
 
 def slow_to_encode() -> dict[str, Any]:
     """Return a tokenizer that decodes at once and encodes in the square of a length."""
-    vocabulary = {"[UNK]": 0, **{"a" * 65_000 + str(i): i + 5 for i in range(1)}}
-    vocabulary |= {f"##{letter}": 20 + i for i, letter in enumerate("b")}
+    vocabulary = {"[UNK]": 0, "a" * 65_000 + "x": 5, "##b": 6}
     return {
         "version": "1.0",
         "added_tokens": [],
@@ -77,9 +76,10 @@ def slow_to_encode() -> dict[str, Any]:
             "unk_token": "[UNK]",
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 1 << 40,
-            "vocab": {name: token for name, token in vocabulary.items()},
+            "vocab": vocabulary,
         },
-        "decoder": None,
+        # So that the text is not in the vocabulary, and each of its starts is tried.
+        "decoder": {"type": "Replace", "pattern": {"String": "x"}, "content": "y"},
     }
 
 

@@ -18,7 +18,6 @@ from rounddiag.loaders.lazy.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from pathlib import Path
 
     from torch import Tensor
@@ -343,9 +342,7 @@ def read_columns(
     }
 
 
-def _read_values(
-    field: pa.Field, column: pa.ChunkedArray, share: SharedTexts
-) -> Array:
+def _read_values(field: pa.Field, column: pa.ChunkedArray, share: SharedTexts) -> Array:
     shape = [len(column)]
     while pa.types.is_fixed_size_list(column.type):
         shape.append(column.type.list_size)

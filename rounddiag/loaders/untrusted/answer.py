@@ -187,9 +187,15 @@ def read_answer(
     except (*BROKEN, RecursionError) as error:
         raise LoadError.build(
             expected="the answer of the process that read it",
-            found=f"{type(error).__name__}: {str(error)[:200].rstrip('.')}",
+            found=f"{type(error).__name__}: {_describe(error)}",
             advice="It is damaged, or made to make a library write something else.",
         ) from error
+
+
+def _describe(error: BaseException) -> str:
+    """Return the text of an error, without the name of the temporary file."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or str(error))[:200].rstrip(".")
 
 
 def _read(folder: Path, tokenizer: object | None) -> Batch:
@@ -216,11 +222,13 @@ def _read(folder: Path, tokenizer: object | None) -> Batch:
 
 def _checked_meta(meta: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
     """Return `meta` if it has what every view takes from the results of checks."""
-    names = {"name", "status", "detail"}
-    for one in meta["checks"]:
-        if not all(isinstance(one[name], str) for name in names):
-            msg = f"results of checks other than {sorted(names)}"
-            raise ValueError(msg)
+    checks, names = meta["checks"], ("name", "status", "detail")
+    if not (
+        isinstance(checks, list)
+        and all(isinstance(one[name], str) for one in checks for name in names)
+    ):
+        msg = f"results of checks without {names}"
+        raise ValueError(msg)
     return dict(meta)
 
 

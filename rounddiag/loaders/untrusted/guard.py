@@ -135,7 +135,9 @@ def _require_answer(
     done = read_start(folder / child.DONE, _MAX_MESSAGE)
     if done == str(child.REFUSED).encode():
         message = read_start(folder / child.ERROR, _MAX_MESSAGE)
-        raise LoadError(message.decode(errors="replace"))
+        if message:
+            raise LoadError(message.decode(errors="replace"))
+        raise end_error(child.REFUSED, output, name, limits)
     if done in {str(code).encode() for code in (child.NO_MEMORY, child.TOO_LARGE)}:
         raise end_error(int(done), output, name, limits)
     if done != str(child.READ).encode():
@@ -187,9 +189,7 @@ def end_error(code: int | None, output: str, name: str, limits: Limits) -> LoadE
         advice = "If you trust it, pass a larger `memory_limit`, or load it without"
         advice += " `untrusted`."
     elif (
-        code == child.NO_MEMORY
-        or ended == "SIGKILL"
-        or child.MEMORY_WORDS.search(last)
+        code == child.NO_MEMORY or ended == "SIGKILL" or child.MEMORY_WORDS.search(last)
     ):
         expected = f"a file that can be read in {limits.memory:g} GB of memory"
         found = "one that needs more"

@@ -72,9 +72,7 @@ def set_limits(limits: Limits) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        _lower(
-            resource.RLIMIT_AS, pages * resource.getpagesize() + limits.num_bytes
-        )
+        _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.num_bytes)
     # The signal of the lower one says that it was the time; the upper one ends a
     # process that ignores it.
     cpu = ceil(used.ru_utime + used.ru_stime + limits.time)
