@@ -187,7 +187,7 @@ def _prompt_hashes(batch: Batch) -> Callable[[int], bytes]:
 def _as_bytes(values: Tensor) -> tuple[memoryview, int]:
     """Return the bytes of values, in which NaN is NaN, and how many each has."""
     whole = values.cpu().contiguous().view(torch.uint8)  # numpy has no bfloat16
-    return memoryview(whole.numpy()), values.dtype.itemsize
+    return whole.numpy().data, values.dtype.itemsize
 
 
 def _log_prob(batch: Batch, sample: int) -> float:

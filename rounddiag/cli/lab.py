@@ -167,10 +167,8 @@ def _loads_the_same(notebook: Path, content: dict[str, Any]) -> bool:
 
 
 def _first_code(notebook: dict[str, Any]) -> str | None:
-    codes = (
-        "".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"
-    )
-    return next(codes, None)
+    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    return next(("".join(cell["source"]) for cell in cells), None)
 
 
 def _content(file: Path, loads: dict[str, Any]) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class Guard:
         if self._child.code == ESCAPED or "unexpected error" in message:
             return "fault"
         if re.search(
-            "found one that (needs more|takes longer)|found a larger one", message
+            "found (one that (needs more|takes longer)|a larger one)", message
         ):
             return "limit"
         return "crash" if "ended the process" in message else "refused"

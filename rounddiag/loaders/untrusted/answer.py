@@ -7,6 +7,7 @@ bytes of a hostile file can be a batch of gigabytes, or a footer of as much.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,8 @@ def _check_files(folder: Path, *, most: int, room: int) -> None:
     from rounddiag.loaders.parquet.reader import TableReader
 
     num_json = _file_bytes(folder / _TOKENS)
+    if _file_bytes(folder / _BATCH) > most:
+        raise TooLargeError
     with open_plain(folder / _BATCH) as file:
         if _PER_FOOTER_BYTE * _footer_bytes(file) > room:
             raise TooLargeError
@@ -178,10 +181,9 @@ def read_answer(
     from rounddiag.loaders.parquet.columns import BROKEN
 
     try:
-        if max(_file_bytes(folder / name) for name in (_BATCH, _TOKENS)) > most:
-            raise TooLargeError
-        _check_files(folder, most=most, room=room)
-        return _read(folder, tokenizer)
+        with _system_memory():
+            _check_files(folder, most=most, room=room)
+            return _read(folder, tokenizer)
     except TooLargeError:
         raise
     except (*BROKEN, RecursionError) as error:
@@ -190,6 +192,19 @@ def read_answer(
             found=f"{type(error).__name__}: {_describe(error)}",
             advice="It is damaged, or made to make a library write something else.",
         ) from error
+
+
+@contextmanager
+def _system_memory() -> Iterator[None]:
+    """Let Arrow take memory from the system: its own allocators keep what was freed."""
+    import pyarrow as pa
+
+    known = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(known)
 
 
 def _describe(error: BaseException) -> str:

@@ -6,6 +6,7 @@ ignores SIGCHLD, and a process can be ended at any time.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -165,10 +166,9 @@ def _as_small_jpeg(shot: Screenshot) -> EncodedScreenshot:
     """Return a screenshot as a small JPEG; without data if it cannot be decoded."""
     from rounddiag.vision import EncodedScreenshot
 
-    try:
-        seen_size, data = shot.seen_size or shot.size, shot.small_jpeg()
-    except RounddiagError:
-        seen_size, data = shot.seen_size, b""
+    seen_size, data = shot.seen_size, b""
+    with contextlib.suppress(RounddiagError):
+        seen_size, data = seen_size or shot.size, shot.small_jpeg()
     return EncodedScreenshot(
         data=data, round=shot.round, position=shot.position, seen_size=seen_size
     )

@@ -74,7 +74,13 @@ def _is_locked(folder: Path) -> bool:
 
 
 def open_plain(file: Path) -> BinaryIO:
-    """Open a plain file; a link, a pipe or a device is an OSError, and nothing waits."""
+    """Open a plain file without waiting.
+
+    Raises
+    ------
+    OSError
+        If there is none, or it is a link, a pipe, a device or a folder.
+    """
     descriptor = os.open(
         file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import LoadError
+from rounddiag.loaders.paths import resolve_paths
 from rounddiag.loaders.untrusted import child, process
 from rounddiag.loaders.untrusted.answer import TooLargeError, read_answer, room_beside
 from rounddiag.loaders.untrusted.folder import read_start, shared_folder
@@ -114,10 +115,10 @@ def _require_system() -> None:
 
 
 def _size_of(name: str) -> int:
-    """Return the bytes of a file; 0 for a folder, a glob and what is not there."""
+    """Return the bytes of the files of a path; 0 where the child will refuse it."""
     try:
-        return Path(name).stat().st_size if Path(name).is_file() else 0
-    except (OSError, ValueError):
+        return sum(file.stat().st_size for file in resolve_paths(name))
+    except (LoadError, OSError, ValueError):
         return 0
 
 

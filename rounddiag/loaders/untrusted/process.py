@@ -80,11 +80,10 @@ def _wait(process: subprocess.Popen[bytes], limits: Limits) -> int | None:
     is_watched = sys.platform == "darwin"
     end = monotonic() + limits.time + _GRACE
     while (left := end - monotonic()) > 0:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(timeout=min(left, _PAUSE) if is_watched else left)
-        except subprocess.TimeoutExpired:
-            if is_watched and resident_bytes(process.pid) > limits.num_bytes:
-                return -signal.SIGKILL
+        if is_watched and resident_bytes(process.pid) > limits.num_bytes:
+            return -signal.SIGKILL
     return None
 
 

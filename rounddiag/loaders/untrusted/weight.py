@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
 from rounddiag.loaders.parquet.columns import SHARED
 from rounddiag.vision import EncodedScreenshot
 
@@ -16,18 +13,17 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
 
 # Bytes of objects, measured on CPython 3.11: a tensor of a row, a screenshot, and the
 # four numbers of a round.
-_TENSOR, _SCREENSHOT, _ROUND = 800, 400, 32
+_TENSOR, _SCREENSHOT, _ROUND = 400, 400, 32
 _POINTER = 8
-# A column of a dtype that the file does not have is converted when it is read. The
-# file has it in up to four bytes a value.
-_UNCONVERTED = (torch.float32, torch.float64, torch.int32, torch.bool)
-_STORED = 4
+# What Arrow holds while it reads a column of lists, measured as the growth beyond the
+# batch: 4 to 11 bytes a value for the structure of the lists, the page and its copy in
+# another dtype, and 58 for a list of one value.
+_PER_VALUE, _PER_LIST = 12, 50
 
 
 def batch_bytes(batch: Batch) -> int:
@@ -73,7 +69,7 @@ def _data_bytes(shot: object) -> int:
 
 
 def _texts_bytes(columns: Iterable[Iterable[object]]) -> int:
-    """Return the bytes of texts and numbers; of equal long texts in a column, of one."""
+    """Return the bytes of texts and numbers; equal long texts count once a column."""
     total = 0
     for values in columns:
         long: set[str | bytes] = set()
@@ -89,23 +85,28 @@ def _texts_bytes(columns: Iterable[Iterable[object]]) -> int:
 
 
 def extra_bytes(batch: Batch) -> int:
-    """Return how many bytes reading a batch takes at most in addition to its own."""
-    tensors = [t for t in _flat_tensors(batch) if t.dtype not in _UNCONVERTED]
-    converted = max((_STORED * tensor.numel() for tensor in tensors), default=0)
+    """Return how many bytes reading a batch takes at most in addition to its own.
+
+    A column is read at a time: of numbers, or of texts, which Arrow holds as well.
+    """
+    longest = max(len(batch.response_ids), _num_values(batch.prompt_ids))
     columns = [*batch.sample_columns.values(), *batch.round_columns.values()]
-    numbers = max((v.nbytes for v in columns if v.dtype != object), default=0)
-    return max(converted, numbers, 2 * _longest_text(columns))
-
-
-def _longest_text(columns: Iterable[Array]) -> int:
-    texts = (values.ravel() for values in columns if values.dtype == object)
-    sizes = (
-        len(value) for row in texts for value in row if isinstance(value, str | bytes)
+    names = (batch.sample_ids or (), batch.group_ids or ())
+    rows = (batch.position_ids or (), batch.rollout_ids or ())
+    return max(
+        _PER_VALUE * longest + _PER_LIST * len(batch),
+        *(_PER_VALUE * sum(map(_num_values, row)) for row in rows),
+        *(values.nbytes for values in columns if values.dtype != object),
+        *(_arrow_bytes(values.ravel()) for values in columns if values.dtype == object),
+        *map(_arrow_bytes, names),
+        sum(_data_bytes(shot) for row in batch.images or () for shot in row),
     )
-    return max(sizes, default=0)
 
 
-def table_bytes(num_bytes: Iterable[int]) -> int:
-    """Return how many bytes the texts of tokens take, of these lengths each."""
-    sizes = np.fromiter(num_bytes, dtype=np.int64)
-    return int(sizes.sum() + 200 * len(sizes))
+def _num_values(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.numel()
+
+
+def _arrow_bytes(values: Iterable[object]) -> int:
+    """Return the bytes of texts, each time that they occur."""
+    return sum(len(value) for value in values if isinstance(value, str | bytes))

@@ -62,7 +62,7 @@ def test_a_batch_weighs_its_tensors_its_rounds_and_its_objects() -> None:
     shots = ((EncodedScreenshot(data=b"x" * 100),), (), ())
     assert batch_bytes(replace(bare, images=shots)) == size + 3 * 8 + 400 + 100
     rows = tuple(torch.zeros(2, dtype=torch.int64) for _ in range(3))
-    assert batch_bytes(replace(bare, rollout_ids=rows)) == size + 3 * (800 + 16)
+    assert batch_bytes(replace(bare, rollout_ids=rows)) == size + 3 * (400 + 16)
 
 
 def test_long_texts_that_are_equal_weigh_once() -> None:
@@ -72,13 +72,12 @@ def test_long_texts_that_are_equal_weigh_once() -> None:
     assert added - batch_bytes(bare) == 3 * 8 + 2 * 1049
 
 
-def test_columns_that_are_converted_and_long_texts_need_room() -> None:
+def test_the_longest_column_needs_room() -> None:
     bare = replace(
         hand_batch(), prompt_ids=None, prompt_offsets=None, sample_columns={}
     )
-    ids = torch.zeros(len(bare.response_ids), dtype=torch.int64)
-    assert extra_bytes(replace(bare, response_ids=ids)) == 4 * len(ids)
-    texts = np.array(["a", "b" * 1000, None], dtype=object)
+    assert extra_bytes(bare) == 12 * len(bare.response_ids) + 3 * 50
+    texts = np.array(["b" * 1000, "b" * 1000, None], dtype=object)
     assert extra_bytes(replace(bare, sample_columns={"text": texts})) == 2000
     assert room_beside(10) == 250 * MB + 40
 
@@ -102,7 +101,7 @@ def test_one_that_takes_too_much_to_read_is_not_written(tmp_path: Path) -> None:
     texts = np.array(["a" * 30_000, "b", "c"], dtype=object)
     batch = replace(hand_batch(), sample_columns={"text": texts})
     with pytest.raises(TooLargeError):
-        written(tmp_path, batch, room=59_999)
+        written(tmp_path, batch, room=30_001)
 
 
 @pytest.mark.parametrize("where", ["meta", "sample_columns", "round_columns", "tokens"])
@@ -207,10 +206,10 @@ def test_a_heavy_file_is_a_batch_or_a_load_error_that_names_it(
 @pytest.mark.usefixtures("forked")
 def test_a_batch_over_a_quarter_of_the_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    heavy_files.many_rounds(path, 0.1)  # 4 million positions and 64 MB of rounds
+    heavy_files.many_rounds(path, 0.1)  # 64 MB of rounds alone
     message = (
-        f"{path}: expected a batch of at most 0.1 GB, a quarter of `memory_limit`; found"
-        " a larger one, "
+        f"{path}: expected a batch of at most 0.1 GB, a quarter of `memory_limit`; "
+        "found a larger one, "
     )
     with pytest.raises(LoadError) as caught:
         load(path, untrusted=True, memory_limit=0.4, time_limit=60)
@@ -317,6 +316,11 @@ def column(name: str, values: object) -> Callable[[Path], object]:
     return forge
 
 
+def refusal(folder: Path) -> None:
+    (folder / DONE).write_bytes(b"3")
+    os.mkfifo(folder / ERROR)
+
+
 def twice(folder: Path) -> None:
     table = pq.read_table(folder / BATCH)
     pq.write_table(
@@ -374,10 +378,7 @@ FORGED: dict[str, Callable[[Path], object]] = {
     "an end without a word": lambda folder: (folder / DONE).unlink(),
     "an end that is a pipe": pipe(DONE),
     "an end with another word": write(DONE, b"\xff" * 100),
-    "an error that is a pipe": lambda folder: (
-        (folder / DONE).write_bytes(b"3"),
-        os.mkfifo(folder / ERROR),
-    ),
+    "an error that is a pipe": refusal,
 }
 
 
