@@ -322,12 +322,15 @@ def _rounds(table: TableReader) -> Arrays:
     if name not in table:
         return {}
     field = table.field(name)
-    fits = pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)
+    expected = "a list of structs in each row"
+    if not (pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)):
+        require(table.lists(name)[0], name, expected, fits=False)
 
     def columns() -> Iterator[pa.ChunkedArray]:
         for part in table.parts([name]):
             column = part.column(0)
-            require(column, name, "a list of structs in each row", fits=fits)
+            require(column, name, "a list in each row", fits=True)
+            require(pc.list_flatten(column), name, expected, fits=True)
             yield column
 
     return read_rounds_column(columns(), field)
