@@ -114,8 +114,6 @@ class TableReader:
     def parts(self, names: list[str]) -> Iterator[pa.Table]:
         """Read several columns, some rows after the other, and at least once.
 
-        What Arrow holds of texts is then little beside the strings made of them.
-
         Raises
         ------
         LoadError
@@ -129,9 +127,8 @@ class TableReader:
         if not names or step >= num_rows:
             yield self.columns(names)
             return
-        for part in self._source.iter_batches(
-            step, row_groups=self._groups, columns=names, use_threads=False
-        ):
+        options = {"columns": names, "use_threads": False}
+        for part in self._source.iter_batches(step, self._groups, **options):
             yield pa.Table.from_batches([part])
 
     def _require_one(self, names: list[str]) -> None:
