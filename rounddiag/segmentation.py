@@ -84,6 +84,8 @@ def find_rounds(
         num_changes = _write_changes(round_ids, changes, 0)
         breaks = np.concatenate([breaks, changes[:num_changes]])
     start, stop = _split_runs(edges[0::2].copy(), edges[1::2], breaks)
+    num_tokens = stop - start
+    del edges, stop  # twice as large as a column
     first = np.searchsorted(start, limits)
     counts = np.diff(first)
     index = np.arange(len(start))
@@ -92,7 +94,7 @@ def find_rounds(
         "sample": np.repeat(np.arange(len(counts)), counts),
         "round": index,
         "start": start,
-        "num_tokens": stop - start,
+        "num_tokens": num_tokens,
     }
     device = response_mask.device
     return Rounds(**{k: torch.from_numpy(v).to(device) for k, v in columns.items()})

@@ -79,7 +79,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `load(untrusted=True)` fork instead of starting a Python."""
-    from rounddiag.loaders import untrusted
+    from rounddiag.loaders.untrusted import process
     from tests.fuzz.forked import run_forked
 
-    monkeypatch.setattr(untrusted, "run_child", run_forked)
+    monkeypatch.setattr(process, "run_child", run_forked)

@@ -182,7 +182,7 @@ class Recorder:
         entropy : Tensor, optional
             Per position, in nats, where the batch does not have it.
         """
-        with self._writer.guard(f"step {step}"):
+        with self._writer.guard("step", step):
             if self._begin(step):
                 more = {} if entropy is None else {"entropy": entropy}
                 fields = read_trainer_batch(batch, **more)
@@ -205,7 +205,7 @@ class Recorder:
         tq : module
             `transfer_queue`, as the trainer imported it.
         """
-        with self._writer.guard(f"step {step}"):
+        with self._writer.guard("step", step):
             if self._begin(step):
                 rows = fetch_queued_batch(batch, tq, QUEUE_FIELDS)
                 read = partial(fetch_queued_image_inputs, batch, tq)
@@ -227,7 +227,7 @@ class Recorder:
         batch : DataProto, TensorDict or mapping of str to Tensor
             The same samples in the same order.
         """
-        with self._writer.guard(f"step {step} (finish)"):
+        with self._writer.guard("step", step, "(finish)"):
             if self._holds(step):
                 self._finish(read_trainer_batch(batch))
 
@@ -243,7 +243,7 @@ class Recorder:
         tq : module
             `transfer_queue`.
         """
-        with self._writer.guard(f"step {step} (finish)"):
+        with self._writer.guard("step", step, "(finish)"):
             if self._holds(step):
                 self._finish(fetch_queued_batch(batch, tq, LATE_QUEUE_FIELDS))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rounddiag.errors import RounddiagError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     Job = Callable[[], None]
@@ -46,7 +46,7 @@ class Writer:
         self.first_error = ""
         self.num_done = 0
         self._skipped: set[str] = set()
-        self._logged: set[type[Exception] | str] = set()
+        self._logged: set[type[BaseException] | str] = set()
         self._process: int | None = None
         self._queue = _JobQueue()
         self._thread = threading.Thread()
@@ -77,11 +77,21 @@ class Writer:
                 " further warnings are suppressed",
             )
 
-    def guard(self, name: str) -> AbstractContextManager[None]:
-        """Count errors, and log the first of each type, instead of raising them."""
-        return _Guard(self, name)
+    def guard(
+        self, *name: object, catches: type[BaseException] = Exception
+    ) -> AbstractContextManager[None]:
+        """Count errors, and log the first of each type, instead of raising them.
 
-    def log_error(self, name: str, error: Exception) -> None:
+        Parameters
+        ----------
+        *name : object
+            The words of the job's name, which are read when an error is logged.
+        catches : type, optional
+            What counts as an error.
+        """
+        return _Guard(self, name, catches)
+
+    def log_error(self, name: Sequence[object], error: BaseException) -> None:
         """Count an error, and log the first of each type."""
         self.errors += 1
         text = _describe(error)
@@ -89,7 +99,7 @@ class Writer:
         # Log the text alone: a traceback keeps the trainer's tensors alive.
         self._warn_once(
             type(error),
-            f"{name} was not saved: {text}"
+            f"{_join(name)} was not saved: {text}"
             " (further warnings of this type are suppressed)",
         )
 
@@ -116,12 +126,13 @@ class Writer:
     def _run(self, queue: _JobQueue) -> None:
         while (item := queue.take()) is not None:
             name, job = item
-            with self.guard(name):
+            # Also of SystemExit, which would end this thread and drop later steps.
+            with self.guard(name, catches=BaseException):
                 job()
                 self.num_done += 1
             del item, job  # free the data of this job before the next one arrives
 
-    def _warn_once(self, kind: type[Exception] | str, message: str) -> None:
+    def _warn_once(self, kind: type[BaseException] | str, message: str) -> None:
         if kind not in self._logged:
             self._logged.add(kind)
             logger.warning(message)
@@ -136,7 +147,8 @@ class _Guard(AbstractContextManager[None]):
     """
 
     writer: Writer
-    name: str
+    name: Sequence[object]
+    catches: type[BaseException]
 
     def __exit__(
         self,
@@ -144,13 +156,20 @@ class _Guard(AbstractContextManager[None]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, self.catches):
             return False
         self.writer.log_error(self.name, error)
         return True
 
 
-def _describe(error: Exception) -> str:
+def _join(name: Sequence[object]) -> str:
+    try:
+        return " ".join(map(str, name))
+    except Exception:  # noqa: BLE001 a step can be an object of others, or a huge number
+        return "a step whose name cannot be read"
+
+
+def _describe(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from hashlib import blake2b
 from math import log
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from rounddiag.checks.contracts import (
@@ -22,12 +24,16 @@ from rounddiag.wording import pluralize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from torch import Tensor
+
     from rounddiag._typing import Array
     from rounddiag.batch import Batch
 
 
 # Number of log-probs per row that are compared before whole rows.
 _PROBES = 16
+_BLOCK = 1 << 16  # rows at a time
+_HASH_BYTES = 16
 # Equal rows are copies if at most this many are expected by chance: models repeat
 # short, certain answers, and equal tokens can get equal log-probs.
 _BY_CHANCE = 0.01
@@ -60,14 +66,13 @@ def find_copies(batch: Batch, *, sure: bool = False) -> list[list[int]]:
         Leave out rows that are merely unlikely to be equal by chance. A copy is certain
         if its total log-prob is below -20 nats, or it has the name of the other row.
     """
-    written = batch.rounds.sample.unique_consecutive().tolist()
+    written = batch.rounds.sample.unique_consecutive().cpu().numpy()
     if len(written) < 2:  # noqa: PLR2004 two rows can be equal
         return []
-    equal = [
-        same
-        for rows in _group_equal(written, _probes(batch).__getitem__)
-        for same in _group_equal(rows, lambda row: _content(batch, row))
-    ]
+    probes = _probes(batch)[written]
+    _, which, times = np.unique(probes, return_inverse=True, return_counts=True)
+    alike = written[times[which] > 1].tolist()
+    equal = _group_equal(alike, _row_hashes(batch)) if alike else []
     if not equal:
         return []
     names = _names(batch)
@@ -115,7 +120,7 @@ def _names(batch: Batch) -> list[tuple[str, ...] | None]:
 
 def _least_log_prob(batch: Batch) -> Callable[[int], float]:
     """Return the total log-prob above which a row may be equal by chance."""
-    prompts = [_prompt(batch, row) for row in range(len(batch))]
+    prompts = [*map(_prompt_hashes(batch), range(len(batch)))]
     times = Counter(prompts)
 
     def limit(row: int) -> float:
@@ -123,14 +128,6 @@ def _least_log_prob(batch: Batch) -> Callable[[int], float]:
         return log(_BY_CHANCE / (count * (count - 1) / 2))
 
     return limit
-
-
-def _prompt(batch: Batch, sample: int) -> bytes:
-    if batch.prompt_ids is None or batch.prompt_offsets is None:
-        return b""
-    first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
-    ids: Array = batch.prompt_ids[first:stop].cpu().numpy()
-    return ids.tobytes()
 
 
 def _group_equal(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[int]]:
@@ -141,13 +138,56 @@ def _group_equal(rows: Iterable[int], key: Callable[[int], Any]) -> list[list[in
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _probes(batch: Batch) -> list[bytes]:
-    """Return some bytes of each row, equal for copies."""
+def _probes(batch: Batch) -> Array:
+    """Return a number of each row, from some of its log-probs; equal for copies."""
     steps = torch.arange(_PROBES, device=batch.offsets.device)
-    index = batch.offsets[:-1, None] + batch.lengths[:, None] * steps // _PROBES
-    index.clamp_(max=len(batch.response_ids) - 1)  # an empty row at the end
-    values = batch.rollout_log_probs[index].float().cpu().numpy()
-    return [row.tobytes() for row in values]
+    factors = np.random.default_rng(0).integers(1 << 63, size=_PROBES, dtype=np.uint64)
+    codes = [np.empty(0, np.uint64)]
+    for begins, lengths in zip(
+        batch.offsets[:-1].split(_BLOCK), batch.lengths.split(_BLOCK), strict=True
+    ):
+        index = begins[:, None] + lengths[:, None] * steps // _PROBES
+        index.clamp_(max=len(batch.response_ids) - 1)  # an empty row at the end
+        values = batch.rollout_log_probs[index].float().cpu().numpy()
+        codes.append(values.view(np.uint32).astype(np.uint64) @ factors)
+    return np.concatenate(codes)
+
+
+def _row_hashes(batch: Batch) -> Callable[[int], bytes]:
+    """Return a function that hashes a row's prompt, response and log-probs."""
+    flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
+    fields = [*map(_as_bytes, flat)]
+    begins, lengths = batch.offsets.tolist(), batch.lengths.tolist()
+    hash_prompt = _prompt_hashes(batch)
+
+    def hash_row(row: int) -> bytes:
+        digest = blake2b(hash_prompt(row), digest_size=_HASH_BYTES)
+        begin = begins[row]
+        for data, size in fields:
+            digest.update(data[begin * size : (begin + lengths[row]) * size])
+        return digest.digest()
+
+    return hash_row
+
+
+def _prompt_hashes(batch: Batch) -> Callable[[int], bytes]:
+    """Return a function that hashes a row's prompt; without prompts all are equal."""
+    if batch.prompt_ids is None or batch.prompt_offsets is None:
+        return lambda _: b""
+    data, size = _as_bytes(batch.prompt_ids)
+    limits = batch.prompt_offsets.tolist()
+
+    def hash_prompt(row: int) -> bytes:
+        part = data[limits[row] * size : limits[row + 1] * size]
+        return blake2b(part, digest_size=_HASH_BYTES).digest()
+
+    return hash_prompt
+
+
+def _as_bytes(values: Tensor) -> tuple[memoryview, int]:
+    """Return the bytes of values, in which NaN is NaN, and how many each has."""
+    whole = values.cpu().contiguous().view(torch.uint8)  # numpy has no bfloat16
+    return whole.numpy().data, values.dtype.itemsize
 
 
 def _log_prob(batch: Batch, sample: int) -> float:
@@ -155,15 +195,6 @@ def _log_prob(batch: Batch, sample: int) -> float:
     begin, stop = batch.offsets[sample : sample + 2].tolist()
     written = batch.response_mask[begin:stop] != 0
     return float(batch.rollout_log_probs[begin:stop][written].double().sum())
-
-
-def _content(batch: Batch, sample: int) -> tuple[bytes, ...]:
-    begin = int(batch.offsets[sample])
-    part = slice(begin, begin + int(batch.lengths[sample]))
-    flat = (batch.response_ids, batch.rollout_log_probs, batch.old_log_probs)
-    # As bytes, NaN is NaN; numpy has no bfloat16.
-    fields = (values[part].cpu().view(torch.uint8).numpy() for values in flat)
-    return (*(values.tobytes() for values in fields), _prompt(batch, sample))
 
 
 def _find_rows_without_tokens(batch: Batch) -> Fault | None:

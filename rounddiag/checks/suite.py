@@ -81,6 +81,11 @@ def check(batch: Batch, *, cheap: bool = False) -> Checks:
     return Checks(tuple(contract.check(batch) for contract in contracts))
 
 
+def check_tokenizer(batch: Batch) -> Checks:
+    """Check whether the tokenizer is the model's, and nothing else."""
+    return Checks((tokens.TOKENIZER.check(batch),))
+
+
 def with_check_results(batch: Batch) -> Batch:
     """Return the batch with the results of the fast checks in `meta["checks"]`."""
     plain = check(batch, cheap=True).as_plain()

@@ -165,7 +165,9 @@ IDS = Contract(
 IDS_AS_TEXT = replace(IDS, find=partial(_ids, as_text=True))
 
 
-_ROUNDS = 64  # that are decoded to see whether a tokenizer fits
+# What is decoded to see whether a tokenizer fits: rounds, and tokens of each. Encoding
+# can take the square of a length: no text of so many characters is encoded again.
+_ROUNDS, _TOKENS, _CHARACTERS = 64, 1000, 1_000_000
 # A model writes nearly all tokens as its tokenizer would. Of the text that another
 # model's tokenizer makes of them, 73 to 93 % come back (measured on two BPE
 # tokenizers, and on one with its ids shuffled).
@@ -178,19 +180,23 @@ def _wrong_tokenizer(batch: Batch) -> Fault | None:
     if batch.tokenizer is None:
         raise UntestableError(field="tokenizer")
     rounds = batch.rounds
-    spans = zip(rounds.start.tolist(), rounds.num_tokens.tolist(), strict=True)
-    ids = [batch.response_ids[a : a + n].tolist() for a, n in islice(spans, _ROUNDS)]
+    starts = rounds.start[:_ROUNDS].tolist()
+    sizes = rounds.num_tokens[:_ROUNDS].clamp(max=_TOKENS).tolist()
+    spans = zip(starts, sizes, strict=True)
+    ids = [batch.response_ids[a : a + n].tolist() for a, n in spans]
     flat = list(chain.from_iterable(ids))
+    texts = decode_ids(flat, batch.tokenizer)
     unknown = [
-        token
-        for token, text in zip(flat, decode_ids(flat, batch.tokenizer), strict=True)
-        if text == f"⟨{token}⟩"
+        token for token, text in zip(flat, texts, strict=True) if text == f"⟨{token}⟩"
     ]
     if unknown:
         return Fault(
             f"it does not know {len(unknown):,} of {pluralize(len(flat), 'token')},"
             f" such as {unknown[0]}: it is not the tokenizer of this model"
         )
+    if sum(map(len, texts)) > _CHARACTERS:
+        why = f"the text of {pluralize(len(flat), 'token')} is too long to encode again"
+        raise UntestableError(field="tokenizer", why=why)
     same = _share_encoded_again(batch.tokenizer, ids)
     if len(flat) < _ENOUGH or same >= _SAME:
         return None

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from rounddiag.errors import RounddiagError
 from rounddiag.runs.folder import RunFolder
 from rounddiag.text.tokenizers import decoder
-from rounddiag.wording import printable
+from rounddiag.wording import join_names, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,14 +62,16 @@ def prepare_notebook(
     Returns
     -------
     Path
-        The existing notebook of this file and these options, unchanged, or else a new
-        one under an unused name. No file is ever overwritten.
+        The existing notebook of this file and these options, unchanged, if its first
+        code is still what loads them; else a new one under an unused name, and with
+        `untrusted` always a new one. No file is ever overwritten, and no link is used.
 
     Raises
     ------
     RounddiagError
         If the file does not exist, the folder has no step files, the tokenizer cannot
-        be opened, or an untrusted file is a notebook.
+        be opened, the notebooks' folder is a link; or with `untrusted` if the file is a
+        notebook, or the notebooks' folder holds what a kernel could import.
     """
     if not file.exists():
         raise RounddiagError.build(
@@ -98,32 +100,79 @@ def prepare_notebook(
         decoder(tokenizer)
         is_path = Path(tokenizer).exists()
         loads["tokenizer"] = str(Path(tokenizer).resolve()) if is_path else tokenizer
-    notebook = _notebook_path(file, folder.resolve() / _FOLDER, loads)
+    notebooks = folder.resolve() / _FOLDER
+    _check_folder(notebooks, untrusted=untrusted)
+    content = _content(file.resolve(), loads)
+    notebook = _notebook_path(file, notebooks, content, may_exist=not untrusted)
     if not notebook.exists():
-        _write(notebook, file.resolve(), loads)
+        _write(notebook, content)
     return notebook
 
 
-def _notebook_path(file: Path, folder: Path, loads: dict[str, Any]) -> Path:
-    """Return the path of the file's notebook, or the first unused path."""
+def _check_folder(notebooks: Path, *, untrusted: bool) -> None:
+    """Refuse a folder for notebooks that came with somebody's file.
+
+    A kernel runs in the folder of its notebook, and imports modules from there first.
+    """
+    if notebooks.is_symlink():
+        raise RounddiagError.build(
+            file=notebooks,
+            expected="a folder for notebooks",
+            found="a link",
+            advice="Remove it, or run the command in another folder.",
+        )
+    if untrusted and notebooks.exists():
+        others = sorted(
+            entry.name
+            for entry in notebooks.iterdir()
+            if entry.suffix != ".ipynb" and entry.name != ".ipynb_checkpoints"
+        )
+        if others:
+            raise RounddiagError.build(
+                file=notebooks,
+                expected="nothing but notebooks, beside a file that is not trusted",
+                found=join_names(others, len(others)),
+                advice="A kernel could import it: run the command in another folder.",
+            )
+
+
+def _notebook_path(
+    file: Path, folder: Path, content: dict[str, Any], *, may_exist: bool
+) -> Path:
+    """Return the path of the notebook with this content, or the first unused path."""
     # Jupyter cannot open names that are not UTF-8.
     stem = "".join(c if c.isprintable() else "_" for c in file.stem[:_MAX_STEM])
     names = (f"{stem}_{number}" for number in range(2, sys.maxsize))
     notebook = folder / f"{stem}.ipynb"
-    while notebook.exists() and _read_loads(notebook) != loads:
+    while os.path.lexists(notebook) and not (
+        may_exist and _loads_the_same(notebook, content)
+    ):
         notebook = folder / f"{next(names)}.ipynb"
     return notebook
 
 
-def _read_loads(notebook: Path) -> object:
-    """Return what a notebook was created for; None if we did not create it."""
+def _loads_the_same(notebook: Path, content: dict[str, Any]) -> bool:
+    """Return whether we created a notebook for the same, and its first code is ours.
+
+    A notebook that came with a file can claim to be ours, and run something else.
+    """
+    if notebook.is_symlink():
+        return False
     try:
-        return json.loads(notebook.read_bytes())["metadata"]["rounddiag"]
-    except (KeyError, TypeError, ValueError):
-        return None
+        known = json.loads(notebook.read_bytes())
+        is_ours = known["metadata"]["rounddiag"] == content["metadata"]["rounddiag"]
+        return is_ours and _first_code(known) == _first_code(content)
+    except (KeyError, TypeError, ValueError, RecursionError, OSError):
+        return False
 
 
-def _write(notebook: Path, file: Path, loads: dict[str, Any]) -> None:
+def _first_code(notebook: dict[str, Any]) -> str | None:
+    cells = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    return next(("".join(cell["source"]) for cell in cells), None)
+
+
+def _content(file: Path, loads: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook that loads a file, in the format of nbformat."""
     chosen = {name: loads[name] for name in ("tokenizer", "untrusted") if name in loads}
     options = "".join(f", {name}={value!r}" for name, value in chosen.items())
     # A run has no guard: an untrusted folder is loaded as the files of one step.
@@ -139,7 +188,7 @@ def _write(notebook: Path, file: Path, loads: dict[str, Any]) -> None:
     if is_run:
         cells.insert(0, {"cell_type": "markdown", "source": _RUN_TITLE})
     # As nbformat writes it, which takes two seconds to import.
-    content = {
+    return {
         "cells": [
             {**cell, "id": f"cell-{number}", "metadata": {}}
             for number, cell in enumerate(cells)
@@ -151,6 +200,9 @@ def _write(notebook: Path, file: Path, loads: dict[str, Any]) -> None:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def _write(notebook: Path, content: dict[str, Any]) -> None:
     notebook.parent.mkdir(exist_ok=True)
     with notebook.open("xb") as new:
         new.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -290,6 +290,9 @@ def load(  # noqa: PLR0913 all but the path by keyword
         people you do not know. It starts in about 3 s.
 
         - Reaching a limit, and a crash inside a library, are a LoadError.
+        - This process grows by at most the batch, four times the size of the file, and
+          300 MB. The batch may take a quarter of `memory_limit`.
+        - It returns within `time_limit` and 15 s.
         - Screenshots become JPEGs of at most 768 pixels, all in memory.
         - The file's tokenizer is used in the child only. The batch has the text of the
           tokens that occur in it.
@@ -331,17 +334,13 @@ def load(  # noqa: PLR0913 all but the path by keyword
     }
     if untrusted:
         limits = Limits(memory=memory_limit, time=time_limit)
-        # Only a path goes to the child: a tokenizer object stays in this process.
+        # Only a name goes to the child: a tokenizer object stays in this process.
         if isinstance(tokenizer, os.PathLike):
             tokenizer = os.fspath(tokenizer)
         options["tokenizer"] = tokenizer if isinstance(tokenizer, str) else None
         decoder(tokenizer)
-        batch = load_untrusted(path, limits, options)
-        if tokenizer is not None:
-            batch = replace(batch, tokenizer=tokenizer)
-    else:
-        batch = read_batch(path, **options)
-    return with_check_results(batch)
+        return load_untrusted(path, limits, options, tokenizer)
+    return with_check_results(read_batch(path, **options))
 
 
 def read_batch(

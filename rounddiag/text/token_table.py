@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FRAGMENT = "\ufffd"  # what decoders write for bytes of an incomplete character
+_MAX_BYTES = 1000  # of a token; no model has a longer one
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a single-byte token, as in Llama
 
 
@@ -45,7 +46,7 @@ class TokenTable:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: object, token_ids: Iterable[int]) -> Self:
-        """Look up the text of each of these ids once.
+        """Look up the text of each of these ids once, and keep its first 1000 bytes.
 
         Raises
         ------
@@ -58,11 +59,12 @@ class TokenTable:
         texts = pieces(ids, tokenizer, starts=range(len(ids)))  # one by one
         inner = resolve_tokenizer(tokenizer)
         tokens = {
-            token_id: _token_bytes(inner, token_id, text)
+            token_id: _cut(_token_bytes(inner, token_id, text))
             for token_id, text in zip(ids, texts, strict=True)
             if text != f"⟨{token_id}⟩"
         }
-        return cls(tokens, special_tokens(tokenizer))
+        special = special_tokens(tokenizer).items()
+        return cls(tokens, {i: _cut(text.encode()).decode() for i, text in special})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -70,7 +72,7 @@ class TokenTable:
         tokens, special = json.loads(text)
         return cls(
             {int(key): value.encode("latin-1") for key, value in tokens.items()},
-            {int(key): value for key, value in special.items()},
+            {int(key): value.encode().decode() for key, value in special.items()},
         )
 
     def to_json(self) -> str:
@@ -110,6 +112,13 @@ def _token_bytes(tokenizer: Any, token_id: int, text: str) -> bytes:  # noqa: AN
             if token and all(character in _BYTE_LEVEL for character in token):
                 return bytes(_BYTE_LEVEL[character] for character in token)
     return text.encode()
+
+
+def _cut(text: bytes) -> bytes:
+    """Return the first bytes of a text, up to the end of a character."""
+    if len(text) <= _MAX_BYTES:
+        return text
+    return text[:_MAX_BYTES].decode(errors="ignore").encode()
 
 
 def _byte_level() -> dict[str, int]:

@@ -343,3 +343,33 @@ def test_a_mapping_without_log_probs_names_verl_s_switches(
         f"step 0 was not saved: dict: `{name}`: expected {meaning};"
         f" found only {', '.join(data)}. {advice} {SUPPRESSED}"
     ]
+
+
+class NamelessStep(int):
+    def __format__(self, _: str) -> str:
+        msg = "no text"
+        raise TypeError(msg)
+
+
+def test_a_step_that_formats_itself_badly_is_recorded(
+    proto: DataProto, tmp_path: Path
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(NamelessStep(0), proto)
+        recorder.finish(NamelessStep(0), proto)
+    assert recorder.errors == 0
+    assert names(tmp_path) == ["step_0.parquet"]
+
+
+def test_a_step_that_python_cannot_write_is_counted_and_not_raised(
+    proto: DataProto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.step(10**5000, proto)  # more than 4,300 digits
+        recorder.finish(10**5000, proto)
+        recorder.step(10, proto)
+    assert recorder.errors >= 1
+    assert names(tmp_path) == ["step_10.parquet"]
+    assert caplog.messages[0].startswith(
+        "a step whose name cannot be read was not saved: ValueError: "
+    )

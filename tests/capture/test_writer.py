@@ -188,3 +188,27 @@ def test_an_error_whose_text_cannot_be_made_is_not_raised(
     assert caplog.messages == [
         f"step 0 was not saved: MuteError, whose message cannot be read {SUPPRESSED}"
     ]
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_job_that_would_end_the_thread_is_an_error_and_later_jobs_run(
+    end: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    writer, done = Writer(), []
+
+    def leave() -> None:
+        raise end(2)
+
+    writer.put("step 0", leave)
+    writer.put("step 10", lambda: done.append(10))
+    writer.close()
+    assert done == [10]
+    assert (writer.errors, writer.num_done) == (1, 1)
+    assert caplog.messages == [f"step 0 was not saved: {end.__name__}: 2 {SUPPRESSED}"]
+
+
+def test_a_guard_lets_the_trainer_be_interrupted() -> None:
+    writer = Writer()
+    with pytest.raises(KeyboardInterrupt), writer.guard("step", 0):
+        raise KeyboardInterrupt
+    assert writer.errors == 0

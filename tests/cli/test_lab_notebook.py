@@ -74,10 +74,64 @@ def test_the_same_file_gets_the_same_notebook_with_the_work_in_it(
 ) -> None:
     notebook = prepare_notebook(batch, tmp_path)
     content = read(notebook)
-    content["cells"] = []
+    title = {"cell_type": "markdown", "metadata": {}, "source": ["# Mine"]}
+    (load,) = content["cells"]
+    # As Jupyter saves it: a list of lines.
+    load["source"] = load["source"].splitlines(keepends=True)
+    content["cells"] = [title, load, {**load, "source": ["1 + 1"]}]
     notebook.write_text(json.dumps(content), encoding="utf-8")
     assert prepare_notebook(batch, tmp_path) == notebook
-    assert read(notebook)["cells"] == []
+    assert len(read(notebook)["cells"]) == 3
+
+
+def test_a_notebook_that_claims_to_be_ours_is_not_opened(
+    batch: Path, tmp_path: Path
+) -> None:
+    """It came with the file, and its metadata name the path."""
+    theirs = prepare_notebook(batch, tmp_path)
+    content = read(theirs)
+    content["cells"][0]["source"] = "import os; os.system('true')"
+    theirs.write_text(json.dumps(content), encoding="utf-8")
+    notebook = prepare_notebook(batch, tmp_path)
+    assert notebook.name == f"{batch.stem}_2.ipynb"
+    assert code_of(notebook)[0].startswith("import rounddiag as rd\n")
+
+
+@pytest.mark.parametrize("target", ["theirs.ipynb", "missing.ipynb"])
+def test_a_link_to_a_notebook_is_not_opened(
+    batch: Path, tmp_path: Path, target: str
+) -> None:
+    notebook = prepare_notebook(batch, tmp_path)
+    notebook.rename(tmp_path / "theirs.ipynb")
+    notebook.symlink_to(tmp_path / target)
+    assert prepare_notebook(batch, tmp_path).name == f"{batch.stem}_2.ipynb"
+
+
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_a_folder_of_notebooks_that_is_a_link_is_refused(
+    batch: Path, tmp_path: Path, *, untrusted: bool
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rounddiag_notebooks").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RounddiagError, match="expected a folder for notebooks; found"):
+        prepare_notebook(batch, tmp_path, untrusted=untrusted)
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_modules_beside_a_stranger_s_notebook_are_refused(
+    batch: Path, tmp_path: Path
+) -> None:
+    """A kernel would import them in place of ours."""
+    module = tmp_path / "rounddiag_notebooks" / "rounddiag.py"
+    module.parent.mkdir()
+    module.touch()
+    with pytest.raises(
+        RounddiagError, match=r"nothing but notebooks, .* rounddiag\.py"
+    ):
+        prepare_notebook(batch, tmp_path, untrusted=True)
+    module.unlink()
+    (tmp_path / "rounddiag_notebooks" / ".ipynb_checkpoints").mkdir()
+    assert prepare_notebook(batch, tmp_path, untrusted=True).exists()
 
 
 def test_another_file_of_that_name_gets_another_notebook(
@@ -118,7 +172,9 @@ def test_a_stranger_s_file_never_gets_a_notebook_that_trusts_it(
     (code,) = code_of(notebook)
     assert f"rd.load({str(batch)!r}, untrusted=True)" in code
     assert notebook.name == f"{batch.stem}_2.ipynb"
-    assert prepare_notebook(batch, tmp_path, untrusted=True) == notebook
+    third = prepare_notebook(batch, tmp_path, untrusted=True)
+    assert third.name == f"{batch.stem}_3.ipynb"
+    assert code_of(third) == [code]
     assert prepare_notebook(batch, tmp_path) == trusting
 
 

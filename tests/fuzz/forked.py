@@ -1,6 +1,6 @@
 """Stands in for the process that `load(untrusted=True)` starts: a fork of this one.
 
-The fork runs what the process runs, `untrusted.read_request`. Starting Python and
+The fork runs what the process runs, `child.read_request`. Starting Python and
 importing torch takes seconds; a fork takes milliseconds.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import signal
 import sys
 import traceback
 import warnings
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rounddiag.loaders.untrusted import read_request
+from rounddiag.loaders.untrusted.child import read_request
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,7 +36,7 @@ class Forked:
 
 
 def run_forked(folder: Path, *_: object) -> tuple[int, str]:
-    """Do what `untrusted.run_child` does, in a fork."""
+    """Do what `process.run_child` does, in a fork."""
     forked = fork(folder)
     return forked.code, forked.output
 
@@ -64,7 +63,6 @@ def _answer(folder: Path, log: Path, around: AbstractContextManager[Any]) -> Non
     try:
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
         faulthandler.disable()  # its dump would stand among the results of the tests
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         torch.set_num_threads(1)  # the threads of the parent are not in the fork
         with around:
             code = read_request(folder)

@@ -22,7 +22,7 @@ import rounddiag
 import rounddiag.loaders.parquet
 from rounddiag import load, round_frame, token_frame
 from rounddiag.errors import LoadError
-from rounddiag.loaders import untrusted
+from rounddiag.loaders.untrusted import Limits, process
 from tests.fuzz.forked import ESCAPED, Forked, fork
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Guard:
         Image.init()  # what every fork would have to do
         sys.addaudithook(self._hear)
         signal.signal(signal.SIGALRM, _hang)
-        vars(untrusted)["run_child"] = self._run_child
+        vars(process)["run_child"] = self._run_child
 
     def _hear(self, event: str, args: tuple[object, ...]) -> None:
         if self._log >= 0 and self._is_bad(event, args):
@@ -122,7 +122,7 @@ class Guard:
         reads = mode is None or not set(str(mode)) & set("wax+")
         return reads and str(path).startswith((self._folder, *self._readable))
 
-    def _run_child(self, folder: Path, _: untrusted.Limits) -> tuple[int, str]:
+    def _run_child(self, folder: Path, _: Limits) -> tuple[int, str]:
         log = folder / "heard"
         log.touch()
         self._child = fork(folder, self._heard(folder, log))
@@ -173,7 +173,9 @@ class Guard:
     def _kind(self, message: str) -> str:
         if self._child.code == ESCAPED or "unexpected error" in message:
             return "fault"
-        if re.search("found one that (needs more|takes longer)", message):
+        if re.search(
+            "found (one that (needs more|takes longer)|a larger one)", message
+        ):
             return "limit"
         return "crash" if "ended the process" in message else "refused"
 

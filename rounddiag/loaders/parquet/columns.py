@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rounddiag.errors import BatchError, LoadError
 from rounddiag.loaders.lazy.tensors import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -39,6 +40,21 @@ BROKEN = (
     ValueError,
 )
 _INT32 = torch.iinfo(torch.int32)
+
+
+def open_native(file: Path) -> pa.NativeFile:
+    """Open a file for Arrow, which itself opens no path that is not UTF-8."""
+    try:
+        return pa.OSFile(str(file))
+    except UnicodeEncodeError:
+        return pa.PythonFile(file.open("rb"), mode="r")
+
+
+@contextmanager
+def open_parquet(file: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of any name, and close it at the end."""
+    with open_native(file) as native, pq.ParquetFile(native) as source:
+        yield source
 
 
 def to_numpy(values: Tensor) -> np.ndarray[Any, Any]:
@@ -273,24 +289,73 @@ def open_column(name: str, values: Array) -> tuple[pa.Field, pa.Array]:
     return pa.field(name, array.type, metadata=marks), array
 
 
-def to_array(field: pa.Field, column: pa.ChunkedArray) -> Array:
-    """Return the array that `open_column` turned into a column."""
+SHARED = 1000  # characters from which equal texts of a column share one object
+
+
+class SharedTexts:
+    """Replaces long texts by equal ones that it has seen; other values stay.
+
+    A few bytes of a file can be one text a thousand times.
+
+    Examples
+    --------
+    >>> share = SharedTexts()
+    >>> a, b = share(["x" * 1000, "".join(["x"] * 1000)])
+    >>> a is b
+    True
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str | bytes, str | bytes] = {}
+
+    def __call__(self, items: list[Any]) -> list[Any]:
+        """Return the values, in place."""
+        for at, item in enumerate(items):
+            if isinstance(item, str | bytes) and len(item) >= SHARED:
+                items[at] = self._known.setdefault(item, item)
+        return items
+
+
+def read_columns(
+    fields: Sequence[pa.Field], parts: Iterable[Sequence[pa.ChunkedArray]]
+) -> dict[str, Array]:
+    """Return the arrays that `open_column` turned into columns.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+    parts : iterable of sequence of ChunkedArray
+        The columns of some rows after the other, in the order of the fields.
+    """
+    read: list[list[Array]] = [[] for _ in fields]
+    shared = [SharedTexts() for _ in fields]
+    for columns in parts:
+        for field, column, values, share in zip(
+            fields, columns, read, shared, strict=True
+        ):
+            values.append(_read_values(field, column, share))
+    return {
+        field.name: _marked_array(
+            values[0] if len(values) == 1 else np.concatenate(values), field
+        )
+        for field, values in zip(fields, read, strict=True)
+    }
+
+
+def _read_values(field: pa.Field, column: pa.ChunkedArray, share: SharedTexts) -> Array:
     shape = [len(column)]
     while pa.types.is_fixed_size_list(column.type):
         shape.append(column.type.list_size)
         column = pc.list_flatten(column)
-    values = _read(column, (field.metadata or {}).get(_MARK))
-    return _marked_array(values, field).reshape(shape)
+    return _read(column, (field.metadata or {}).get(_MARK), share).reshape(shape)
 
 
-def json_size(path: Path) -> int:
-    """Return the size in bytes of a file's JSON cells, without decoding them."""
-    names = [
-        field.name
-        for field in pq.read_schema(path)
-        if (field.metadata or {}).get(_MARK) == _JSON
-    ]
-    return int(pq.read_table(path, columns=names).nbytes) if names else 0
+def is_json(field: pa.Field) -> bool:
+    """Return whether a column, or a part of its lists of structs, holds JSON."""
+    kind = field.type
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        return any(map(is_json, kind.value_type))
+    return (field.metadata or {}).get(_MARK) == _JSON
 
 
 def _encode(name: str, flat: Array) -> tuple[pa.Array, dict[bytes, bytes]]:
@@ -322,11 +387,11 @@ def _times(flat: Array) -> Array:
     return in_ms if is_exact else integers
 
 
-def _read(column: pa.ChunkedArray, mark: bytes | None) -> Array:
+def _read(column: pa.ChunkedArray, mark: bytes | None, share: SharedTexts) -> Array:
     if mark == _JSON:
         return _objects([json.loads(text) for text in column.to_pylist()])
     if mark == _OBJECTS or not pa.types.is_primitive(column.type):
-        return _objects(column.to_pylist())
+        return _objects(share(column.to_pylist()))
     return np.array(column.to_numpy())
 
 
@@ -380,19 +445,28 @@ def rounds_column(columns: Columns, num_samples: int) -> tuple[pa.Field, pa.Arra
 
 
 def read_rounds_column(
-    values: pa.ChunkedArray, sizes: np.ndarray[Any, Any], field: pa.Field
+    parts: Iterable[pa.ChunkedArray], field: pa.Field
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns of concatenated structs, with `sample` first."""
-    columns = [
-        pa.chunked_array([column]) for column in values.combine_chunks().flatten()
-    ]
-    return {
-        "sample": _marked_array(np.repeat(np.arange(len(sizes)), sizes), field),
-        **{
-            part.name: to_array(part, column)
-            for part, column in zip(values.type, columns, strict=True)
-        },
-    }
+    """Return the columns of lists of structs, with `sample` first.
+
+    Parameters
+    ----------
+    parts : iterable of ChunkedArray
+        The lists of some rows after the other, at least one.
+    field : Field
+    """
+    sizes: list[Array] = []
+
+    def columns() -> Iterator[list[pa.ChunkedArray]]:
+        for part in parts:
+            sizes.append(pc.list_value_length(part).to_numpy())
+            structs = pc.list_flatten(part).combine_chunks()
+            yield [pa.chunked_array([column]) for column in structs.flatten()]
+
+    read = read_columns([*field.type.value_type], columns())
+    num_rounds = np.concatenate(sizes)
+    sample = np.repeat(np.arange(len(num_rounds)), num_rounds)
+    return {"sample": _marked_array(sample, field), **read}
 
 
 def _rows_per_sample(

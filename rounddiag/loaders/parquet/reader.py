@@ -20,9 +20,11 @@ from rounddiag.batch.layout import PER_TOKEN, REQUIRED, build_offsets
 from rounddiag.errors import LoadError, RounddiagError
 from rounddiag.loaders.parquet.columns import (
     BROKEN,
+    SharedTexts,
     marked_tensor,
+    open_parquet,
+    read_columns,
     read_rounds_column,
-    to_array,
     to_tensor,
 )
 from rounddiag.loaders.parquet.metadata import Footer, find_tokenizer
@@ -47,6 +49,7 @@ _SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 _UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = [pa.bool_(), *_SIGNED, *_UNSIGNED, *_FLOATS]
+_PART = 32 * 10**6  # bytes as the file has them
 _RESAVE = "Save the batch with `rounddiag.save`."
 
 
@@ -105,6 +108,30 @@ class TableReader:
         LoadError
             If there is not exactly one of each name.
         """
+        self._require_one(names)
+        return self._source.read_row_groups(self._groups, names, use_threads=False)
+
+    def parts(self, names: list[str]) -> Iterator[pa.Table]:
+        """Read several columns, some rows after the other, and at least once.
+
+        Raises
+        ------
+        LoadError
+            If there is not exactly one of each name.
+        """
+        self._require_one(names)
+        sizes = [self._source.metadata.row_group(group) for group in self._groups]
+        num_rows = sum(size.num_rows for size in sizes)
+        num_bytes = max(sum(size.total_byte_size for size in sizes), 1)
+        step = max(num_rows * _PART // num_bytes, 1)
+        if not names or step >= num_rows:
+            yield self.columns(names)
+            return
+        options = {"columns": names, "use_threads": False}
+        for part in self._source.iter_batches(step, self._groups, **options):
+            yield pa.Table.from_batches([part])
+
+    def _require_one(self, names: list[str]) -> None:
         for name in names:
             if self._counts[name] != 1:
                 raise LoadError.build(
@@ -113,7 +140,6 @@ class TableReader:
                     found=f"{self._counts[name]} among {format_names(self.names)}",
                     advice=_RESAVE,
                 )
-        return self._source.read_row_groups(self._groups, names, use_threads=False)
 
     def lists(self, name: str) -> tuple[pa.ChunkedArray, Tensor]:
         """Return the values of a column of lists, concatenated, and the lists' sizes.
@@ -162,16 +188,20 @@ class TableReader:
         return marked_tensor(to_tensor(column), self.field(name))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a column of strings.
+        """Return a column of strings; long ones that are equal are one object.
 
         Raises
         ------
         LoadError
             If it holds anything else.
         """
-        column = self.column(name)
-        require(column, name, "strings", fits=pa.types.is_string(column.type))
-        return tuple(column.to_pylist())
+        texts: list[str] = []
+        share = SharedTexts()
+        for part in self.parts([name]):
+            column = part.column(0)
+            require(column, name, "strings", fits=pa.types.is_string(column.type))
+            texts += share(column.to_pylist())
+        return tuple(texts)
 
 
 def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) -> None:
@@ -186,7 +216,7 @@ def require(column: pa.ChunkedArray, name: str, expected: str, *, fits: bool) ->
         )
 
 
-def _batch_fields(table: TableReader) -> dict[str, Any]:
+def read_fields(table: TableReader) -> dict[str, Any]:
     """Return the fields of a Batch that a file holds, except `images`.
 
     Raises
@@ -279,19 +309,28 @@ def _rows(table: TableReader, name: str) -> tuple[Tensor, ...] | None:
 
 def _sample_columns(table: TableReader) -> Arrays:
     names = [name for name in table.names if name.startswith(SAMPLE)]
-    read = table.columns(names)
-    columns = {name: to_array(table.field(name), read.column(name)) for name in names}
-    return _select_prefix(columns, SAMPLE)
+    fields = [table.field(name) for name in names]
+    parts = ([part.column(name) for name in names] for part in table.parts(names))
+    return _select_prefix(read_columns(fields, parts), SAMPLE)
 
 
 def _rounds(table: TableReader) -> Arrays:
     name = "round_columns"
     if name not in table:
         return {}
-    values, sizes = table.lists(name)
-    fits = pa.types.is_struct(values.type)
-    require(values, name, "a list of structs in each row", fits=fits)
-    return read_rounds_column(values, sizes.numpy(), table.field(name))
+    field = table.field(name)
+    expected = "a list of structs in each row"
+    if not (pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type)):
+        require(table.lists(name)[0], name, expected, fits=False)
+
+    def columns() -> Iterator[pa.ChunkedArray]:
+        for part in table.parts([name]):
+            column = part.column(0)
+            require(column, name, "a list in each row", fits=True)
+            require(pc.list_flatten(column), name, expected, fits=True)
+            yield column
+
+    return read_rounds_column(columns(), field)
 
 
 def load_parquet(path: str | os.PathLike[str]) -> Batch:
@@ -313,11 +352,11 @@ def load_parquet(path: str | os.PathLike[str]) -> Batch:
         If the file is broken, not ours, or newer than this package.
     """
     file = Path(path)
-    with _load_errors(file), pq.ParquetFile(file) as source:
+    with _load_errors(file), open_parquet(file) as source:
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         table = TableReader(source)
         return Batch(
-            **_batch_fields(table),
+            **read_fields(table),
             images=stored_screenshots(source, file) if COLUMN in table else None,
             step=footer.step,
             meta=footer.meta_with_source(file),
@@ -349,7 +388,7 @@ def load_columns(
         As in `load_parquet`.
     """
     file = Path(path)
-    with _load_errors(file), pq.ParquetFile(file) as source:
+    with _load_errors(file), open_parquet(file) as source:
         selected = {*names}
         if open_columns:
             selected |= {
@@ -360,7 +399,7 @@ def load_columns(
         footer = Footer.from_metadata(source.schema_arrow.metadata)
         table = TableReader(source, names=selected)
         return Batch(
-            **_batch_fields(table), step=footer.step, meta=footer.meta_with_source(file)
+            **read_fields(table), step=footer.step, meta=footer.meta_with_source(file)
         )
 
 
@@ -378,7 +417,7 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
         As in `load_parquet`, or if there is no such sample.
     """
     file = Path(path)
-    with _load_errors(file), pq.ParquetFile(file) as source:
+    with _load_errors(file), open_parquet(file) as source:
         sizes = [
             source.metadata.row_group(group).num_rows
             for group in range(source.num_row_groups)
@@ -390,7 +429,7 @@ def load_sample(path: str | os.PathLike[str], sample: int) -> Batch:
         table = TableReader(source, group=group)
         has_images = COLUMN in table
         batch = Batch(
-            **_batch_fields(table),
+            **read_fields(table),
             images=stored_screenshots(source, file, group) if has_images else None,
             step=footer.step,
             meta=footer.meta_with_source(file),
@@ -433,7 +472,7 @@ def parquet_names(source: Source) -> dict[str, None]:
         If it is damaged.
     """
     try:
-        with pq.ParquetFile(source.path) as file:
+        with open_parquet(source.path) as file:
             schema = file.schema_arrow
     except BROKEN as error:
         said = str(error).partition(". ")[0]  # Arrow goes on to guess

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rounddiag.errors import LoadError
-from rounddiag.loaders.parquet.columns import BROKEN
+from rounddiag.loaders.parquet.columns import BROKEN, open_parquet
 from rounddiag.vision import EncodedScreenshot, Screenshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow.parquet as pq
     from PIL.Image import Image
+
+    from rounddiag.loaders.parquet.reader import TableReader
 
 
 COLUMN = "screenshots"
@@ -80,7 +82,7 @@ class StoredScreenshot(Screenshot):
         )
 
     def _read_bytes(self) -> object:
-        with pq.ParquetFile(self.file) as source:
+        with open_parquet(self.file) as source:
             column = source.read_row_group(
                 self.row_group, columns=[BYTES], use_threads=False
             )[COLUMN]
@@ -142,6 +144,36 @@ def stored_screenshots(
             for index, facts in enumerate(pictures)
         )
         for (group, row), pictures in rows
+    )
+
+
+def read_screenshots(table: TableReader) -> tuple[tuple[EncodedScreenshot, ...], ...]:
+    """Return the screenshots of every sample with their bytes.
+
+    Raises
+    ------
+    LoadError
+        If the columns hold anything else.
+    """
+    for name, kind in ((COLUMN, _TYPE), (_FACTS, _FACTS_TYPE)):
+        if table.field(name).type != kind:
+            raise LoadError.build(
+                key=name,
+                expected=str(kind),
+                found=str(table.field(name).type),
+                advice="Save the batch with `rounddiag.save`.",
+            )
+    return tuple(
+        tuple(
+            EncodedScreenshot(data=picture["bytes"], **_screenshot_fields(facts))
+            for picture, facts in zip(pictures, row, strict=True)
+        )
+        for part in table.parts([COLUMN, _FACTS])
+        for pictures, row in zip(
+            part.column(COLUMN).to_pylist(),
+            part.column(_FACTS).to_pylist(),
+            strict=True,
+        )
     )
 
 

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rounddiag.batch.layout import build_offsets
 from rounddiag.errors import LoadError
 from rounddiag.loaders.lazy.arrays import Ragged
-from rounddiag.loaders.parquet.columns import BROKEN, to_tensor
+from rounddiag.loaders.parquet.columns import (
+    BROKEN,
+    open_native,
+    open_parquet,
+    to_tensor,
+)
 from rounddiag.loaders.parquet.reader import TableReader
 from rounddiag.loaders.tabular.table import Table
 
@@ -151,7 +155,7 @@ _STREAM = b"\xff\xff\xff\xff"
 
 def parquet_table(source: Source) -> Table:
     """Return a foreign Parquet file as a table; columns are read when looked up."""
-    with _load_errors(source), pq.ParquetFile(source.path) as file:
+    with _load_errors(source), open_parquet(source.path) as file:
         schema = file.schema_arrow
     plain = [field.name for field in schema if not _is_row_column(field.type)]
     # Read together: there may be thousands, and each read opens the file.
@@ -167,7 +171,7 @@ def parquet_table(source: Source) -> Table:
 
 def arrow_table(source: Source) -> Table:
     """Return an Arrow file as a table: a stream, or a file with a stream at byte 8."""
-    with _load_errors(source), pa.OSFile(str(source.path)) as file:
+    with _load_errors(source), open_native(source.path) as file:
         is_stream = file.read(len(_STREAM)) == _STREAM
         start, end = (0, _STREAM + bytes(4)) if is_stream else (8, b"ARROW1")
         file.seek(file.size() - len(end))
@@ -208,7 +212,7 @@ def _classify(
 
 
 def _parquet_columns(source: Source, names: list[str]) -> pa.Table:
-    with pq.ParquetFile(source.path) as file:
+    with open_parquet(source.path) as file:
         return TableReader(file).columns(names)
 
 
