@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FIRST, SECOND, MOST = 2, 5, 16  # samples
 KEPT = 5  # hypotheses of each engine that are scored on more samples
 EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
+FAR = 0.003  # share of tokens that may be far off even so
 GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
 
 
@@ -119,7 +120,7 @@ class Experiment:
         for engine in ENGINES:
             base = base_opinion(sheet, engine, floor)
             number = len(self.known) + len(FAMILIES)
-            if base.floors <= EXACT and not base.harmed:
+            if base.floors <= EXACT and base.harmed <= FAR:
                 found.append(Finalist(engine=engine, base=base, num_hypotheses=number))
                 continue
             chain: tuple[Hypothesis, ...] = ()
@@ -207,7 +208,10 @@ def passes_gate(sheet: Sheet) -> bool:
         return False
     limit = max(4 * sheet.floor, float(np.median(apart[finite])))
     agree = finite & (apart <= limit)
-    scales = [fit_scale(sheet.residual(name, sheet.base)[agree]) for name in names]
+    scales = [
+        fit_scale(sheet.residual(name, sheet.base)[agree & sheet.informs])
+        for name in names
+    ]
     return min(scales) <= GATE * sheet.floor
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.proof.noise import fit_scale, log_density
+from rounddiag.proof.noise import log_density
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,19 +42,20 @@ def fit_family(
     def fitness(value: float) -> float:
         scores = compute(family.at(value))
         residual = sheet.residual(engine, np.maximum(scores, -_FAR))
-        residual = residual[np.isfinite(residual)]
-        scale = fit_scale(residual, 0.1 * sheet.floor)
-        return float(log_density(residual, scale).sum())
+        return _fitness(sheet, residual)
 
     values = [fitness(value) for value in family.grid]
     best = int(np.argmax(values))
     value, found = family.grid[best], values[best]
-    residual = sheet.residual(engine, sheet.base)
-    scale = fit_scale(residual, 0.1 * sheet.floor)
-    before = float(np.nansum(log_density(residual, scale)))
+    before = _fitness(sheet, sheet.residual(engine, sheet.base))
     if family.is_continuous and found > before - WORSE:
         value, found = _refine(family.grid, best, found, fitness)
     return family.at(value)
+
+
+def _fitness(sheet: Sheet, residual: Array) -> float:
+    scale = sheet.scale(residual, 0.1 * sheet.floor)
+    return float(np.nansum(log_density(residual, scale)[sheet.informs]))
 
 
 def _refine(

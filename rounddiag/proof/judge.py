@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.proof.noise import fit_scale, log_density, scale_residuals
+from rounddiag.proof.noise import (
+    LEAST_SPREAD,
+    fit_scale,
+    log_density,
+    scale_residuals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,7 +77,24 @@ class Sheet:
     @cached_property
     def floor(self) -> float:
         """The scale of the scorer's own noise, in nats of logits."""
-        return max(fit_scale(scale_residuals(self.rough - self.base, self.spread)), 1e-5)
+        noise = scale_residuals(self.rough - self.base, self.spread)
+        told = self.spread >= LEAST_SPREAD
+        return max(fit_scale(noise[told] if told.any() else noise), 1e-5)
+
+    @cached_property
+    def informs(self) -> Array:
+        """Tokens that show the noise, or a fault: not those that are certain to all."""
+        certain = self.spread < LEAST_SPREAD
+        far = np.zeros(len(self), dtype=bool)
+        for truth in self.engines.values():
+            with np.errstate(invalid="ignore"):
+                apart = np.abs(scale_residuals(self.base - truth, self.spread))
+            far |= apart > MATTERS * self.floor
+        return ~certain | far
+
+    def scale(self, residual: Array, least: float = 1e-7) -> float:
+        """Return the scale of residuals, over the tokens that inform."""
+        return fit_scale(residual[self.informs], least)
 
     def residual(self, engine: str, scores: Array) -> Array:
         """Return scores minus an engine's, on the scale of logits.
@@ -83,7 +105,7 @@ class Sheet:
         truth = self.engines[engine]
         plain = scale_residuals(scores - truth, self.spread)
         rough = scale_residuals(scores + self.rough - self.base - truth, self.spread)
-        return rough if fit_scale(rough) < 0.8 * fit_scale(plain) else plain
+        return rough if self.scale(rough) < 0.8 * self.scale(plain) else plain
 
     def take(self, tokens: Array) -> Sheet:
         """Return the sheet of some tokens."""
@@ -181,7 +203,7 @@ def reference_floor(sheet: Sheet) -> float:
     is; no more than ten times the scorer's own is believed to be noise.
     """
     scales = [
-        fit_scale(sheet.residual(engine, sheet.base)) for engine in sheet.engines
+        sheet.scale(sheet.residual(engine, sheet.base)) for engine in sheet.engines
     ]
     return float(np.clip(min(scales), sheet.floor, 10 * sheet.floor))
 
@@ -243,9 +265,11 @@ def _evidence(sheet: Sheet, base: Array, changed: Array, floor: float) -> float:
     It is the product over samples of tempered likelihood ratios.
     """
     least = 0.25 * floor
-    new, old = fit_scale(changed, least), fit_scale(base, least)
+    new, old = sheet.scale(changed, least), sheet.scale(base, least)
     ratio = np.clip(log_density(changed, new) - log_density(base, old), -CAP, CAP)
-    return float(np.nansum(ratio) * TEMPER)
+    with np.errstate(invalid="ignore"):
+        counts = sheet.informs | (np.abs(changed) > MATTERS * floor)
+    return float(np.nansum(ratio[counts]) * TEMPER)
 
 
 def _measure(
@@ -262,7 +286,7 @@ def _measure(
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
     if not matters.any():
         matters = np.isfinite(base)
-    spread = np.maximum(sheet.spread, 0.02)
+    spread = np.maximum(sheet.spread, LEAST_SPREAD)
     left, before = np.abs(changed * spread), np.abs(base * spread)
     noise = np.abs(sheet.rough - sheet.base) * floor / sheet.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
@@ -282,9 +306,9 @@ def _measure(
         where=where,
         evidence=evidence,
         floors=scale / floor,
-        residual=float(np.nanmedian(left[matters])) if matters.any() else np.nan,
-        before=float(np.nanmedian(before[matters])) if matters.any() else np.nan,
-        noise=float(np.nanmedian(noise[matters])) if matters.any() else np.nan,
+        residual=_median(left[matters]),
+        before=_median(before[matters]),
+        noise=_median(noise[matters]),
         share=float(np.clip(gone / beyond, -1, 1)) if beyond > 0 else 0.0,
         harmed=float(harmed.mean()) if len(harmed) else 0.0,
         gain=fit_scale(base[matters], 0.01 * floor) / scale,
@@ -296,22 +320,27 @@ def _measure(
     )
 
 
+def _median(values: Array) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else np.nan
+
+
 def base_opinion(sheet: Sheet, engine: str, floor: float) -> Opinion:
     """Return how well the unchanged inputs reproduce an engine, on all tokens."""
     residual = sheet.residual(engine, sheet.base)
-    spread = np.maximum(sheet.spread, 0.02)
+    spread = np.maximum(sheet.spread, LEAST_SPREAD)
     left = np.abs(residual * spread)
     noise = np.abs(sheet.rough - sheet.base) * floor / sheet.floor
-    far = np.abs(residual) > 2 * MATTERS * floor
+    far = np.abs(residual[np.isfinite(residual)]) > 2 * MATTERS * floor
     return Opinion(
         name="base",
         engine=engine,
         where="all",
         evidence=0.0,
-        floors=fit_scale(residual, 0.01 * floor) / floor,
-        residual=float(np.nanmedian(left)) if len(left) else np.nan,
-        before=float(np.nanmedian(left)) if len(left) else np.nan,
-        noise=float(np.nanmedian(noise)) if len(noise) else np.nan,
+        floors=sheet.scale(residual, 0.01 * floor) / floor,
+        residual=_median(left[sheet.informs]),
+        before=_median(left[sheet.informs]),
+        noise=_median(noise[sheet.informs]),
         share=0.0,
         harmed=float(far.mean()) if len(far) else 0.0,
         gain=1.0,
