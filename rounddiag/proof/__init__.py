@@ -8,7 +8,7 @@ back to the noise, better than every other one.
 `experiment`    `prove`: which samples and hypotheses are scored, in which order
 `rescoring`     `rescore`: the ids of a batch scored again, as one more score
 `hypotheses`    what an engine may have done; `register` for one of your own
-`engines`       what scores: transformers, a server, a function
+`engines`       what scores: transformers, a function
 `trajectory`    what an engine reads: ids, pictures, positions, and edits of them
 `samples`       those with the largest mismatch, and controls
 `scorer`        the scores of samples under hypotheses, computed once each

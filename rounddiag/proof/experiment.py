@@ -1,16 +1,15 @@
-"""`prove`: score the same tokens under each hypothesis until one engine is reproduced."""
+"""`prove`: score the same tokens under each hypothesis, and say which one holds."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from rounddiag.batch.batch import require_batch
-from rounddiag.errors import BatchError
 from rounddiag.findings import diagnose
 from rounddiag.loaders.rescoring import require_ids
 from rounddiag.proof.engines.opening import open_engine
@@ -91,7 +90,7 @@ class Experiment:
             scores = self.scorer.column((one,), samples)
             self.bar.update()
             if np.isnan(scores).all() and len(self.order) > len(samples):
-                scores = self.scorer.column((one,), self.order[: SECOND])
+                scores = self.scorer.column((one,), self.order[:SECOND])
                 if np.isnan(scores).all():
                     self.not_tested[one.name] = "changes nothing in these samples"
                     continue
@@ -137,7 +136,7 @@ class Experiment:
                     break
                 here = here.rebased(engine, opinion.scores)
                 ranking = self._rank(
-                    here, engine, chain, samples, self._second(tested, engine), floor
+                    here, engine, chain, samples, tested[engine], floor
                 )
             found.append(
                 Finalist(
@@ -150,11 +149,6 @@ class Experiment:
                 )
             )
         return found
-
-    def _second(
-        self, tested: Mapping[str, Sequence[Hypothesis]], engine: str
-    ) -> Sequence[Hypothesis]:
-        return tested[engine]
 
     def _rank(
         self,
@@ -190,11 +184,18 @@ class Experiment:
                 (one, judge(sheet, engine, one.name, scores, floor))
                 for one, scores in column_scores(self.scorer, sheet, engine, samples)
             ]
-            mixed = weights_by_sample(self.scorer, sheet, engine, samples, self.checkpoints)
+            mixed = weights_by_sample(
+                self.scorer, sheet, engine, samples, self.checkpoints
+            )
             if mixed is not None:
                 one, scores = mixed
                 found.append((one, judge(sheet, engine, one.name, scores, floor)))
-        return sorted(found, key=lambda pair: -pair[1].evidence)
+        return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+
+def _rank_key(opinion: Opinion) -> tuple[bool, float]:
+    """Put what reproduces the engine before what is only better than the base."""
+    return not opinion.reproduces, -opinion.evidence
 
 
 def passes_gate(sheet: Sheet) -> bool:
@@ -288,7 +289,6 @@ def prove(
     return decide(
         scorer,
         finalists,
-        order[:most],
         passed=passes_gate(sheet),
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,

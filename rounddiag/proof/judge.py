@@ -102,10 +102,19 @@ class Sheet:
         The engine's own numerics are those of `base` or of `rough`, whichever is
         nearer: the difference is added to the scores.
         """
-        truth = self.engines[engine]
-        plain = scale_residuals(scores - truth, self.spread)
-        rough = scale_residuals(scores + self.rough - self.base - truth, self.spread)
+        truth, spread = self.engines[engine], self.spread_of(engine)
+        plain = scale_residuals(scores - truth, spread)
+        rough = scale_residuals(scores + self.rough - self.base - truth, spread)
         return rough if self.scale(rough) < 0.8 * self.scale(plain) else plain
+
+    def spread_of(self, engine: str) -> Array:
+        """Return the spread, larger where the engine is less certain than the base.
+
+        A fault makes certain tokens uncertain, and these have noise then.
+        """
+        truth = np.nan_to_num(self.engines[engine], nan=0.0)
+        found: Array = np.maximum(self.spread, -np.expm1(np.minimum(truth, 0)))
+        return found
 
     def take(self, tokens: Array) -> Sheet:
         """Return the sheet of some tokens."""
@@ -208,9 +217,7 @@ def reference_floor(sheet: Sheet) -> float:
     return float(np.clip(min(scales), sheet.floor, 10 * sheet.floor))
 
 
-def judge(
-    sheet: Sheet, engine: str, name: str, scores: Array, floor: float
-) -> Opinion:
+def judge(sheet: Sheet, engine: str, name: str, scores: Array, floor: float) -> Opinion:
     """Judge one hypothesis against the base, in the part of the batch it fits best.
 
     Parameters
@@ -282,11 +289,11 @@ def _measure(
     evidence, where, scores = best
     base = sheet.residual(engine, sheet.base)
     changed = sheet.residual(engine, scores)
-    moved = np.abs(scale_residuals(scores - sheet.base, sheet.spread)) > MATTERS * floor
+    spread = np.maximum(sheet.spread_of(engine), LEAST_SPREAD)
+    moved = np.abs((scores - sheet.base) / spread) > MATTERS * floor
     matters = (moved | (np.abs(base) > MATTERS * floor)) & np.isfinite(base)
     if not matters.any():
         matters = np.isfinite(base)
-    spread = np.maximum(sheet.spread, LEAST_SPREAD)
     left, before = np.abs(changed * spread), np.abs(base * spread)
     noise = np.abs(sheet.rough - sheet.base) * floor / sheet.floor
     beyond = np.nansum(before[matters]) - np.nansum(noise[matters])
@@ -328,7 +335,7 @@ def _median(values: Array) -> float:
 def base_opinion(sheet: Sheet, engine: str, floor: float) -> Opinion:
     """Return how well the unchanged inputs reproduce an engine, on all tokens."""
     residual = sheet.residual(engine, sheet.base)
-    spread = np.maximum(sheet.spread, LEAST_SPREAD)
+    spread = np.maximum(sheet.spread_of(engine), LEAST_SPREAD)
     left = np.abs(residual * spread)
     noise = np.abs(sheet.rough - sheet.base) * floor / sheet.floor
     far = np.abs(residual[np.isfinite(residual)]) > 2 * MATTERS * floor

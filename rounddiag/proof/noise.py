@@ -64,7 +64,7 @@ def log_density(values: Array, scale: float) -> Array:
     >>> log_density(np.array([0.0]), 1.0).tolist()
     [-0.0]
     """
-    found: Array = (
-        -(FREEDOM + 1) / 2 * np.log1p((values / scale) ** 2 / FREEDOM) - np.log(scale)
-    )
+    found: Array = -(FREEDOM + 1) / 2 * np.log1p(
+        (values / scale) ** 2 / FREEDOM
+    ) - np.log(scale)
     return found

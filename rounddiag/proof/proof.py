@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -12,6 +11,8 @@ import numpy as np
 from rounddiag.wording import join_names, pluralize, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from rounddiag.batch import Batch

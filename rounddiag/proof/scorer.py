@@ -49,6 +49,7 @@ class Scorer:
     pool: Pool = field(init=False)
     _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
     _readouts: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    _plain: set[tuple[int, bool]] = field(default_factory=set)
     _spread: dict[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,12 +71,17 @@ class Scorer:
 
     def lacks(self, one: Hypothesis) -> str:
         """Return why a hypothesis cannot be scored here; empty if it can."""
-        missing = [NEEDS[need] for need in one.needs if need not in self.engine.abilities]
+        missing = sorted(one.needs - self.engine.abilities)
         if missing:
-            return f"needs {missing[0]}"
+            return f"needs {NEEDS[missing[0]]}"
         if "pictures" in one.needs and not self.has_pictures:
             return f"needs {NEEDS['pictures']}"
         return ""
+
+    @property
+    def scored_samples(self) -> list[int]:
+        """The samples whose plain inputs were scored."""
+        return sorted(sample for sample, rough in self._plain if not rough)
 
     @property
     def has_pictures(self) -> bool:
@@ -93,6 +99,8 @@ class Scorer:
         if key not in self._scores:
             begin = time.perf_counter()
             self._scores[key] = self._score(chain, sample, rough=rough)
+            if not chain:
+                self._plain.add((sample, rough))
             name = " + ".join(one.name for one in chain) or "base"
             spent = time.perf_counter() - begin
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
@@ -196,7 +204,7 @@ class Scorer:
             rough = base + self._other_noise(samples)
         else:
             rough = np.concatenate(
-                [self.scores((), sample, rough=True) for sample in samples]  # type: ignore[misc]
+                [self.scores((), sample, rough=True) for sample in samples]
             )
         engines = {
             name: np.concatenate(

@@ -1,4 +1,4 @@
-"""What an engine reads to score a sample: ids, pictures, positions, and edits of them."""
+"""What an engine reads to score a sample: ids, pictures, positions, and edits."""
 
 from __future__ import annotations
 

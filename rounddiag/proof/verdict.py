@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rounddiag.proof.noise import scale_residuals
 from rounddiag.proof.proof import Conclusion, Proof
 from rounddiag.proof.scorer import ENGINES
 
@@ -85,7 +84,6 @@ class Finalist:
 def decide(
     scorer: Scorer,
     finalists: Sequence[Finalist],
-    samples: Sequence[int],
     *,
     passed: bool,
     not_tested: Mapping[str, str],
@@ -127,8 +125,8 @@ def _verdict(
     if proved:
         rest = [one for one in odd if one not in proved]
         clear = not rest and not any(one.rivals for one in proved)
-        side = proved[0].engine if len(proved) == 1 else "both"
-        return ("proved" if clear else "partly"), side, proved
+        name = proved[0].engine if len(proved) == 1 else "both"
+        return ("proved" if clear else "partly"), name, proved
     if not odd:
         return "nothing_to_prove", None, []
     side = odd[0].engine if len(odd) == 1 else None
@@ -155,7 +153,9 @@ def _frame(finalists: Sequence[Finalist], scorer: Scorer) -> Any:  # noqa: ANN40
 
     rows = []
     for one in finalists:
-        rows.append(_row("base", "", one.engine, one.base, is_proved=False, spent=scorer))
+        rows.append(
+            _row("base", "", one.engine, one.base, is_proved=False, spent=scorer)
+        )
         proved = {each.name for each, _ in one.chain} if one.is_proved else set()
         rows += [
             _row(
@@ -203,10 +203,7 @@ def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
     """Return the scored samples with the scores of the base and of what was found."""
     import torch
 
-    first = finalists[0]
-    samples = sorted(
-        key[-2] for key in scorer._scores if len(key) == 2 and key[-1] is False  # noqa: PLR2004, SLF001
-    )
+    samples = scorer.scored_samples
     small = scorer.batch[samples]
     wanted: dict[str, tuple[Hypothesis, ...]] = {"base": ()}
     for one in finalists:
@@ -214,18 +211,17 @@ def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
             wanted[each.name] = (each,)
     scores = dict(small.scores)
     for name, chain in wanted.items():
-        if chain and chain[0].edit is None and chain[0].processor is None and not chain[0].weights:
-            continue  # made of columns
+        if chain and chain[0].is_column:
+            continue
         flat = torch.full((len(small.response_ids),), torch.nan)
         for row, sample in enumerate(samples):
             trajectory = scorer.pool[sample]
             values = scorer.scores(chain, sample)
             if values is None:
-                values = scorer.scores((), sample)
+                continue
             at = trajectory.targets - trajectory.start + int(small.offsets[row])
             flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
         scores[name] = flat
-    del first
     return replace(small, scores=scores)
 
 
@@ -267,9 +263,7 @@ def _skipped(scorer: Scorer) -> dict[str, str]:
     return found
 
 
-def _next_step(
-    verdict: str, side: str | None, finalists: Sequence[Finalist]
-) -> str:
+def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) -> str:
     if verdict == "scorer_differs":
         return (
             "Check that the model is the checkpoint of this step, that its processor is"
@@ -281,13 +275,13 @@ def _next_step(
             key=lambda one: one.ranking[0][1].evidence,
             default=None,
         )
-        nearest = best.ranking[0] if best is not None else None
-        closest = f" The closest, {nearest[0].says}, explains {max(nearest[1].share, 0):.0%}." if nearest else ""
+        closest = ""
+        if best is not None:
+            nearest, opinion = best.ranking[0]
+            share = max(opinion.share, 0)
+            closest = f" The closest, {nearest.says}, explains {share:.0%}."
         who = f" of `{side}`" if side else " of each engine"
         return f"Record what the request{who} held: ids, positions, weights.{closest}"
     if verdict == "partly":
         return "Prove again with checkpoints= and pictures as the processor got them."
     return ""
-
-
-__all__ = ["Finalist", "decide", "scale_residuals"]

@@ -1,8 +1,10 @@
-"""What scores: a model of transformers here, a server, or a function.
+"""What scores: a model of transformers in this process, or a function.
 
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
+`function`      a function from ids to log-probs
+`opening`       what a user passes, opened
 ==============  ==================================================================
 """
 

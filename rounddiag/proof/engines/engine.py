@@ -75,19 +75,17 @@ class Readout:
 
 
 class Engine(Protocol):
-    """Scores exact token ids.
+    """Scores exact token ids."""
 
-    Attributes
-    ----------
-    name : str
-        As it is printed.
-    abilities : frozenset of str
-        What hypotheses may need: `logits`, `positions`, `pictures`, `features`,
-        `rotary`.
-    """
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        ...
 
-    name: str
-    abilities: frozenset[Need]
+    @property
+    def abilities(self) -> frozenset[Need]:
+        """What hypotheses may ask of it."""
+        ...
 
     def prepare(self, one: Trajectory) -> Trajectory:
         """Find the image tokens of a sample."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rounddiag.errors import BatchError, LoadError
-from rounddiag.proof.engines.engine import CHUNK, Readout
+from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
@@ -150,6 +150,11 @@ class LocalEngine:
         found = getattr(config, "image_token_index", None) if found is None else found
         return None if found is None else int(found)
 
+    @property
+    def _pad(self) -> int:
+        """The id of image tokens; -1, which no token has, in a text model."""
+        return -1 if self.image_token is None else self.image_token
+
     def beside(self, name: str | None = None, **options: Any) -> LocalEngine:  # noqa: ANN401 of `open`
         """Load the same model again, with another dtype or from another folder."""
         found = LocalEngine.open(
@@ -165,7 +170,7 @@ class LocalEngine:
                 found=f"{found.vocabulary}",
                 advice="Pass checkpoints of the same model.",
             )
-        found._pixels = self._pixels
+        found._pixels = self._pixels  # noqa: SLF001 the same processor
         return found
 
     def prepare(self, one: Trajectory) -> Trajectory:
@@ -189,9 +194,10 @@ class LocalEngine:
         written = one.ids[torch.from_numpy(one.targets)]
         if (written == token).any():
             raise BatchError.build(
-                expected=f"no image token among what the model wrote in sample {one.sample}",
+                expected="no image token among what the model wrote in sample"
+                f" {one.sample}",
                 found=f"id {token}",
-                advice="Leave this sample out: positions of later tokens are undefined.",
+                advice="Leave this sample out: later positions are undefined.",
             )
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
@@ -231,7 +237,8 @@ class LocalEngine:
             used += need
         if used < len(at):
             raise BatchError.build(
-                expected=f"pictures for all {len(at)} image tokens of sample {one.sample}",
+                expected=f"pictures for all {len(at)} image tokens of sample"
+                f" {one.sample}",
                 found=f"{len(one.shots)} pictures with {used}",
                 advice="Save the pictures of this sample, or choose samples that have"
                 " them.",
@@ -291,8 +298,7 @@ class LocalEngine:
             arguments["position_ids"] = positions[:, None].to(device)
         if request.pictures and self.processor is not None:
             arguments |= self._pictures(request, pool)
-        body = self.model.model if hasattr(self.model, "model") else self.model.base_model
-        return body(**arguments).last_hidden_state[0]  # type: ignore[no-any-return]
+        return self.model.base_model(**arguments).last_hidden_state[0]  # type: ignore[no-any-return]
 
     def positions(self, request: Request, pool: Pool) -> Tensor:
         """Return the positions of a request, shape (1 or 3, length)."""
@@ -305,16 +311,15 @@ class LocalEngine:
         return request.places(own, self._default_positions(base, pool))
 
     def _default_positions(self, request: Request, pool: Pool) -> Tensor:
-        body = getattr(self.model, "model", None)
+        body: Any = getattr(self.model, "model", None)
         if not hasattr(body, "get_rope_index"):
             return torch.arange(len(request.ids))[None]
-        types = (request.ids == self.image_token).int()
+        types = request.ids.eq(self._pad).int()
         sizes = self._sizes(request, pool)
         if len(request.pictures) == 0 or sizes != self._whole_sizes(request, pool):
             return torch.arange(len(request.ids)).expand(3, -1)
-        grids = torch.cat(
-            [self._shown(one, pool).values["image_grid_thw"] for one in request.pictures]
-        )
+        shown = [self._shown(one, pool) for one in request.pictures]
+        grids = torch.cat([one.values["image_grid_thw"] for one in shown])
         found, _ = body.get_rope_index(
             input_ids=request.ids[None],
             mm_token_type_ids=types[None],
@@ -341,7 +346,7 @@ class LocalEngine:
         BatchError
             If the image tokens are neither those of the pictures nor one for each.
         """
-        number = int((request.ids == self.image_token).sum())
+        number = int(request.ids.eq(self._pad).sum())
         whole = self._whole_sizes(request, pool)
         if number == sum(whole):
             return whole
@@ -413,7 +418,7 @@ class LocalEngine:
             ]
         arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
         accepted = inspect.signature(type(self.model.model).forward).parameters
-        types = (request.ids == self.image_token).int()[None].to(self.model.device)
+        types = request.ids.eq(self._pad).int()[None].to(self.model.device)
         if "mm_token_type_ids" in accepted:
             arguments["mm_token_type_ids"] = types
         elif "token_type_ids" in accepted:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rounddiag.errors import BatchError
+from rounddiag.proof.engines.function import FunctionEngine
 from rounddiag.proof.engines.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def open_engine(
         )
     if isinstance(engine, LocalEngine):
         return Opened(engine, _rough(engine) if is_rough else None)
+    if callable(engine):
+        return Opened(FunctionEngine(engine))
     raise BatchError.build(
-        expected="a folder or name of a model, the address of a server, or a function",
+        expected="a folder or name of a model, or a function",
         found=f"a {type(engine).__name__}",
         advice="Pass the checkpoint of this step.",
     )

@@ -10,9 +10,10 @@ import torch
 
 from rounddiag.proof.hypotheses.hypothesis import Edit, register
 from rounddiag.proof.trajectory import Request
+from rounddiag.text import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -35,7 +36,7 @@ def drop_tokens(one: Trajectory, gone: Tensor, *, compact: bool) -> Request | No
             gone[start:stop] = True
         else:
             shown.append(picture)
-    if not gone.any() or bool(gone[0]) and not compact:
+    if not gone.any() or (bool(gone[0]) and not compact):
         return None
     request = base.keep(~gone, tuple(shown))
     if compact:
@@ -80,7 +81,7 @@ def _mask_observations(*, template: bool, compact: bool) -> Edit:
         request = drop_tokens(
             one, _observations(one, template=template), compact=compact
         )
-        return request and [request]
+        return None if request is None else [request]
 
     return edit
 
@@ -109,14 +110,14 @@ def _drop_prompt(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     del pool
     gone = torch.arange(len(one.ids)) < one.start - 1
     request = drop_tokens(one, gone, compact=True)
-    return request and [request]
+    return None if request is None else [request]
 
 
 def _message_starts(one: Trajectory) -> list[int]:
     """Return where messages begin: at the token that opens the prompt."""
     if not one.start:
         return []
-    return (one.ids == one.ids[0]).nonzero()[:, 0].tolist()  # type: ignore[no-any-return]
+    return (one.ids == one.ids[0]).nonzero()[:, 0].tolist()
 
 
 @register(
@@ -130,7 +131,7 @@ def _drop_first_message(one: Trajectory, pool: Pool) -> Sequence[Request] | None
     if len(starts) < 2 or starts[1] >= one.start:  # noqa: PLR2004 a first and a second
         return None
     request = drop_tokens(one, torch.arange(len(one.ids)) < starts[1], compact=True)
-    return request and [request]
+    return None if request is None else [request]
 
 
 @register("first_token_doubled", cause="prompt_mismatch", says="its first token twice")
@@ -144,7 +145,7 @@ def _drop_first(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     del pool
     gone = torch.arange(len(one.ids)) < 1
     request = drop_tokens(one, gone, compact=True) if one.start > 1 else None
-    return request and [request]
+    return None if request is None else [request]
 
 
 def _cut(limit: int) -> Edit:
@@ -154,7 +155,7 @@ def _cut(limit: int) -> Edit:
         del pool
         gone = torch.arange(len(one.ids)) < one.start - limit
         request = drop_tokens(one, gone, compact=True)
-        return request and [request]
+        return None if request is None else [request]
 
     return edit
 
@@ -175,99 +176,63 @@ _register_cuts()
     "rounds_alone", cause="context_masked", says="each round with the prompt only"
 )
 def _forget_rounds(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    """Drop earlier rounds and observations but the last."""
+    """Score each round without the earlier ones, and with its own observation."""
     del pool
-    return _by_round(one, lambda end, begin: range(one.rounds[0][0], end) if begin else range(0))
+    if len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
+        return None
+    requests = []
+    end = one.start
+    for start, stop in one.rounds:
+        index = torch.arange(len(one.ids))
+        gone = ((index >= one.start) & (index < end)) | (index >= stop)
+        request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
+        requests.append(request.score_only(start, stop))
+        end = stop
+    return [request for request in requests if not request.is_empty]
 
 
-def _by_round(
-    one: Trajectory, forget: Callable[[int, int], range]
-) -> Sequence[Request] | None:
-    """Score each round in a pass of its own, without some of the tokens before it."""
+@register(
+    "thoughts_removed",
+    cause="retokenised",
+    says="no thoughts of earlier rounds, as a template that renders again leaves them",
+)
+def _drop_thoughts(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    """Leave out what earlier rounds wrote up to `</think>`."""
+    if pool.batch.tokenizer is None or len(one.rounds) < 2:  # noqa: PLR2004 an earlier one
+        return None
+    ends = [_end_of_thought(one, pool, begin, end) for begin, end in one.rounds]
     requests = []
     for number, (start, stop) in enumerate(one.rounds):
         gone = torch.zeros(len(one.ids), dtype=torch.bool)
-        if number:
-            gone[list(forget(one.rounds[number - 1][1], number))] = True
+        for (begin, _), last in zip(one.rounds[:number], ends[:number], strict=True):
+            gone[begin:last] = True
         gone[stop:] = True
-        request = drop_tokens(one, gone, compact=True)
-        if request is None:
-            request = Request.of_sample(one)
-        request = request.score_only(start, stop)
-        if not request.is_empty:
-            requests.append(request)
-    return requests if len(one.rounds) > 1 else None
+        request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
+        requests.append(request.score_only(start, stop))
+    return [request for request in requests if not request.is_empty]
 
 
-def _strip(count: Callable[[Trajectory, int, int], tuple[int, int]]) -> Edit:
-    """Leave a part of each earlier round out, as a template that renders again does."""
-
-    def edit(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-        del pool
-        requests = []
-        for number, (start, stop) in enumerate(one.rounds):
-            gone = torch.zeros(len(one.ids), dtype=torch.bool)
-            for begin, end in one.rounds[:number]:
-                first, last = count(one, begin, end)
-                gone[first:last] = True
-            gone[stop:] = True
-            request = drop_tokens(one, gone, compact=True) or Request.of_sample(one)
-            request = request.score_only(start, stop)
-            if not request.is_empty:
-                requests.append(request)
-        return requests if len(one.rounds) > 1 else None
-
-    return edit
+def _end_of_thought(one: Trajectory, pool: Pool, begin: int, end: int) -> int:
+    text = ""
+    written = pieces(one.ids[begin:end].tolist(), pool.batch.tokenizer)
+    for index, piece in enumerate(written):
+        text += piece
+        if "</think>" in text:
+            return begin + index + 1
+    return begin
 
 
-def _thought(one: Trajectory, begin: int, end: int) -> tuple[int, int]:
-    """Return the part up to the token that closes thoughts: one that every round has.
-
-    It is the last id before the middle of a round that all rounds contain once.
-    """
-    common = _closing_id(one)
-    if common is None:
-        return begin, begin
-    at = (one.ids[begin:end] == common).nonzero()
-    return (begin, begin + int(at[0, 0]) + 1) if len(at) else (begin, begin)
-
-
-def _closing_id(one: Trajectory) -> int | None:
-    """Return the id that most likely closes the thoughts of this sample.
-
-    Most rounds have it exactly once, not at their ends; of several the last.
-    """
-    votes: dict[int, int] = {}
-    for begin, end in one.rounds:
-        values, counts = one.ids[begin : end - 1].unique(return_counts=True)
-        for value in values[counts == 1].tolist():
-            if value != int(one.ids[begin]):
-                votes[value] = votes.get(value, 0) + 1
-    full = [value for value, number in votes.items() if number == len(one.rounds)]
-    if not full:
-        return None
-    begin, end = one.rounds[0]
-    first = one.ids[begin:end].tolist()
-    return int(min(full, key=lambda value: abs(first.index(value) - len(first) / 2)))
-
-
-register(
+@register(
     "newline_after_rounds_removed",
     cause="retokenised",
     says="no first token after each round, such as a newline",
-)(
-    lambda one, _: (
-        request := drop_tokens(
-            one,
-            torch.isin(
-                torch.arange(len(one.ids)),
-                torch.tensor([end for _, end in one.rounds[:-1]]),
-            ),
-            compact=True,
-        )
-    )
-    and [request]
 )
+def _drop_newlines(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
+    del pool
+    gone = torch.zeros(len(one.ids), dtype=torch.bool)
+    gone[[end for _, end in one.rounds[:-1]]] = True
+    request = drop_tokens(one, gone, compact=True)
+    return None if request is None else [request]
 
 
 def _pack(size: int, *, restart: bool) -> Edit:
@@ -295,7 +260,8 @@ def _pack(size: int, *, restart: bool) -> Edit:
             del sample
             found = positions.clone()
             for border in borders:
-                found[..., border:] = positions[..., border:] - positions[..., border, None]
+                first = positions[..., border, None]
+                found[..., border:] = positions[..., border:] - first
             return found
 
         return [replace(request, places=places)]

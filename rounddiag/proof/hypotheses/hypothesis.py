@@ -56,6 +56,11 @@ class Hypothesis:
     needs: frozenset[Need] = field(default_factory=frozenset)
 
     @property
+    def is_column(self) -> bool:
+        """Whether it is about a column of the batch, and nothing is scored."""
+        return self.is_free and self.processor is None
+
+    @property
     def is_free(self) -> bool:
         """Whether the pass of the base is enough."""
         return self.edit is None and not self.weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -173,9 +174,7 @@ def _window(size: int, *, removed: bool) -> Edit:
             return [base]  # an engine with this window sees them all
         borders = [0, *(start for start, _ in one.spans[size:]), len(one.ids)]
         requests = []
-        for gone, (begin, stop) in enumerate(
-            zip(borders[:-1], borders[1:], strict=True)
-        ):
+        for gone, (begin, stop) in enumerate(pairwise(borders)):
             seen = sum(start < stop for start, _ in one.spans)
             kept = torch.arange(len(one.ids)) < stop
             shown = base.pictures[:seen]

@@ -58,7 +58,8 @@ def _restart(starts: Callable[[Trajectory], Sequence[int]]) -> Edit:
             del sample
             found = positions.clone()
             for start in starts(one):
-                found[..., start:] = positions[..., start:] - positions[..., start, None]
+                first = positions[..., start, None]
+                found[..., start:] = positions[..., start:] - first
             return found
 
         return places

@@ -7,7 +7,6 @@ top-k, top-p.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +17,8 @@ import torch
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from torch import Tensor
 
     from rounddiag._typing import Array
@@ -343,7 +344,7 @@ def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Fam
             f"bias_of_{ids[i]}",
             "logit_processor",
             f"a bias of {{}} on the logit of id {ids[i]}",
-            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[misc]
+            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[arg-type,misc]
             (-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
             is_continuous=True,
         )

@@ -68,13 +68,14 @@ def weights_by_sample(
         return None
     columns = {one.name: scorer.column((one,), samples) for one in known}
     columns["base"] = sheet.base
+    far = {name: np.abs(sheet.residual(engine, v)) for name, v in columns.items()}
     found = sheet.base.copy()
     chosen: dict[str, int] = {}
     for sample in samples:
         mine = sheet.sample == sample
         left = {
-            name: float(np.nansum(np.abs(sheet.residual(engine, values)[mine]).clip(max=10)))
-            for name, values in columns.items()
+            name: float(np.nansum(values[mine].clip(max=10)))
+            for name, values in far.items()
         }
         best = min(left, key=lambda name: left[name])
         chosen[best] = chosen.get(best, 0) + 1
