@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from rounddiag.proof.noise import fit_scale, scale_residuals
 NUM_SAMPLES, SIZE = 5, 40
 
 
-def make_sheet(fault: float = 0.0, seed: int = 0) -> tuple[Sheet, np.ndarray]:
+def make_sheet(fault: float = 0.0, seed: int = 0) -> tuple[Sheet, np.ndarray[Any, Any]]:
     """Return a sheet whose `old` has a fault in all tokens, and the fault's scores."""
     rng = np.random.default_rng(seed)
     number = NUM_SAMPLES * SIZE
@@ -60,7 +63,7 @@ def test_a_hypothesis_may_hold_from_a_round_on() -> None:
     late = sheet.round >= 1
     old = np.where(late, sheet.engines["old"], sheet.engines["rollout"])
     engines = {"old": old, "rollout": sheet.engines["rollout"]}
-    changed = Sheet(**{**vars_of(sheet), "engines": engines})
+    changed = replace(sheet, engines=engines)
     found = judge(changed, "old", "true", scores, reference_floor(changed))
     assert found.where == "from round 1 on"
     assert found.is_proof(100)
@@ -71,7 +74,7 @@ def test_a_hypothesis_may_hold_in_some_samples() -> None:
     some = sheet.sample < 3
     old = np.where(some, sheet.engines["old"], sheet.engines["rollout"])
     engines = {"old": old, "rollout": sheet.engines["rollout"]}
-    changed = Sheet(**{**vars_of(sheet), "engines": engines})
+    changed = replace(sheet, engines=engines)
     found = judge(changed, "old", "true", scores, reference_floor(changed))
     assert found.where == "3 of 5 samples"
     assert found.is_proof(100)
@@ -98,7 +101,7 @@ def test_certain_tokens_do_not_lower_the_noise() -> None:
     sheet, _ = make_sheet()
     number = len(sheet)
     certain = np.full(number, 1e-4)
-    double = {
+    double: dict[str, Any] = {
         "engines": {k: np.r_[v, np.zeros(number)] for k, v in sheet.engines.items()},
         "base": np.r_[sheet.base, np.zeros(number)],
         "rough": np.r_[sheet.rough, np.zeros(number)],
@@ -116,8 +119,3 @@ def test_residuals_are_on_the_scale_of_logits() -> None:
 def test_the_scale_of_values_that_are_not_finite_is_that_of_the_others() -> None:
     values = np.array([1.0, -1.0, np.nan, np.inf])
     assert fit_scale(values) == pytest.approx(1.0)
-
-
-def vars_of(sheet: Sheet) -> dict[str, object]:
-    names = ("engines", "base", "rough", "spread", "sample", "round")
-    return {name: getattr(sheet, name) for name in names}

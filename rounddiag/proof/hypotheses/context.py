@@ -67,7 +67,11 @@ def opening_length(one: Trajectory) -> int:
     """
     starts = [start for start, _ in one.rounds[1:]]
     room = min(
-        (start - end for (_, end), (start, _) in pairwise(one.rounds)), default=0
+        (
+            start - max([end, *(stop for _, stop in one.spans if end < stop <= start)])
+            for (_, end), (start, _) in pairwise(one.rounds)
+        ),
+        default=0,
     )
     for length in range(1, room + 1):
         if len({int(one.ids[start - length]) for start in starts}) > 1:

@@ -76,7 +76,10 @@ class Seen:
 class Processor(Protocol):
     """Changes logits of shape (n, size) as a sampler does."""
 
-    rank: int
+    @property
+    def rank(self) -> int:
+        """Its place in the order in which several are applied."""
+        ...
 
     def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
         """Return other logits."""
