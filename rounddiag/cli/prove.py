@@ -43,7 +43,7 @@ def run_prove(
     proof = prove(batch, model, checkpoints=checkpoints, budget_s=budget_s)
     if not as_json:
         return repr(proof)
-    rows: list[dict[str, Any]] = proof.frame.to_dict("records")
+    rows = proof.frame.to_dict("records")
     facts = {
         "file": file,
         "verdict": proof.verdict,
@@ -55,7 +55,7 @@ def run_prove(
         "not_tested": dict(proof.not_tested),
         "seconds": proof.seconds,
         "hypotheses": [
-            {name: _finite(value) for name, value in row.items()} for row in rows
+            {str(name): _finite(value) for name, value in row.items()} for row in rows
         ],
     }
     return json.dumps(facts, allow_nan=False)

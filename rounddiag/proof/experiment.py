@@ -17,7 +17,7 @@ from rounddiag.proof.fitting import fit_family
 from rounddiag.proof.hypotheses.columns import column_scores
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
-    registered,
+    all_registered,
     select_hypotheses,
 )
 from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
@@ -134,7 +134,7 @@ class Experiment:
                 chain = (*chain, best)
                 if opinion.reproduces or len(chain) > 1:
                     break
-                here = here.rebased(engine, opinion.scores)
+                here = here.rebase(engine, opinion.scores)
                 ranking = self._rank(
                     here, engine, chain, samples, tested[engine], floor
                 )
@@ -271,7 +271,7 @@ def prove(
     begin = time.perf_counter()
     opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
     scorer = Scorer(batch, opened.engine, opened.rough)
-    known = select_hypotheses(registered(), hypotheses)
+    known = select_hypotheses(all_registered(), hypotheses)
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
     other = weight_hypotheses(scorer, checkpoints)

@@ -128,7 +128,7 @@ class Sheet:
             round=self.round[tokens],
         )
 
-    def rebased(self, engine: str, scores: Array) -> Sheet:
+    def rebase(self, engine: str, scores: Array) -> Sheet:
         """Return the sheet of one engine, with a hypothesis as the new base."""
         return replace(
             self,

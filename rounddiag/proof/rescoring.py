@@ -12,7 +12,7 @@ from rounddiag.batch.batch import require_batch
 from rounddiag.errors import BatchError
 from rounddiag.loaders.rescoring import require_ids
 from rounddiag.proof.engines.opening import open_engine
-from rounddiag.proof.hypotheses import registered, select_hypotheses
+from rounddiag.proof.hypotheses import all_registered, select_hypotheses
 from rounddiag.proof.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def rescore(
 
 
 def _require(name: str) -> Hypothesis:
-    found = [one for one in select_hypotheses(registered(), [name]) if one.name == name]
+    found = [
+        one for one in select_hypotheses(all_registered(), [name]) if one.name == name
+    ]
     if not found:
         raise BatchError.build(
             key="change",

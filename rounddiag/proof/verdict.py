@@ -101,12 +101,12 @@ def decide(
         conclusions=conclusions,
         frame=_frame(finalists, scorer),
         batch=_scored_batch(scorer, finalists),
-        not_tested={**_shorten(not_tested), **_skipped(scorer)},
+        not_tested={**_shorten(not_tested), **_list_skipped(scorer)},
         next_step=_next_step(verdict, side, finalists),
         scorer=scorer.engine.name,
         seconds=seconds,
         base={one.engine: one.base for one in finalists},
-        excluded=_excluded(finalists, chosen),
+        excluded=_name_excluded(finalists, chosen),
     )
 
 
@@ -225,7 +225,7 @@ def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
     return replace(small, scores=scores)
 
 
-def _excluded(
+def _name_excluded(
     finalists: Sequence[Finalist], chosen: Sequence[Finalist]
 ) -> tuple[str, ...]:
     """Name the causes that were tested and reproduce nothing."""
@@ -251,7 +251,7 @@ def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _skipped(scorer: Scorer) -> dict[str, str]:
+def _list_skipped(scorer: Scorer) -> dict[str, str]:
     found = {}
     if not scorer.weights:
         found["older weights"] = "no checkpoints given"

@@ -21,7 +21,7 @@ import torch
 
 import rounddiag as rd
 from rounddiag.proof.engines.opening import open_engine
-from rounddiag.proof.hypotheses import registered
+from rounddiag.proof.hypotheses import all_registered
 from rounddiag.proof.hypotheses.hypothesis import Hypothesis
 from rounddiag.proof.hypotheses.sampling import (
     Processor,
@@ -78,7 +78,7 @@ def cases(scorer: Scorer) -> Iterator[tuple[str, str, str, Batch]]:
     }
     healthy = both(scorer.batch, sound)
     level = mismatch(healthy)
-    known = [*registered()]
+    known = [*all_registered()]
     for name, (cause, processor) in SETTINGS.items():
         known.append(Hypothesis(name=name, cause=cause, says=name, processor=processor))
     for one in known:

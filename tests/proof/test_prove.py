@@ -27,7 +27,10 @@ def score(ids: list[int], images: list[Any]) -> list[float]:
     """Return log-probs that depend on the sum of all ids before."""
     assert images == []
     before = np.cumsum([0, *ids[:-1]])
-    return (-1.5 + np.sin(before * 12.9898 + np.array(ids)) * 1.2).tolist()
+    found: list[float] = (
+        -1.5 + np.sin(before * 12.9898 + np.array(ids)) * 1.2
+    ).tolist()
+    return found
 
 
 def make_batch(old: Callable[[list[int], int], list[float]]) -> Batch:
@@ -89,7 +92,9 @@ def test_healthy_engines_leave_nothing_to_prove() -> None:
 def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
     def shuffled(ids: list[int], sample: int) -> list[float]:
         rng = np.random.default_rng(sample)
-        return (np.array(score(ids, [])) + rng.standard_normal(len(ids))).tolist()
+        noise = rng.standard_normal(len(ids))
+        found: list[float] = (np.array(score(ids, [])) + noise).tolist()
+        return found
 
     proof = rd.prove(make_batch(shuffled), score)
     assert (proof.verdict, proof.side) == ("none_of_these", "old")

@@ -3,6 +3,7 @@
 ==============  ==================================================================
 `engine`        what all engines do; `Readout`, from which logits follow
 `local`         transformers in this process
+`loading`       a model and its image processor, from a folder or a name
 `function`      a function from ids to log-probs
 `opening`       what a user passes, opened
 ==============  ==================================================================

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import torch
 
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines.engine import Readout
+from rounddiag.proof.engines.loading import load_model
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
 
 _GREY = 127
-_MIN_VERSION = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,36 +89,13 @@ class LocalEngine:
         LoadError
             If transformers is missing, or cannot open the model.
         """
-        _require_transformers()
-        import transformers
-
-        known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        if Path(name).is_dir():
-            known["local_files_only"] = True
-        place = _device(device)
-        try:
-            config = transformers.AutoConfig.from_pretrained(name, **known)
-            sees = hasattr(config, "vision_config")
-            auto = (
-                transformers.AutoModelForImageTextToText
-                if sees
-                else transformers.AutoModelForCausalLM
-            )
-            # Never `.to(bfloat16)`: that rounds the rotary frequencies too.
-            model = auto.from_pretrained(
-                name,
-                dtype=_dtype(dtype, name, place),
-                attn_implementation=attention,
-                **known,
-            )
-            processor = (
-                transformers.AutoImageProcessor.from_pretrained(name, **known)
-                if sees
-                else None
-            )
-        except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
-            raise _unopened(name, error) from error
-        model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
+        model, processor = load_model(
+            name,
+            device=device,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            attention=attention,
+        )
         return cls(name, model, processor, trust_remote_code)
 
     @property
@@ -318,7 +294,7 @@ class LocalEngine:
         sizes = self._sizes(request, pool)
         if len(request.pictures) == 0 or sizes != self._whole_sizes(request, pool):
             return torch.arange(len(request.ids)).expand(3, -1)
-        shown = [self._shown(one, pool) for one in request.pictures]
+        shown = [self._pixels_of(one, pool) for one in request.pictures]
         grids = torch.cat([one.values["image_grid_thw"] for one in shown])
         found, _ = body.get_rope_index(
             input_ids=request.ids[None],
@@ -336,7 +312,7 @@ class LocalEngine:
         return positions
 
     def _whole_sizes(self, request: Request, pool: Pool) -> list[int]:
-        return [self._shown(one, pool).num_tokens for one in request.pictures]
+        return [self._pixels_of(one, pool).num_tokens for one in request.pictures]
 
     def _sizes(self, request: Request, pool: Pool) -> list[int]:
         """Return how many image tokens each picture of a request has.
@@ -358,7 +334,7 @@ class LocalEngine:
             advice="A hypothesis has to change ids and pictures together.",
         )
 
-    def _shown(self, picture: Picture, pool: Pool) -> _Pixels:
+    def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
         look = "grey" if picture.look == "grey" else "seen"
         return self._process(pool[picture.sample], picture.index, look)
 
@@ -438,7 +414,7 @@ class LocalEngine:
         if key not in self._features:
             values = {
                 name: value.to(self.model.device)
-                for name, value in self._shown(picture, pool).values.items()
+                for name, value in self._pixels_of(picture, pool).values.items()
             }
             out = self.model.get_image_features(**values, return_dict=True)
             pooled = out.pooler_output
@@ -502,55 +478,3 @@ def _image(shot: Any, look: str) -> Image:  # noqa: ANN401 a Screenshot
     if shot.seen_size is not None and image.size != tuple(shot.seen_size):
         image = image.resize(tuple(shot.seen_size))
     return Pillow.new("RGB", image.size, (_GREY,) * 3) if look == "grey" else image
-
-
-def _require_transformers() -> None:
-    advice = "Install it: pip install 'rounddiag[prove]'."
-    try:
-        import transformers
-    except ImportError as error:
-        msg = f"expected transformers, to run the model; found none. {advice}"
-        raise LoadError(msg) from error
-    if int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
-        raise LoadError.build(
-            expected=f"transformers {_MIN_VERSION} or newer",
-            found=transformers.__version__,
-            advice=advice,
-        )
-
-
-def _device(device: str) -> torch.device:
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _dtype(dtype: str, name: str, device: torch.device) -> torch.dtype:
-    """Return a dtype; float32 for `auto` where twice the weights fit the device."""
-    if dtype != "auto":
-        found: torch.dtype = getattr(torch, dtype)
-        return found
-    folder = Path(name)
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return torch.float32 if 0 < 4 * size < free else torch.bfloat16
-    return torch.float32
-
-
-def _unopened(name: str, error: Exception) -> LoadError:
-    text = " ".join(str(error).split())
-    if "trust_remote_code" in text:
-        return LoadError.build(
-            file=name,
-            expected="a model of an architecture that transformers has",
-            found="one that brings code of its own",
-            advice="Read that code, then pass `trust_remote_code=True`.",
-        )
-    return LoadError.build(
-        file=name,
-        expected="a model that transformers opens: a folder as `save_pretrained`"
-        " writes it, or a name",
-        found=f"{type(error).__name__}: {text:.300}",
-        advice="Pass the folder of the checkpoint of this step.",
-    )

@@ -16,8 +16,8 @@ from rounddiag.proof.hypotheses import pictures as pictures
 from rounddiag.proof.hypotheses import positions as positions
 from rounddiag.proof.hypotheses.hypothesis import (
     Hypothesis,
+    all_registered,
     register,
-    registered,
     registered_names,
     select_hypotheses,
     unregister,
@@ -25,8 +25,8 @@ from rounddiag.proof.hypotheses.hypothesis import (
 
 __all__ = [
     "Hypothesis",
+    "all_registered",
     "register",
-    "registered",
     "registered_names",
     "select_hypotheses",
     "unregister",

@@ -42,7 +42,7 @@ def column_scores(
             cause="shifted_log_probs",
             says=f"log-probs of the token {abs(shift)} {direction}",
         )
-        yield one, _shifted(sheet, shift)
+        yield one, _shift(sheet, shift)
     for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         one = Hypothesis(
             name=f"stored_in_{name}",
@@ -50,7 +50,7 @@ def column_scores(
             says=f"log-probs rounded to {name}",
         )
         yield one, torch.from_numpy(sheet.base).to(dtype).double().numpy()
-    filled = _filled(sheet, engine)
+    filled = _fill(sheet, engine)
     if filled is not None:
         value, scores = filled
         one = Hypothesis(
@@ -59,7 +59,7 @@ def column_scores(
             says=f"the value {value:.6g} in place of log-probs",
         )
         yield one, scores
-    exchanged = _exchanged(scorer, sheet, engine, samples)
+    exchanged = _exchange_rows(scorer, sheet, engine, samples)
     if exchanged is not None:
         one = Hypothesis(
             name="other_row",
@@ -69,7 +69,7 @@ def column_scores(
         yield one, exchanged
 
 
-def _shifted(sheet: Sheet, shift: int) -> Array:
+def _shift(sheet: Sheet, shift: int) -> Array:
     found = np.full(len(sheet), np.nan)
     if len(sheet) > abs(shift):
         source = np.arange(len(sheet)) + shift
@@ -79,7 +79,7 @@ def _shifted(sheet: Sheet, shift: int) -> Array:
     return found
 
 
-def _filled(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
+def _fill(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
     """Return the value that many tokens share exactly, and the column with it."""
     truth = sheet.engines[engine]
     far = np.abs(scale_residuals(sheet.base - truth, sheet.spread)) > 20 * sheet.floor
@@ -90,7 +90,7 @@ def _filled(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
     return value, np.where(far & (truth == value), value, sheet.base)
 
 
-def _exchanged(
+def _exchange_rows(
     scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
 ) -> Array | None:
     """Return, for samples that another row explains, that row of the other engine."""

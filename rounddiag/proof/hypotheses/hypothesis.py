@@ -120,7 +120,7 @@ def registered_names() -> tuple[str, ...]:
     return tuple(_REGISTERED)
 
 
-def registered() -> tuple[Hypothesis, ...]:
+def all_registered() -> tuple[Hypothesis, ...]:
     """Return the registered hypotheses."""
     return tuple(_REGISTERED.values())
 

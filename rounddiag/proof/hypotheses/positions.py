@@ -161,7 +161,7 @@ def _round_frequencies(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
     return [replace(Request.of_sample(one), setting="rotary_bfloat16")]
 
 
-def _saved(pool: Pool, one: Trajectory) -> Tensor | None:
+def _read_saved(pool: Pool, one: Trajectory) -> Tensor | None:
     """Return the positions that the file has, if they are those of all tokens."""
     saved = pool.batch.position_ids
     if saved is None:
@@ -179,7 +179,7 @@ def _saved(pool: Pool, one: Trajectory) -> Tensor | None:
     needs=("positions",),
 )
 def _use_saved(one: Trajectory, pool: Pool) -> Sequence[Request] | None:
-    saved = _saved(pool, one)
+    saved = _read_saved(pool, one)
     if saved is None:
         return None
 

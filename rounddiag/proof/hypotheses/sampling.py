@@ -347,7 +347,7 @@ def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Fam
             f"bias_of_{ids[i]}",
             "logit_processor",
             f"a bias of {{}} on the logit of id {ids[i]}",
-            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[arg-type,misc]
+            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[misc]
             (-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
             is_continuous=True,
         )
