@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rounddiag.proof.judge import Sheet
 
 WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
+_EQUAL = 8.0  # nats before tempering: one after it
 _STEPS = 12  # of the golden section
 _GOLDEN = 0.6180339887
 _FAR = 50.0  # nats: in place of a token that is impossible
@@ -81,7 +82,7 @@ def _refine(
         if short > 0 or grid[0] < 0:
             known[short] = fitness(short)
     top = max(known.values())
-    # One nat is less than what anybody can tell: the number with fewest digits.
-    good = [each for each, worth in known.items() if worth > top - 1]
+    # Of numbers that the tempered likelihood cannot tell apart, the shortest.
+    good = [each for each, worth in known.items() if worth > top - _EQUAL]
     value = min(good, key=lambda each: len(f"{each:.6g}"))
     return value, known[value]
