@@ -27,6 +27,7 @@ later ones:
 `capture`         save batches from inside a trainer
 `stats`           per-round statistics with intervals
 `findings`        noise or a bug: causes with evidence
+`proof`           the same tokens scored again: which engine was wrong
 `runs`            many steps: a folder of step files, its index, queries
 `figures`         the `plot_*` functions
 `widgets`         the explorer in JupyterLab
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import prove as prove
+    from rounddiag.proof import rescore as rescore
     from rounddiag.runs import ingest as ingest
     from rounddiag.runs import open_run as open_run
     from rounddiag.stats import round_summary as round_summary
@@ -110,8 +113,10 @@ _HOMES = {
     "plot_run": "figures",
     "plot_tail": "figures",
     "plot_trajectory": "figures",
+    "prove": "proof",
     "reconcile": "core",
     "report": "export",
+    "rescore": "proof",
     "round_frame": "core",
     "round_summary": "stats",
     "sample_frame": "core",

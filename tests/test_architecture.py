@@ -22,7 +22,8 @@ BELOW_STATS = {
     *("core", "checks", "loaders", "capture"),
 }
 LAYERS_WITH = {
-    "torch": BELOW_STATS,
+    "torch": BELOW_STATS | {"proof"},
+    "transformers": {"proof", "text"},
     "pyarrow": {"loaders", "runs", "widgets"},  # widgets: RE2 for regular expressions
     "duckdb": {"runs"},
     "ray": {"runs"},

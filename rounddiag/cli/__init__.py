@@ -1,8 +1,9 @@
-"""The `rounddiag` command: `summary`, `check`, `report`, `lab`, `ingest`, `recipe`.
+"""The `rounddiag` command: what it prints of a batch, a run or a trainer.
 
 ============  ======================================================================
 `summary`     the text that `rounddiag summary` prints, of a batch or of a run
 `check`       `rounddiag check`: the diagnosis with an exit code, as text or JSON
+`prove`       `rounddiag prove`: which engine was wrong, as text or JSON
 `lab`         `rounddiag lab`: the notebook of a file or run, and JupyterLab at it
 `recipe`      `rounddiag recipe`: the lines that save a batch in a trainer
 ============  ======================================================================
@@ -91,6 +92,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_file(check)
     _add_check_options(check)
     check.set_defaults(run=_check)
+    prove = commands.add_parser(
+        "prove",
+        help="score the tokens of a saved batch again, and say which engine was wrong",
+        epilog="No code of the model's repository runs. Exit codes: 0 a result, 1 an"
+        " error.",
+    )
+    _add_file(prove)
+    _add_prove_options(prove)
+    prove.set_defaults(run=_prove)
     report = commands.add_parser(
         "report", help="write a report on a saved batch or a run as one HTML page"
     )
@@ -133,6 +143,39 @@ def _add_check_options(check: argparse.ArgumentParser) -> None:
         help="the least verdict that fails; default: suspicious",
     )
     check.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_prove_options(prove: argparse.ArgumentParser) -> None:
+    prove.add_argument(
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="a folder or name that transformers opens: the checkpoint of this step",
+    )
+    prove.add_argument(
+        "--checkpoint",
+        action="append",
+        default=[],
+        type=_checkpoint,
+        metavar="LABEL=FOLDER",
+        help="other weights that an engine may have had; can be repeated",
+    )
+    prove.add_argument(
+        "--budget",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="begin no further hypothesis after so long; default: 600",
+    )
+    prove.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _checkpoint(text: str) -> tuple[str, str]:
+    label, separator, folder = text.partition("=")
+    if not separator:
+        msg = f"expected LABEL=FOLDER; found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return label, folder
 
 
 def _add_report_options(report: argparse.ArgumentParser) -> None:
@@ -234,6 +277,21 @@ def _check(options: argparse.Namespace) -> int:
     )
     _print(text)
     return int(failed)
+
+
+def _prove(options: argparse.Namespace) -> int:
+    from rounddiag.cli.prove import run_prove
+
+    text = run_prove(
+        _load(options),
+        str(options.file),
+        options.model,
+        checkpoints=dict(options.checkpoint),
+        budget_s=options.budget,
+        as_json=options.json,
+    )
+    _print(text)
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

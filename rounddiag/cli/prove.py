@@ -1,0 +1,67 @@
+"""`rounddiag prove FILE --model MODEL`: which engine was wrong, as text or JSON.
+
+With `--json` it prints one JSON object: `file`, `verdict`, `side`, `cause`, `causes`,
+`text`, `next_step`, `not_tested`, `seconds`, and `hypotheses`, the rows of
+`Proof.frame`. Numbers that are not finite are null.
+"""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from rounddiag.proof import prove
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rounddiag.batch import Batch
+
+
+def run_prove(
+    batch: Batch,
+    file: str,
+    model: str,
+    *,
+    checkpoints: Mapping[str, str],
+    budget_s: float,
+    as_json: bool,
+) -> str:
+    """Prove, and return what to print.
+
+    Parameters
+    ----------
+    batch : Batch
+    file : str
+        The name of the file in the JSON object.
+    model : str
+    checkpoints : mapping of label to folder
+    budget_s : float
+    as_json : bool
+    """
+    proof = prove(batch, model, checkpoints=checkpoints, budget_s=budget_s)
+    if not as_json:
+        return repr(proof)
+    rows = proof.frame.to_dict("records")
+    facts = {
+        "file": file,
+        "verdict": proof.verdict,
+        "side": proof.side,
+        "cause": proof.cause,
+        "causes": list(proof.causes),
+        "text": repr(proof),
+        "next_step": proof.next_step,
+        "not_tested": dict(proof.not_tested),
+        "seconds": proof.seconds,
+        "hypotheses": [
+            {str(name): _finite(value) for name, value in row.items()} for row in rows
+        ],
+    }
+    return json.dumps(facts, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 a value of a frame
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,28 @@
+"""Which engine was wrong, about what: the same tokens scored again.
+
+`rd.prove(batch, model)` scores some samples as a sound engine would, and under
+hypotheses; a hypothesis is proved for an engine if it brings that engine's own numbers
+back to the noise, better than every other one.
+
+==============  ==================================================================
+`experiment`    `prove`: which samples and hypotheses are scored, in which order
+`rescoring`     `rescore`: the ids of a batch scored again, as one more score
+`hypotheses`    what an engine may have done; `register` for one of your own
+`engines`       what scores: transformers, a function
+`trajectory`    what an engine reads: ids, pictures, positions, and edits of them
+`samples`       those with the largest mismatch, and controls
+`scorer`        the scores of samples under hypotheses, computed once each
+`fitting`       the number of a family, such as a temperature
+`noise`         residuals on the scale of logits, and their scale
+`judge`         which hypothesis reproduces which engine
+`verdict`       from opinions about both engines to one verdict
+`proof`         `Proof`, as it is printed
+==============  ==================================================================
+"""
+
+from rounddiag.proof.experiment import prove
+from rounddiag.proof.hypotheses import register
+from rounddiag.proof.proof import Proof
+from rounddiag.proof.rescoring import rescore
+
+__all__ = ["Proof", "prove", "register", "rescore"]

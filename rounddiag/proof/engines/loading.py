@@ -1,0 +1,112 @@
+"""A model of transformers and its image processor, from a folder or a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rounddiag.errors import LoadError
+
+_MIN_VERSION = 5
+
+
+def load_model(
+    name: str,
+    *,
+    device: str,
+    dtype: str,
+    trust_remote_code: bool,
+    attention: str | None,
+) -> tuple[Any, Any]:
+    """Load a model, and its image processor if it sees.
+
+    Raises
+    ------
+    LoadError
+        If transformers is missing, or cannot open the model.
+    """
+    _require_transformers()
+    import transformers
+
+    known: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if Path(name).is_dir():
+        known["local_files_only"] = True
+    place = _device(device)
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, **known)
+        sees = hasattr(config, "vision_config")
+        auto = (
+            transformers.AutoModelForImageTextToText
+            if sees
+            else transformers.AutoModelForCausalLM
+        )
+        # Never `.to(bfloat16)`: that rounds the rotary frequencies too.
+        model = auto.from_pretrained(
+            name,
+            dtype=_dtype(dtype, name, place),
+            attn_implementation=attention,
+            **known,
+        )
+        processor = (
+            transformers.AutoImageProcessor.from_pretrained(name, **known)
+            if sees
+            else None
+        )
+    except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise _loading_error(name, error) from error
+    model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
+    return model, processor
+
+
+def _require_transformers() -> None:
+    advice = "Install it: pip install 'rounddiag[prove]'."
+    try:
+        import transformers
+    except ImportError as error:
+        msg = f"expected transformers, to run the model; found none. {advice}"
+        raise LoadError(msg) from error
+    if int(transformers.__version__.split(".")[0]) < _MIN_VERSION:
+        raise LoadError.build(
+            expected=f"transformers {_MIN_VERSION} or newer",
+            found=transformers.__version__,
+            advice=advice,
+        )
+
+
+def _device(device: str) -> torch.device:
+    if device != "auto":
+        return torch.device(device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _dtype(dtype: str, name: str, device: torch.device) -> torch.dtype:
+    """Return a dtype; float32 for `auto` where twice the weights fit the device."""
+    if dtype != "auto":
+        found: torch.dtype = getattr(torch, dtype)
+        return found
+    folder = Path(name)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return torch.float32 if 0 < 4 * size < free else torch.bfloat16
+    return torch.float32
+
+
+def _loading_error(name: str, error: Exception) -> LoadError:
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return LoadError.build(
+            file=name,
+            expected="a model of an architecture that transformers has",
+            found="one that brings code of its own",
+            advice="Read that code, then pass `trust_remote_code=True`.",
+        )
+    return LoadError.build(
+        file=name,
+        expected="a model that transformers opens: a folder as `save_pretrained`"
+        " writes it, or a name",
+        found=f"{type(error).__name__}: {text:.300}",
+        advice="Pass the folder of the checkpoint of this step.",
+    )

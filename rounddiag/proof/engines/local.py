@@ -1,0 +1,480 @@
+"""Scores with transformers: text models, and vision-language models with pictures."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rounddiag.errors import BatchError, LoadError
+from rounddiag.proof.engines.engine import Readout
+from rounddiag.proof.engines.loading import load_model
+from rounddiag.proof.hypotheses.sampling import Seen
+from rounddiag.vision import PatchScreenshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from PIL.Image import Image
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.proof.hypotheses.hypothesis import Need
+    from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
+
+_GREY = 127
+
+
+@dataclass(frozen=True, eq=False)
+class _Pixels:
+    """A picture as the processor gives it, and its size in tokens."""
+
+    values: dict[str, Tensor]
+    num_tokens: int
+
+
+@dataclass(eq=False)
+class LocalEngine:
+    """A model of transformers in this process.
+
+    Attributes
+    ----------
+    name : str
+        The folder or name of the model.
+    model : object
+        As `from_pretrained` gives it.
+    processor : object or None
+        The image processor of a vision-language model.
+    """
+
+    name: str
+    model: Any = field(repr=False)
+    processor: Any = field(repr=False)
+    trust_remote_code: bool = False
+    _pixels: dict[tuple[object, ...], _Pixels] = field(default_factory=dict, repr=False)
+    _features: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(
+        cls,
+        name: str,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        trust_remote_code: bool = False,
+        attention: str | None = None,
+    ) -> LocalEngine:
+        """Load a model and its image processor.
+
+        Parameters
+        ----------
+        name : str
+            A folder, or a name that transformers finds.
+        device : str
+            `auto` is a GPU if there is one.
+        dtype : str
+            `float32`, `bfloat16`, ...; `auto` is float32 where it fits.
+        trust_remote_code : bool
+            Whether code of the model's repository may run.
+        attention : str, optional
+            transformers' name of the attention's implementation.
+
+        Raises
+        ------
+        LoadError
+            If transformers is missing, or cannot open the model.
+        """
+        model, processor = load_model(
+            name,
+            device=device,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            attention=attention,
+        )
+        return cls(name, model, processor, trust_remote_code)
+
+    @property
+    def abilities(self) -> frozenset[Need]:
+        """What hypotheses may ask of it."""
+        seen: set[Need] = {"logits", "positions"}
+        if self.processor is not None:
+            seen |= {"pictures", "features"}
+        if self._rotaries():
+            seen.add("rotary")
+        return frozenset(seen)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its weights."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of ids that have an embedding."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def image_token(self) -> int | None:
+        """The id that stands for pictures."""
+        config = self.model.config
+        found = getattr(config, "image_token_id", None)
+        found = getattr(config, "image_token_index", None) if found is None else found
+        return None if found is None else int(found)
+
+    @property
+    def _pad(self) -> int:
+        """The id of image tokens; -1, which no token has, in a text model."""
+        return -1 if self.image_token is None else self.image_token
+
+    def beside(self, name: str | None = None, **options: Any) -> LocalEngine:  # noqa: ANN401 of `open`
+        """Load the same model again, with another dtype or from another folder."""
+        found = LocalEngine.open(
+            name or self.name,
+            device=str(self.model.device),
+            trust_remote_code=self.trust_remote_code,
+            **options,
+        )
+        if name is not None and found.vocabulary != self.vocabulary:
+            raise LoadError.build(
+                file=name,
+                expected=f"a model of {self.vocabulary} ids, as {self.name}",
+                found=f"{found.vocabulary}",
+                advice="Pass checkpoints of the same model.",
+            )
+        found._pixels = self._pixels  # noqa: SLF001 the same processor
+        return found
+
+    def prepare(self, one: Trajectory) -> Trajectory:
+        """Check the ids of a sample, and find the image tokens of its pictures.
+
+        Raises
+        ------
+        BatchError
+            If an id is not in the vocabulary, or pictures do not fit the image tokens.
+        """
+        highest = int(one.ids.max()) if len(one.ids) else 0
+        if highest >= self.vocabulary:
+            raise BatchError.build(
+                expected=f"ids below {self.vocabulary}, the vocabulary of {self.name}",
+                found=f"id {highest} in sample {one.sample}",
+                advice="Pass the model that the batch was sampled with.",
+            )
+        token = self.image_token
+        if token is None or self.processor is None:
+            return one
+        written = one.ids[torch.from_numpy(one.targets)]
+        if (written == token).any():
+            raise BatchError.build(
+                expected="no image token among what the model wrote in sample"
+                f" {one.sample}",
+                found=f"id {token}",
+                advice="Leave this sample out: later positions are undefined.",
+            )
+        at = (one.ids == token).nonzero()[:, 0]
+        markers = {
+            value
+            for key in ("vision_start_token_id", "vision_end_token_id")
+            if (value := getattr(self.model.config, key, None)) is not None
+        }
+        spans = self._spans(one, at)
+        return replace(one, spans=spans, markers=frozenset(markers))
+
+    def _spans(self, one: Trajectory, at: Tensor) -> tuple[tuple[int, int], ...]:
+        """Give each picture its image tokens, in order.
+
+        Raises
+        ------
+        BatchError
+            If there are too few pictures, or one has another number of tokens.
+        """
+        spans = []
+        used = 0
+        for index, shot in enumerate(one.shots):
+            if used == len(at):
+                break  # pictures after the last token, such as those of a cut response
+            need = self._process(one, index, "seen").num_tokens
+            have = at[used : used + need]
+            is_run = len(have) == need and int(have[-1] - have[0]) == need - 1
+            if not is_run:
+                room = _run_length(at[used:])
+                raise BatchError.build(
+                    expected=f"{need} image tokens for picture {index} of sample"
+                    f" {one.sample}, of {shot.size[0]} x {shot.size[1]} pixels",
+                    found=f"{room}",
+                    advice="The engines saw it at another size: save pictures as the"
+                    " processor got them, with the processor's limits.",
+                )
+            spans.append((int(have[0]), int(have[-1]) + 1))
+            used += need
+        if used < len(at):
+            raise BatchError.build(
+                expected=f"pictures for all {len(at)} image tokens of sample"
+                f" {one.sample}",
+                found=f"{len(one.shots)} pictures with {used}",
+                advice="Save the pictures of this sample, or choose samples that have"
+                " them.",
+            )
+        return tuple(spans)
+
+    def score(self, requests: Sequence[Request], pool: Pool) -> list[Array]:
+        """Return the log-probs of the scored tokens of each request, in nats."""
+        return [self.read(request, pool).log_probs() for request in requests]
+
+    @torch.inference_mode()
+    def read(self, request: Request, pool: Pool) -> Readout:
+        """Run one pass; return what logits follow from.
+
+        Raises
+        ------
+        BatchError
+            If image tokens and pictures do not match.
+        """
+        one = pool[request.sample]
+        scored = request.is_scored.clone()
+        scored[0] = False
+        at = scored.nonzero()[:, 0]
+        with self._setting(request.setting):
+            hidden = self._hidden(request, pool)[at - 1]
+        begin = np.array([start for start, _ in one.rounds], np.int64)
+        source = request.source[at].numpy()
+        mine = begin[np.searchsorted(begin, source, side="right") - 1]
+        shift = at.numpy() - source  # where the round begins in these ids
+        seen = Seen(
+            request.ids.to(self.model.device),
+            at,
+            torch.from_numpy(np.maximum(mine + shift, 0)),
+            int(self.model.get_output_embeddings().weight.shape[0]),
+        )
+        return Readout(hidden, self._head, request.ids[at], seen)
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        logits = self.model.get_output_embeddings()(hidden)
+        config = self.model.config.get_text_config()
+        cap = getattr(config, "final_logit_softcapping", None)
+        logits = logits if cap is None else torch.tanh(logits / cap) * cap
+        return logits.float()  # type: ignore[no-any-return]
+
+    def _hidden(self, request: Request, pool: Pool) -> Tensor:
+        device = self.model.device
+        ids = request.ids[None].to(device)
+        positions = self.positions(request, pool)
+        arguments: dict[str, Any] = {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "use_cache": False,
+        }
+        if len(positions) == 1:
+            arguments["position_ids"] = positions.to(device)
+        else:
+            arguments["position_ids"] = positions[:, None].to(device)
+        if request.pictures and self.processor is not None:
+            arguments |= self._pictures(request, pool)
+        return self.model.base_model(**arguments).last_hidden_state[0]  # type: ignore[no-any-return]
+
+    def positions(self, request: Request, pool: Pool) -> Tensor:
+        """Return the positions of a request, shape (1 or 3, length)."""
+        own = self._default_positions(request, pool)
+        if request.places is None:
+            return own
+        from rounddiag.proof.trajectory import Request as Whole
+
+        base = Whole.of_sample(pool[request.sample])
+        return request.places(own, self._default_positions(base, pool))
+
+    def _default_positions(self, request: Request, pool: Pool) -> Tensor:
+        body: Any = getattr(self.model, "model", None)
+        if not hasattr(body, "get_rope_index"):
+            return torch.arange(len(request.ids))[None]
+        types = request.ids.eq(self._pad).int()
+        sizes = self._sizes(request, pool)
+        if len(request.pictures) == 0 or sizes != self._whole_sizes(request, pool):
+            return torch.arange(len(request.ids)).expand(3, -1)
+        shown = [self._pixels_of(one, pool) for one in request.pictures]
+        grids = torch.cat([one.values["image_grid_thw"] for one in shown])
+        found, _ = body.get_rope_index(
+            input_ids=request.ids[None],
+            mm_token_type_ids=types[None],
+            image_grid_thw=grids,
+            attention_mask=None,
+        )
+        positions: Tensor = found[:, 0]
+        if types.any() and bool((positions[1] == positions[2]).all()):
+            raise BatchError.build(
+                expected="positions with unequal axes inside of pictures",
+                found="equal ones",
+                advice="Report this with the version of transformers.",
+            )
+        return positions
+
+    def _whole_sizes(self, request: Request, pool: Pool) -> list[int]:
+        return [self._pixels_of(one, pool).num_tokens for one in request.pictures]
+
+    def _sizes(self, request: Request, pool: Pool) -> list[int]:
+        """Return how many image tokens each picture of a request has.
+
+        Raises
+        ------
+        BatchError
+            If the image tokens are neither those of the pictures nor one for each.
+        """
+        number = int(request.ids.eq(self._pad).sum())
+        whole = self._whole_sizes(request, pool)
+        if number == sum(whole):
+            return whole
+        if number == len(whole) and all(one.look == "pad" for one in request.pictures):
+            return [1] * number
+        raise BatchError.build(
+            expected=f"{sum(whole)} image tokens for {len(whole)} pictures",
+            found=f"{number} in sample {request.sample}",
+            advice="A hypothesis has to change ids and pictures together.",
+        )
+
+    def _pixels_of(self, picture: Picture, pool: Pool) -> _Pixels:
+        look = "grey" if picture.look == "grey" else "seen"
+        return self._process(pool[picture.sample], picture.index, look)
+
+    def _process(self, one: Trajectory, index: int, look: str) -> _Pixels:
+        key = (one.sample, index, look)
+        if key not in self._pixels:
+            shot = one.shots[index]
+            if isinstance(shot, PatchScreenshot) and look == "seen":
+                values = {
+                    "pixel_values": shot.patches().float(),
+                    "image_grid_thw": torch.tensor([shot.grid_thw]),
+                }
+            else:
+                image = _image(shot, look)
+                options = (
+                    {"crop_to_patches": True}
+                    if "internvl" in self.model.config.model_type
+                    else {}
+                )
+                values = dict(
+                    self.processor(images=[image], return_tensors="pt", **options)
+                )
+            self._pixels[key] = _Pixels(values, self._count(values))
+        return self._pixels[key]
+
+    def _count(self, values: dict[str, Tensor]) -> int:
+        """Return how many image tokens a picture has."""
+        grid = values.get("image_grid_thw")
+        if grid is not None:
+            merge = getattr(self.model.config.vision_config, "spatial_merge_size", 2)
+            return int(grid.prod()) // merge**2
+        config = self.model.config
+        length = getattr(config, "image_seq_length", None) or getattr(
+            config, "mm_tokens_per_image", None
+        )
+        if length is None:
+            raise LoadError.build(
+                file=self.name,
+                expected="a model whose image tokens can be counted",
+                found=f"one of type {config.model_type!r}",
+                advice="Pass a function that scores: see `rounddiag.prove`.",
+            )
+        return int(length) * len(values["pixel_values"])
+
+    def _pictures(self, request: Request, pool: Pool) -> dict[str, Any]:
+        sizes = self._sizes(request, pool)
+        found = [
+            self._encode(picture, size, request.setting, pool)
+            for picture, size in zip(request.pictures, sizes, strict=True)
+        ]
+        outputs = SimpleNamespace(pooler_output=tuple(one[0] for one in found))
+        levels = max(len(one[1]) for one in found)
+        if levels:
+            outputs.deepstack_features = [
+                torch.cat([_level(one, level) for one in found])
+                for level in range(levels)
+            ]
+        arguments: dict[str, Any] = {"mm_encoder_outputs": {"image": outputs}}
+        accepted = inspect.signature(type(self.model.model).forward).parameters
+        types = request.ids.eq(self._pad).int()[None].to(self.model.device)
+        if "mm_token_type_ids" in accepted:
+            arguments["mm_token_type_ids"] = types
+        elif "token_type_ids" in accepted:
+            arguments["token_type_ids"] = types
+        return arguments
+
+    def _encode(
+        self, picture: Picture, size: int, setting: str, pool: Pool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return a picture's features and those of deeper levels."""
+        embedding = self.model.get_input_embeddings().weight
+        if picture.look == "pad":
+            return embedding[self.image_token].expand(size, -1), ()
+        if picture.look == "zeros":
+            return torch.zeros_like(embedding[:1]).expand(size, -1), ()
+        key = (picture, setting)
+        if key not in self._features:
+            values = {
+                name: value.to(self.model.device)
+                for name, value in self._pixels_of(picture, pool).values.items()
+            }
+            out = self.model.get_image_features(**values, return_dict=True)
+            pooled = out.pooler_output
+            pooled = pooled[0] if isinstance(pooled, tuple | list) else pooled
+            deep = tuple(getattr(out, "deepstack_features", None) or ())
+            self._features[key] = (pooled.reshape(-1, pooled.shape[-1]), deep)
+        features: tuple[Tensor, tuple[Tensor, ...]] = self._features[key]
+        if len(features[0]) != size:
+            raise BatchError.build(
+                expected=f"{size} features for picture {picture.index} of sample"
+                f" {picture.sample}",
+                found=f"{len(features[0])}",
+                advice="Pass the model that the batch was sampled with.",
+            )
+        return features
+
+    def forget(self) -> None:
+        """Free the features of pictures."""
+        self._features.clear()
+
+    def _rotaries(self) -> list[Any]:
+        return [
+            module
+            for module in self.model.modules()
+            if isinstance(getattr(module, "inv_freq", None), torch.Tensor)
+        ]
+
+    @contextmanager
+    def _setting(self, setting: str) -> Iterator[None]:
+        """Run with rotary frequencies in bfloat16, where that is asked for."""
+        if setting != "rotary_bfloat16":
+            yield
+            return
+        kept = [(module, module.inv_freq) for module in self._rotaries()]
+        try:
+            for module, values in kept:
+                module.inv_freq = values.bfloat16().to(values.dtype)
+            yield
+        finally:
+            for module, values in kept:
+                module.inv_freq = values
+
+
+def _level(found: tuple[Tensor, tuple[Tensor, ...]], level: int) -> Tensor:
+    features, deep = found
+    return deep[level] if deep else torch.zeros_like(features)
+
+
+def _run_length(at: Tensor) -> int:
+    """Return how many indices follow each other from the first on."""
+    if not len(at):
+        return 0
+    breaks = (at.diff() != 1).nonzero()
+    return int(breaks[0, 0]) + 1 if len(breaks) else len(at)
+
+
+def _image(shot: Any, look: str) -> Image:  # noqa: ANN401 a Screenshot
+    from PIL import Image as Pillow
+
+    image: Image = shot.image().convert("RGB")
+    if shot.seen_size is not None and image.size != tuple(shot.seen_size):
+        image = image.resize(tuple(shot.seen_size))
+    return Pillow.new("RGB", image.size, (_GREY,) * 3) if look == "grey" else image

@@ -1,0 +1,306 @@
+"""`prove`: score the same tokens under each hypothesis, and say which one holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from rounddiag.batch.batch import require_batch
+from rounddiag.findings import diagnose
+from rounddiag.loaders.rescoring import require_ids
+from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.fitting import fit_family
+from rounddiag.proof.hypotheses.columns import column_scores
+from rounddiag.proof.hypotheses.hypothesis import (
+    Hypothesis,
+    all_registered,
+    select_hypotheses,
+)
+from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
+from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
+from rounddiag.proof.judge import base_opinion, judge, reference_floor
+from rounddiag.proof.noise import fit_scale, scale_residuals
+from rounddiag.proof.samples import choose_samples
+from rounddiag.proof.scorer import ENGINES, Scorer
+from rounddiag.proof.verdict import Finalist, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.proof.judge import Opinion, Sheet
+    from rounddiag.proof.proof import Proof
+
+FIRST, SECOND, MOST = 2, 5, 16  # samples
+KEPT = 5  # hypotheses of each engine that are scored on more samples
+EXACT = 1.0  # floors: an engine that is reproduced so needs no hypothesis
+FAR = 0.003  # share of tokens that may be far off even so
+GATE = 10.0  # floors that the base may leave on tokens at which the engines agree
+
+
+@dataclass(eq=False)
+class Experiment:
+    """One proof while it is made."""
+
+    scorer: Scorer
+    known: list[Hypothesis]
+    order: list[int]
+    deadline: float
+    bar: Any
+    most: int
+    checkpoints: tuple[Hypothesis, ...] = ()
+    not_tested: dict[str, str] = field(default_factory=dict)
+    chain: dict[str, tuple[Hypothesis, ...]] = field(default_factory=dict)
+
+    def run(self) -> list[Finalist]:
+        """Return what was found about each engine."""
+        samples = self.order[: min(FIRST, self.most)]
+        tested = self._screen(samples)
+        finalists: list[Finalist] = []
+        for size in (SECOND, 8, 12, MOST):
+            samples = self.order[: min(size, self.most)]
+            finalists = self._judge(samples, tested)
+            decided = all(one.is_decided for one in finalists)
+            if decided or len(samples) >= min(len(self.order), self.most):
+                break
+            tested = {
+                one.engine: [each for each, _ in one.ranking[:KEPT]]
+                for one in finalists
+            }
+        return finalists
+
+    def _screen(self, samples: Sequence[int]) -> dict[str, list[Hypothesis]]:
+        """Score all hypotheses on few samples; return the best of each engine."""
+        sheet = self.scorer.sheet(samples)
+        floor = reference_floor(sheet)
+        usable = []
+        for one in self.known:
+            why = self.scorer.lacks(one)
+            if not why and time.perf_counter() > self.deadline:
+                why = "no time was left"
+            if why:
+                self.not_tested[one.name] = why
+                continue
+            self.bar.set_description(one.name)
+            scores = self.scorer.column((one,), samples)
+            self.bar.update()
+            if np.isnan(scores).all() and len(self.order) > len(samples):
+                scores = self.scorer.column((one,), self.order[:SECOND])
+                if np.isnan(scores).all():
+                    self.not_tested[one.name] = "changes nothing in these samples"
+                    continue
+                scores = self.scorer.column((one,), samples)
+            usable.append((one, scores))
+        best = {}
+        for engine in ENGINES:
+            ranked = sorted(
+                usable,
+                key=lambda pair: -self._worth(sheet, engine, pair, floor),
+            )
+            best[engine] = [one for one, _ in ranked[:KEPT]]
+        return best
+
+    def _worth(
+        self, sheet: Sheet, engine: str, pair: tuple[Hypothesis, Array], floor: float
+    ) -> float:
+        return judge(sheet, engine, pair[0].name, pair[1], floor).evidence
+
+    def _judge(
+        self, samples: Sequence[int], tested: Mapping[str, Sequence[Hypothesis]]
+    ) -> list[Finalist]:
+        sheet = self.scorer.sheet(samples)
+        floor = reference_floor(sheet)
+        found = []
+        for engine in ENGINES:
+            base = base_opinion(sheet, engine, floor)
+            number = len(self.known) + len(FAMILIES)
+            if base.floors <= EXACT and base.harmed <= FAR:
+                found.append(Finalist(engine=engine, base=base, num_hypotheses=number))
+                continue
+            chain: tuple[Hypothesis, ...] = ()
+            opinions: list[tuple[Hypothesis, Opinion]] = []
+            ranking = self._rank(sheet, engine, chain, samples, tested[engine], floor)
+            here = sheet
+            first = ranking
+            while ranking and ranking[0][1].evidence >= np.log(20.0 * number):
+                best, opinion = ranking[0]
+                if opinion.reproduces or len(chain) == 0:
+                    opinions.append((best, opinion))
+                chain = (*chain, best)
+                if opinion.reproduces or len(chain) > 1:
+                    break
+                here = here.rebase(engine, opinion.scores)
+                ranking = self._rank(
+                    here, engine, chain, samples, tested[engine], floor
+                )
+            found.append(
+                Finalist(
+                    engine=engine,
+                    base=base,
+                    ranking=first,
+                    chain=opinions,
+                    last=ranking,
+                    num_hypotheses=number,
+                )
+            )
+        return found
+
+    def _rank(
+        self,
+        sheet: Sheet,
+        engine: str,
+        chain: tuple[Hypothesis, ...],
+        samples: Sequence[int],
+        tested: Sequence[Hypothesis],
+        floor: float,
+    ) -> list[tuple[Hypothesis, Opinion]]:
+        """Judge hypotheses on top of those that hold already, best first."""
+        found = []
+        for one in tested:
+            if one in chain:
+                continue
+            scores = self.scorer.column((*chain, one), samples)
+            found.append((one, judge(sheet, engine, one.name, scores, floor)))
+        if "logits" in self.scorer.engine.abilities:
+            residual = sheet.base - sheet.engines[engine]
+            ids = self.scorer.token_ids(samples)
+            few = np.isin(sheet.sample, samples[:FIRST])
+            for family in (*FAMILIES, *bias_families(ids, residual)):
+                one = fit_family(
+                    family,
+                    sheet.take(few),
+                    engine,
+                    lambda each: self.scorer.column((*chain, each), samples[:FIRST]),
+                )
+                scores = self.scorer.column((*chain, one), samples)
+                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+        if not chain:
+            found += [
+                (one, judge(sheet, engine, one.name, scores, floor))
+                for one, scores in column_scores(self.scorer, sheet, engine, samples)
+            ]
+            mixed = weights_by_sample(
+                self.scorer, sheet, engine, samples, self.checkpoints
+            )
+            if mixed is not None:
+                one, scores = mixed
+                found.append((one, judge(sheet, engine, one.name, scores, floor)))
+        return sorted(found, key=lambda pair: _rank_key(pair[1]))
+
+
+def _rank_key(opinion: Opinion) -> tuple[bool, float]:
+    """Put what reproduces the engine before what is only better than the base."""
+    return not opinion.reproduces, -opinion.evidence
+
+
+def passes_gate(sheet: Sheet) -> bool:
+    """Return whether the scorer reproduces an engine where the two engines agree."""
+    names = list(sheet.engines)
+    apart = np.abs(
+        scale_residuals(sheet.engines[names[0]] - sheet.engines[names[1]], sheet.spread)
+    )
+    finite = np.isfinite(apart)
+    if not finite.any():
+        return False
+    limit = max(4 * sheet.floor, float(np.median(apart[finite])))
+    agree = finite & (apart <= limit)
+    scales = [
+        fit_scale(sheet.residual(name, sheet.base)[agree & sheet.informs])
+        for name in names
+    ]
+    return min(scales) <= GATE * sheet.floor
+
+
+def prove(
+    batch: Batch,
+    engine: Any,  # noqa: ANN401 a name, an address or a function
+    *,
+    hypotheses: Iterable[str] | None = None,
+    samples: int | Sequence[int] | None = None,
+    checkpoints: Mapping[Any, str] | None = None,
+    device: str = "auto",
+    budget_s: float = 600.0,
+    trust_remote_code: bool = False,
+) -> Proof:
+    """Say which engine was wrong, about what, by scoring the same tokens again.
+
+    The exact token ids of some samples are scored as a sound engine would, and under
+    hypotheses: what an engine may have read or computed instead. A hypothesis is proved
+    for an engine only if it brings that engine's own numbers back to the noise.
+
+    Parameters
+    ----------
+    batch : Batch
+        With token ids; pictures as the processor got them, for a model that sees.
+    engine : str, path-like, LocalEngine or callable
+        A folder or name that transformers opens: the checkpoint of this step.
+    hypotheses : iterable of str, optional
+        Names of hypotheses or of causes; by default all that can be tested, those that
+        `rounddiag.diagnose` considers first.
+    samples : int or sequence of int, optional
+        At most so many samples, or these; by default 5 to 16, until it is decided.
+    checkpoints : mapping of label to folder, optional
+        Other weights that an engine may have had. Where the batch has
+        `round_columns["weight_version"]`, the labels may be these versions.
+    device : str
+        Of a model in this process; `auto` is a GPU if there is one.
+    budget_s : float
+        After so many seconds no further hypothesis is begun.
+    trust_remote_code : bool
+        Whether code of the model's repository may run.
+
+    Returns
+    -------
+    Proof
+
+    Raises
+    ------
+    BatchError
+        If the batch has no token ids, or no sample can be scored; the message has the
+        reason.
+    LoadError
+        If the model cannot be opened.
+    """
+    require_batch(batch)
+    require_ids(batch, "Prove with the batch that it was made of.")
+    begin = time.perf_counter()
+    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+    scorer = Scorer(batch, opened.engine, opened.rough)
+    known = select_hypotheses(all_registered(), hypotheses)
+    if not scorer.has_pictures:
+        known = [one for one in known if "pictures" not in one.needs]
+    other = weight_hypotheses(scorer, checkpoints)
+    known = _first_the_likely([*known, *other], batch)
+    order = choose_samples(scorer, samples)
+    most = MOST if samples is None else len(order)
+    with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
+        experiment = Experiment(
+            scorer, known, order, begin + budget_s, bar, most, tuple(other)
+        )
+        sheet = scorer.sheet(order[: min(FIRST, most)])
+        if not passes_gate(sheet):
+            experiment.known = []
+        finalists = experiment.run()
+    return decide(
+        scorer,
+        finalists,
+        passed=passes_gate(sheet),
+        not_tested=experiment.not_tested,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _first_the_likely(known: list[Hypothesis], batch: Batch) -> list[Hypothesis]:
+    """Put the causes that `diagnose` considers first."""
+    diagnosis = diagnose(batch)
+    likely: dict[str, int] = {}
+    for finding in diagnosis:
+        causes = [finding.cause, *(other.cause for other in finding.alternatives)]
+        for cause in causes:
+            likely.setdefault(cause, len(likely))
+    return sorted(known, key=lambda one: likely.get(one.cause, len(likely)))

@@ -1,0 +1,88 @@
+"""The number of a family of hypotheses that reproduces an engine best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.proof.noise import log_density
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+    from rounddiag.proof.hypotheses.sampling import Family
+    from rounddiag.proof.judge import Sheet
+
+WORSE = 20.0  # nats: a grid value that is so much worse than none has no neighbour
+_EQUAL = 8.0  # nats before tempering: one after it
+_STEPS = 12  # of the golden section
+_GOLDEN = 0.6180339887
+_FAR = 50.0  # nats: in place of a token that is impossible
+
+
+def fit_family(
+    family: Family,
+    sheet: Sheet,
+    engine: str,
+    compute: Callable[[Hypothesis], Array],
+) -> Hypothesis:
+    """Return the hypothesis of the number under which the engine is likeliest.
+
+    Parameters
+    ----------
+    family : Family
+    sheet : Sheet
+    engine : str
+    compute : callable
+        From a hypothesis to the log-probs of the sheet's tokens.
+    """
+
+    def fitness(value: float) -> float:
+        scores = compute(family.at(value))
+        residual = sheet.residual(engine, np.maximum(scores, -_FAR))
+        return _fitness(sheet, residual)
+
+    values = [fitness(value) for value in family.grid]
+    best = int(np.argmax(values))
+    value, found = family.grid[best], values[best]
+    before = _fitness(sheet, sheet.residual(engine, sheet.base))
+    if family.is_continuous and found > before - WORSE:
+        value, found = _refine(family.grid, best, found, fitness)
+    return family.at(value)
+
+
+def _fitness(sheet: Sheet, residual: Array) -> float:
+    scale = sheet.scale(residual, 0.1 * sheet.floor)
+    return float(np.nansum(log_density(residual, scale)[sheet.informs]))
+
+
+def _refine(
+    grid: Sequence[float], best: int, found: float, fitness: Callable[[float], float]
+) -> tuple[float, float]:
+    """Search between the neighbours of the best value; prefer few digits."""
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = fitness(left), fitness(right)
+    for _ in range(_STEPS):
+        if at_left > at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = fitness(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = fitness(right)
+    value = (low + high) / 2
+    known = {grid[best]: found, value: fitness(value)}
+    for digits in (1, 2, 3):
+        short = round(value, digits)
+        if short > 0 or grid[0] < 0:
+            known[short] = fitness(short)
+    top = max(known.values())
+    # Of numbers that the tempered likelihood cannot tell apart, the shortest.
+    good = [each for each, worth in known.items() if worth > top - _EQUAL]
+    value = min(good, key=lambda each: len(f"{each:.6g}"))
+    return value, known[value]

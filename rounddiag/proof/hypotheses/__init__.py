@@ -1,0 +1,33 @@
+"""What an engine may have done: hypotheses, each with its cause.
+
+==============  ==================================================================
+`hypothesis`    `Hypothesis`, and `register` for one of your own
+`pictures`      images not seen, blank, grey, exchanged; the last k only
+`positions`     positions of the rotary embedding
+`context`       text not read, read twice, or read of neighbours
+`sampling`      temperature, truncation, penalties, bias: from logits alone
+`columns`       log-probs that were moved, exchanged or filled: no engine at all
+`weights`       older checkpoints, adapters
+==============  ==================================================================
+"""
+
+from rounddiag.proof.hypotheses import context as context
+from rounddiag.proof.hypotheses import pictures as pictures
+from rounddiag.proof.hypotheses import positions as positions
+from rounddiag.proof.hypotheses.hypothesis import (
+    Hypothesis,
+    all_registered,
+    register,
+    registered_names,
+    select_hypotheses,
+    unregister,
+)
+
+__all__ = [
+    "Hypothesis",
+    "all_registered",
+    "register",
+    "registered_names",
+    "select_hypotheses",
+    "unregister",
+]

@@ -1,0 +1,124 @@
+"""Log-probs that were moved, exchanged, rounded or filled: no pass of an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+from rounddiag.proof.noise import scale_residuals
+from rounddiag.proof.trajectory import read_scores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.proof.judge import Sheet
+    from rounddiag.proof.scorer import Scorer
+
+_SHIFTS = (-2, -1, 1, 2)
+_LEAST_FILLED = 6
+
+
+def column_scores(
+    scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
+) -> Iterator[tuple[Hypothesis, Array]]:
+    """Yield hypotheses about a column, with the log-probs that follow from the base.
+
+    Parameters
+    ----------
+    scorer : Scorer
+    sheet : Sheet
+        Of these samples.
+    engine : str
+    samples : sequence of int
+    """
+    for shift in _SHIFTS:
+        direction = "later" if shift > 0 else "earlier"
+        one = Hypothesis(
+            name=f"shifted_by_{shift}",
+            cause="shifted_log_probs",
+            says=f"log-probs of the token {abs(shift)} {direction}",
+        )
+        yield one, _shift(sheet, shift)
+    for name, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        one = Hypothesis(
+            name=f"stored_in_{name}",
+            cause="low_precision",
+            says=f"log-probs rounded to {name}",
+        )
+        yield one, torch.from_numpy(sheet.base).to(dtype).double().numpy()
+    filled = _fill(sheet, engine)
+    if filled is not None:
+        value, scores = filled
+        one = Hypothesis(
+            name="filled",
+            cause="filled_log_probs",
+            says=f"the value {value:.6g} in place of log-probs",
+        )
+        yield one, scores
+    exchanged = _exchange_rows(scorer, sheet, engine, samples)
+    if exchanged is not None:
+        one = Hypothesis(
+            name="other_row",
+            cause="swapped_rows",
+            says="log-probs of another row",
+        )
+        yield one, exchanged
+
+
+def _shift(sheet: Sheet, shift: int) -> Array:
+    found = np.full(len(sheet), np.nan)
+    if len(sheet) > abs(shift):
+        source = np.arange(len(sheet)) + shift
+        inside = (source >= 0) & (source < len(sheet))
+        inside[inside] &= sheet.sample[source[inside]] == sheet.sample[inside]
+        found[inside] = sheet.base[source[inside]]
+    return found
+
+
+def _fill(sheet: Sheet, engine: str) -> tuple[float, Array] | None:
+    """Return the value that many tokens share exactly, and the column with it."""
+    truth = sheet.engines[engine]
+    far = np.abs(scale_residuals(sheet.base - truth, sheet.spread)) > 20 * sheet.floor
+    values, counts = np.unique(truth[far & np.isfinite(truth)], return_counts=True)
+    if not len(values) or counts.max() < max(_LEAST_FILLED, 0.2 * far.sum()):
+        return None
+    value = float(values[counts.argmax()])
+    return value, np.where(far & (truth == value), value, sheet.base)
+
+
+def _exchange_rows(
+    scorer: Scorer, sheet: Sheet, engine: str, samples: Sequence[int]
+) -> Array | None:
+    """Return, for samples that another row explains, that row of the other engine."""
+    other = next(name for name in ("rollout", "old") if name != engine)
+    batch = scorer.batch
+    rows = {}
+    for row in range(batch.num_samples):
+        begin, size = int(batch.offsets[row]), int(batch.lengths[row])
+        part = slice(begin, begin + size)
+        mask = batch.response_mask[part] != 0
+        rows[row] = batch.log_probs(other)[part][mask].cpu().double().numpy()
+    found = np.full(len(sheet), np.nan)
+    for sample in samples:
+        mine = sheet.sample == sample
+        truth = read_scores(batch, scorer.pool[sample], engine)
+        spread = sheet.spread[mine]
+        own = np.nanmean(np.minimum(np.abs(sheet.base[mine] - truth), 1))
+        best: tuple[float, Array] | None = None
+        for row, values in rows.items():
+            size = min(len(values), len(truth))
+            if row == sample or size < _LEAST_FILLED:
+                continue
+            left = np.nanmean(np.minimum(np.abs(values[:size] - truth[:size]), 1))
+            if best is None or left < best[0]:
+                padded = np.full(len(truth), np.nan)
+                padded[:size] = values[:size]
+                best = float(left), padded
+        del spread
+        if best is not None and best[0] < 0.1 * own:
+            found[mine] = best[1]
+    return None if np.isnan(found).all() else found

@@ -1,0 +1,152 @@
+"""A hypothesis: one change of what an engine reads or computes, and its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rounddiag.errors import BatchError, nearest
+from rounddiag.proof.trajectory import Pool, Request, Trajectory
+
+if TYPE_CHECKING:
+    from rounddiag.proof.hypotheses.sampling import Processor
+
+Edit: TypeAlias = Callable[[Trajectory, Pool], "Sequence[Request] | None"]
+"""From a sample to the passes that score it; None where the change cannot be made."""
+
+Need: TypeAlias = Literal["logits", "positions", "pictures", "features", "rotary"]
+NEEDS: dict[Need, str] = {
+    "logits": "the logits, which this engine does not give",
+    "positions": "positions of one's own, which this engine does not take",
+    "pictures": "pictures, which this batch does not have",
+    "features": "the features of the pictures, which this engine does not take",
+    "rotary": "the rotary frequencies, which this engine does not let change",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Hypothesis:
+    """One change that an engine may have made.
+
+    Attributes
+    ----------
+    name : str
+        Unique; used for the score in `Proof.batch`.
+    cause : str
+        A name of `rounddiag.findings.CAUSES`.
+    says : str
+        What the engine did, as it is printed: "the last 2 images only".
+    edit : callable, optional
+        What is read instead: one more pass or several.
+    processor : callable, optional
+        What is done to the logits: no pass of its own.
+    weights : str
+        The name of the weights that are used, where they are not the given ones.
+    needs : frozenset of str
+        What the engine must be able to do.
+    """
+
+    name: str
+    cause: str
+    says: str
+    edit: Edit | None = None
+    processor: Processor | None = None
+    weights: str = ""
+    needs: frozenset[Need] = field(default_factory=frozenset)
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is about a column of the batch, and nothing is scored."""
+        return self.is_free and self.processor is None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the pass of the base is enough."""
+        return self.edit is None and not self.weights
+
+
+_REGISTERED: dict[str, Hypothesis] = {}
+
+
+def register(
+    name: str, *, cause: str, says: str, needs: Iterable[Need] = ()
+) -> Callable[[Edit], Edit]:
+    """Register a hypothesis: a function from a sample to the passes that score it.
+
+    Parameters
+    ----------
+    name : str
+    cause : str
+        A name of `rounddiag.findings.CAUSES`.
+    says : str
+        What the engine did, as it is printed.
+    needs : iterable of str
+        What the engine must be able to do: `positions`, `pictures`, `features`,
+        `rotary`.
+
+    Returns
+    -------
+    callable
+        A decorator that returns the function unchanged.
+
+    Examples
+    --------
+    >>> @register("no_prompt", cause="prompt_mismatch", says="no prompt at all")
+    ... def drop_prompt(one, pool):
+    ...     whole = Request.of_sample(one)
+    ...     return [whole.keep(whole.source >= one.start, whole.pictures)]
+    >>> "no_prompt" in registered_names()
+    True
+    >>> unregister("no_prompt")
+    """
+
+    def add(edit: Edit) -> Edit:
+        _REGISTERED[name] = Hypothesis(
+            name=name, cause=cause, says=says, edit=edit, needs=frozenset(needs)
+        )
+        return edit
+
+    return add
+
+
+def unregister(name: str) -> None:
+    """Forget a registered hypothesis."""
+    _REGISTERED.pop(name, None)
+
+
+def registered_names() -> tuple[str, ...]:
+    """Return the names of the registered hypotheses, in the order of registration."""
+    return tuple(_REGISTERED)
+
+
+def all_registered() -> tuple[Hypothesis, ...]:
+    """Return the registered hypotheses."""
+    return tuple(_REGISTERED.values())
+
+
+def select_hypotheses(
+    known: Sequence[Hypothesis], names: Iterable[str] | None
+) -> list[Hypothesis]:
+    """Return the hypotheses of some names or causes; all by default.
+
+    Raises
+    ------
+    BatchError
+        If a name is neither a hypothesis nor a cause of one.
+    """
+    if names is None:
+        return list(known)
+    found: list[Hypothesis] = []
+    for name in names:
+        mine = [one for one in known if name in (one.name, one.cause)]
+        if not mine:
+            every = sorted({one.name for one in known} | {one.cause for one in known})
+            raise BatchError.build(
+                key="hypotheses",
+                expected="names of hypotheses, or causes that have some",
+                found=repr(name),
+                advice=nearest(name, every, f"Known: {', '.join(every)}."),
+            )
+        found += [one for one in mine if one not in found]
+    return found

@@ -1,0 +1,359 @@
+"""What a sampler does to logits: temperature, truncation, penalties, a bias.
+
+None of these needs a pass of its own: the logits of one pass are enough. The order in
+which several are applied is that of vLLM: penalties and biases, temperature, min-p,
+top-k, top-p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The ids before some tokens of a sample, for penalties.
+
+    Attributes
+    ----------
+    ids : Tensor of int64, shape (length,)
+        The ids of the sample.
+    at : Tensor of int64, shape (n,)
+        Indices of the tokens in `ids`.
+    begin : Tensor of int64, shape (n,)
+        Where the round of each token begins: what is before is the prompt.
+    size : int
+        The number of ids that have a logit.
+    """
+
+    ids: Tensor
+    at: Tensor
+    begin: Tensor
+    size: int
+
+    @cached_property
+    def output(self) -> Tensor:
+        """How often each id was written before in the round, shape (n, size)."""
+        return self._count(self.begin, self.at)
+
+    @cached_property
+    def prompt(self) -> Tensor:
+        """How often each id stands before the round, shape (n, size)."""
+        return self._count(torch.zeros_like(self.begin), self.begin)
+
+    def _count(self, begin: Tensor, stop: Tensor) -> Tensor:
+        found = torch.zeros(len(begin), self.size, device=self.ids.device)
+        ids = self.ids.clamp(max=self.size - 1)
+        last = (-1, -1)
+        for row, (first, end) in enumerate(
+            zip(begin.tolist(), stop.tolist(), strict=True)
+        ):
+            if first == last[0] and end >= last[1]:
+                found[row] = found[row - 1]
+                first_new = last[1]
+            else:
+                first_new = first
+            added = ids[first_new:end]
+            found[row].index_add_(0, added, torch.ones(len(added), device=ids.device))
+            last = (first, end)
+        return found
+
+
+class Processor(Protocol):
+    """Changes logits of shape (n, size) as a sampler does."""
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order in which several are applied."""
+        ...
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return other logits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Logits divided by a temperature."""
+
+    value: float
+    rank: int = 1
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return the tempered logits."""
+        del seen
+        return logits / self.value
+
+
+@dataclass(frozen=True)
+class MinP:
+    """No token less likely than a share of the likeliest one."""
+
+    value: float
+    rank: int = 2
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return logits, minus infinity where a token is left out."""
+        del seen
+        least = logits.amax(-1, keepdim=True) + float(np.log(self.value))
+        return logits.masked_fill(logits < least, -torch.inf)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The k likeliest tokens only."""
+
+    value: float
+    rank: int = 3
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return logits, minus infinity where a token is left out."""
+        del seen
+        k = min(round(self.value), logits.shape[-1])
+        least = logits.topk(k).values[..., -1:]
+        return logits.masked_fill(logits < least, -torch.inf)
+
+
+@dataclass(frozen=True)
+class TopP:
+    """The likeliest tokens that have a share of the probability together."""
+
+    value: float
+    rank: int = 4
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return logits, minus infinity where a token is left out."""
+        del seen
+        order = logits.sort(-1, descending=True)
+        chances = order.values.softmax(-1)
+        gone = chances.cumsum(-1) - chances > self.value
+        return logits.masked_fill(
+            torch.zeros_like(gone).scatter(-1, order.indices, gone), -torch.inf
+        )
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty:
+    """Logits of ids seen before: positive ones divided, negative ones multiplied."""
+
+    value: float
+    counts_prompt: bool = True
+    rank: int = 0
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return the penalised logits."""
+        known = seen.output > 0
+        if self.counts_prompt:
+            known = known | (seen.prompt > 0)
+        lower = torch.where(logits > 0, logits / self.value, logits * self.value)
+        return torch.where(known, lower, logits)
+
+
+@dataclass(frozen=True)
+class PresencePenalty:
+    """A constant off the logits of ids that the round has already."""
+
+    value: float
+    rank: int = 0
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return the penalised logits."""
+        return logits - self.value * (seen.output > 0)
+
+
+@dataclass(frozen=True)
+class FrequencyPenalty:
+    """A constant off the logits for each time that the round has the id already."""
+
+    value: float
+    rank: int = 0
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return the penalised logits."""
+        return logits - self.value * seen.output
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A constant added to the logit of one id."""
+
+    token_id: int
+    value: float
+    rank: int = 0
+
+    def __call__(self, logits: Tensor, seen: Seen) -> Tensor:
+        """Return the biased logits."""
+        del seen
+        added = torch.zeros(logits.shape[-1], device=logits.device)
+        added[self.token_id] = self.value
+        return logits + added
+
+
+def chosen_log_probs(
+    logits: Tensor, tokens: Tensor, seen: Seen, processors: Sequence[Processor] = ()
+) -> Tensor:
+    """Return the log-probs of tokens after processors, in float32.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
+    >>> seen = Seen(torch.tensor([0, 1]), torch.tensor([1]), torch.tensor([1]), 3)
+    >>> token = torch.tensor([1])
+    >>> chosen_log_probs(logits, token, seen, [Temperature(2.0)]).exp()
+    tensor([0.2119])
+    """
+    values = logits.float()
+    for processor in sorted(processors, key=lambda one: one.rank):
+        values = processor(values, seen)
+    return values.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Hypotheses that differ in one number, which is fitted.
+
+    Attributes
+    ----------
+    name, cause, says : str
+        As of `Hypothesis`; `says` has a place for the number.
+    make : callable
+        From the number to a processor.
+    grid : sequence of float
+        Where the search begins.
+    is_continuous : bool
+        Whether the number is refined between the values of the grid.
+    """
+
+    name: str
+    cause: str
+    says: str
+    make: Callable[[float], Processor]
+    grid: Sequence[float]
+    is_continuous: bool = False
+
+    def at(self, value: float) -> Hypothesis:
+        """Return the hypothesis of one number."""
+        return Hypothesis(
+            name=self.name,
+            cause=self.cause,
+            says=self.says.format(f"{value:.4g}"),
+            processor=self.make(value),
+            needs=frozenset({"logits"}),
+        )
+
+
+_T = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "temperature",
+        "temperature",
+        "temperature {}",
+        Temperature,
+        (*_T, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0),
+        is_continuous=True,
+    ),
+    Family(
+        "top_p",
+        "truncated_sampling",
+        "the nucleus of top-p {} only",
+        TopP,
+        (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995),
+    ),
+    Family(
+        "top_k",
+        "truncated_sampling",
+        "the {} likeliest tokens only",
+        TopK,
+        (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50, 64, 80, 100, 200),
+    ),
+    Family(
+        "min_p",
+        "truncated_sampling",
+        "min-p {}",
+        MinP,
+        (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3),
+    ),
+    Family(
+        "repetition_penalty",
+        "logit_processor",
+        "a repetition penalty of {} on prompt and output",
+        RepetitionPenalty,
+        (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0),
+        is_continuous=True,
+    ),
+    Family(
+        "repetition_penalty_of_output",
+        "logit_processor",
+        "a repetition penalty of {} on the output only",
+        lambda value: RepetitionPenalty(value, counts_prompt=False),
+        (1.01, 1.02, 1.03, 1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0),
+        is_continuous=True,
+    ),
+    Family(
+        "presence_penalty",
+        "logit_processor",
+        "a presence penalty of {}",
+        PresencePenalty,
+        (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0),
+        is_continuous=True,
+    ),
+    Family(
+        "frequency_penalty",
+        "logit_processor",
+        "a frequency penalty of {}",
+        FrequencyPenalty,
+        (-0.5, -0.2, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0),
+        is_continuous=True,
+    ),
+)
+
+
+def bias_families(token_ids: Array, residuals: Array, most: int = 3) -> list[Family]:
+    """Return a family for each id that differs most, of those that occur often.
+
+    Parameters
+    ----------
+    token_ids : int array
+        The scored tokens.
+    residuals : float array
+        The base's log-probs minus the engine's, in nats.
+    most : int
+        How many ids.
+    """
+    known = np.isfinite(residuals)
+    ids, code = np.unique(token_ids[known], return_inverse=True)
+    if not len(ids):
+        return []
+    number = np.bincount(code)
+    total = np.abs(np.bincount(code, weights=residuals[known]))
+    weight = np.where(number >= _LEAST_OCCURRENCES, total / np.sqrt(number), 0)
+    best = np.argsort(-weight)[:most]
+    return [
+        Family(
+            f"bias_of_{ids[i]}",
+            "logit_processor",
+            f"a bias of {{}} on the logit of id {ids[i]}",
+            lambda value, token=int(ids[i]): Bias(token, value),  # type: ignore[misc]
+            (-8, -4, -2, -1, -0.5, 0.5, 1, 2, 4, 8),
+            is_continuous=True,
+        )
+        for i in best
+        if weight[i] > 0
+    ]
+
+
+_LEAST_OCCURRENCES = 4

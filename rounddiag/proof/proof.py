@@ -1,0 +1,172 @@
+"""`Proof`: which engine was wrong, about what, on which evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from rounddiag.wording import join_names, pluralize, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from rounddiag.batch import Batch
+    from rounddiag.proof.judge import Opinion
+
+Verdict: TypeAlias = Literal[
+    "proved", "partly", "none_of_these", "scorer_differs", "nothing_to_prove"
+]
+ENGINE_NAMES = {"old": "the training engine", "rollout": "the sampling engine"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Conclusion:
+    """What was found about one engine.
+
+    Attributes
+    ----------
+    engine : str
+        `old` or `rollout`.
+    says : tuple of str
+        What reproduces it, in the order in which it was found.
+    causes : tuple of str
+    opinions : tuple of Opinion
+        The evidence of each.
+    rivals : tuple of str
+        Hypotheses that do as well.
+    """
+
+    engine: str
+    says: tuple[str, ...]
+    causes: tuple[str, ...]
+    opinions: tuple[Opinion, ...]
+    rivals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Proof:
+    """The result of `rounddiag.prove`.
+
+    Attributes
+    ----------
+    verdict : {"proved", "partly", "none_of_these", "scorer_differs", \
+"nothing_to_prove"}
+    side : str or None
+        The engine that was wrong: `old` or `rollout`; `both` if each was.
+    cause : str or None
+        A name of `rounddiag.findings.CAUSES`.
+    causes : tuple of str
+        All proved causes, the one that explains most first.
+    frame : DataFrame
+        One row per hypothesis and engine: `hypothesis, cause, engine, where, residual,
+        noise, before, floors, share, e_value, num_tokens, num_samples, num_nearer,
+        is_proved, seconds`. `residual`, `noise` and `before` are medians in nats of
+        the tokens that the hypothesis or the engine changes; `e_value` is its natural
+        logarithm.
+    batch : Batch
+        The scored samples, with a score for `base` and for each hypothesis that was
+        scored for all of them.
+    not_tested : mapping of str to str
+        Hypotheses, causes and samples that could not be tested, and why.
+    next_step : str
+    scorer : str
+        What scored.
+    seconds : float
+    """
+
+    verdict: Verdict
+    side: str | None
+    cause: str | None
+    causes: tuple[str, ...]
+    conclusions: tuple[Conclusion, ...]
+    frame: pd.DataFrame
+    batch: Batch
+    not_tested: Mapping[str, str]
+    next_step: str
+    scorer: str
+    seconds: float
+    base: Mapping[str, Opinion] = field(repr=False)
+    excluded: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        lines = [f"{self.verdict}: {self._headline()}"]
+        lines += [_describe(one) for one in self.conclusions]
+        lines += [_describe_base(self.base[name]) for name in self._sound()]
+        if self.excluded:
+            names = join_names(self.excluded, len(self.excluded), most=6)
+            lines.append(f"Excluded: {names}.")
+        if self.not_tested:
+            parts = [f"{name} ({why})" for name, why in self.not_tested.items()]
+            lines.append(f"Not tested: {join_names(parts, len(parts), most=4)}.")
+        if self.next_step:
+            lines.append(f"Next: {self.next_step}")
+        return "\n".join(map(printable, lines))
+
+    def _repr_html_(self) -> str:
+        body = "<br>".join(escape(line) for line in repr(self).split("\n"))
+        return f'<div class="mathjax_ignore"><p>{body}</p></div>'
+
+    def _sound(self) -> list[str]:
+        found = {one.engine for one in self.conclusions}
+        return [name for name in self.base if name not in found]
+
+    def _headline(self) -> str:
+        if self.verdict == "scorer_differs":
+            return f"{self.scorer} reproduces neither engine where the two agree."
+        if self.verdict == "nothing_to_prove":
+            return f"{self.scorer} reproduces both engines, as far as noise allows."
+        if self.verdict == "none_of_these":
+            who = ENGINE_NAMES.get(self.side or "", "one of the engines")
+            return f"no hypothesis reproduces {who}."
+        told = [
+            f"{ENGINE_NAMES[one.engine]} ({one.engine}): {' and '.join(one.causes)}"
+            for one in self.conclusions
+        ]
+        rest = " explains a part" if self.verdict == "partly" else ""
+        return f"{'; '.join(told)}{rest}."
+
+
+def _describe(one: Conclusion) -> str:
+    last = one.opinions[-1]
+    first = one.opinions[0]
+    where = "" if last.where == "all" else f", {last.where}"
+    rivals = ""
+    if one.rivals:
+        rivals = f" As good: {join_names(one.rivals, len(one.rivals))}."
+    evidence = min(sum(each.evidence for each in one.opinions), 700.0)
+    return (
+        f"{one.engine}: {' and '.join(one.says)}{where}."
+        f" {pluralize(first.num_tokens, 'token')} of"
+        f" {pluralize(first.num_samples, 'sample')}, residual {last.residual:.2g} nat"
+        f" (noise {last.noise:.2g}), before {first.before:.2g}; nearer in"
+        f" {first.num_nearer} of {first.num_samples} samples; e-value"
+        f" {_power(evidence)}.{rivals}"
+    )
+
+
+def _describe_base(one: Opinion) -> str:
+    fits = "as the batch says" if one.floors <= _SOUND_FLOORS else "not reproduced"
+    return (
+        f"{one.engine}: {fits} (residual {one.residual:.2g} nat, {one.floors:.1f} times"
+        " the noise)."
+    )
+
+
+_SOUND_FLOORS = 3.5
+
+
+def _power(log_value: float) -> str:
+    """Write an e-value given by its logarithm.
+
+    Examples
+    --------
+    >>> _power(np.log(613.0)), _power(100.0)
+    ('613', '2.7e+43')
+    """
+    value = float(np.exp(log_value))
+    return f"{value:.0f}" if value < 1e4 else f"{value:.2g}"  # noqa: PLR2004 digits that are read

@@ -1,0 +1,112 @@
+"""`rescore`: the ids of a batch scored again, as one more score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tqdm.auto import tqdm
+
+from rounddiag.batch.batch import require_batch
+from rounddiag.errors import BatchError
+from rounddiag.loaders.rescoring import require_ids
+from rounddiag.proof.engines.opening import open_engine
+from rounddiag.proof.hypotheses import all_registered, select_hypotheses
+from rounddiag.proof.scorer import Scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag.batch import Batch
+    from rounddiag.proof.hypotheses import Hypothesis
+
+RESCORED = "rescored"
+
+
+def rescore(
+    batch: Batch,
+    engine: Any,  # noqa: ANN401 a name, an address or a function
+    change: str | None = None,
+    *,
+    samples: Sequence[int] | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> Batch:
+    """Score the tokens of a batch again, with another engine.
+
+    Parameters
+    ----------
+    batch : Batch
+        With token ids; pictures as the processor got them, for a model that sees.
+    engine : str, path-like, LocalEngine or callable
+        As of `prove`.
+    change : str, optional
+        The name of a hypothesis: what is read or computed otherwise.
+    samples : sequence of int, optional
+        By default all.
+    device : str
+        Of a model in this process; `auto` is a GPU if there is one.
+    trust_remote_code : bool
+        Whether code of the model's repository may run.
+
+    Returns
+    -------
+    Batch
+        These samples, with one more score named `rescored`, or as the hypothesis; NaN
+        at tokens that the engine did not score, such as observations.
+
+    Raises
+    ------
+    BatchError
+        If a sample cannot be scored, or there is no such hypothesis.
+    LoadError
+        If the engine cannot be opened.
+    """
+    require_batch(batch)
+    require_ids(batch, "Rescore the batch that it was made of.")
+    small = batch if samples is None else batch[list(samples)]
+    opened = open_engine(
+        engine, device=device, trust_remote_code=trust_remote_code, is_rough=False
+    )
+    scorer = Scorer(small, opened.engine)
+    chain: tuple[Hypothesis, ...] = ()
+    if change is not None:
+        chain = (_require(change),)
+        _require_ability(scorer, chain[0])
+    flat = torch.full((len(small.response_ids),), torch.nan)
+    for sample in tqdm(range(small.num_samples), unit="sample", leave=False, delay=1):
+        one = scorer.pool[sample]
+        if not len(one.targets):
+            continue
+        values = scorer.scores(chain, sample)
+        if values is None:  # the change has no place in this sample
+            values = scorer.scores((), sample)
+        at = one.targets - one.start + int(small.offsets[sample])
+        flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
+    return replace(small, scores={**small.scores, change or RESCORED: flat})
+
+
+def _require(name: str) -> Hypothesis:
+    found = [
+        one for one in select_hypotheses(all_registered(), [name]) if one.name == name
+    ]
+    if not found:
+        raise BatchError.build(
+            key="change",
+            expected="the name of one hypothesis",
+            found=f"the cause {name!r}",
+            advice="Name one of its hypotheses: see `Proof.frame`.",
+        )
+    return found[0]
+
+
+def _require_ability(scorer: Scorer, one: Hypothesis) -> None:
+    why = scorer.lacks(one)
+    if why:
+        raise BatchError.build(
+            key="change",
+            expected=f"an engine and a batch for {one.name!r}",
+            found=f"one that {why}",
+            advice="Choose another engine or change.",
+        )

@@ -1,0 +1,103 @@
+"""Which samples are scored: those with the largest mismatch, and controls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.proof.scorer import Scorer
+
+MOST = 16
+_EVERY = 3  # one sample in three is a control
+_LEAST_TOKENS = 4
+
+
+def choose_samples(scorer: Scorer, samples: int | Sequence[int] | None) -> list[int]:
+    """Return the samples to score, in the order in which they are needed.
+
+    Two thirds are those with the largest mean |diff|, of different groups first; one
+    third are those with the smallest, as controls.
+
+    Raises
+    ------
+    BatchError
+        If none can be scored.
+    """
+    if samples is not None and not isinstance(samples, int):
+        wanted = [int(one) for one in samples]
+        most = len(wanted)
+    else:
+        wanted = _interleave(scorer.batch)
+        most = MOST if samples is None else samples
+    found: list[int] = []
+    for sample in wanted:
+        if len(found) == most:
+            break
+        if scorer.can_score(sample):
+            found.append(sample)
+    if not found:
+        reasons = list(scorer.unscored.values())
+        raise BatchError.build(
+            expected="a sample that can be scored again",
+            found=reasons[0] if reasons else "none",
+            advice="See `rounddiag.prove` for what a batch needs.",
+        )
+    return found
+
+
+def _interleave(batch: Batch) -> list[int]:
+    size = _mean_abs_diff(batch)
+    known = np.flatnonzero(np.isfinite(size))
+    worst = _spread_groups(batch, known[np.argsort(-size[known], kind="stable")])
+    best = known[np.argsort(size[known], kind="stable")].tolist()
+    order: list[int] = []
+    while worst and len(order) < len(known):
+        is_control = len(order) % _EVERY == _EVERY - 1
+        source = best if is_control else worst
+        while source and source[0] in order:
+            source.pop(0)
+        if source:
+            order.append(source.pop(0))
+        else:
+            break
+    return order
+
+
+def _spread_groups(batch: Batch, ordered: Array) -> list[int]:
+    """Put the first sample of each group before the second ones."""
+    if batch.group_ids is None:
+        return ordered.tolist()  # type: ignore[no-any-return]
+    seen: dict[str, int] = {}
+    rank = []
+    for sample in ordered.tolist():
+        group = batch.group_ids[sample]
+        rank.append(seen.get(group, 0))
+        seen[group] = rank[-1] + 1
+    found: list[int] = ordered[np.argsort(rank, kind="stable")].tolist()
+    return found
+
+
+def _mean_abs_diff(batch: Batch) -> Array:
+    """Return the mean |diff| of each sample; NaN with too few tokens."""
+    rounds = batch.rounds
+    diff = (batch.old_log_probs.double() - batch.rollout_log_probs.double()).abs()
+    size = diff.cpu().numpy()
+    mask = batch.response_mask.cpu().numpy() != 0
+    offsets = batch.offsets.cpu().numpy()
+    row = np.repeat(np.arange(batch.num_samples), np.diff(offsets))
+    good = mask & np.isfinite(size)
+    total = np.bincount(row[good], weights=size[good], minlength=batch.num_samples)
+    number = np.bincount(row[good], minlength=batch.num_samples)
+    del rounds
+    with np.errstate(invalid="ignore"):
+        mean: Array = total / np.maximum(number, 1)
+    mean[number < _LEAST_TOKENS] = np.nan
+    return mean

@@ -1,0 +1,245 @@
+"""The scores of chosen samples under hypotheses, computed once each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.errors import BatchError
+from rounddiag.proof.hypotheses.hypothesis import NEEDS, Hypothesis
+from rounddiag.proof.judge import Sheet
+from rounddiag.proof.trajectory import (
+    Pool,
+    Request,
+    collect_scores,
+    read_scores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.proof.engines import Engine, Readout
+
+ENGINES = ("old", "rollout")
+
+
+@dataclass(eq=False)
+class Scorer:
+    """Scores samples of a batch, and remembers what it has.
+
+    Attributes
+    ----------
+    batch : Batch
+    engine : Engine
+    rough : Engine or None
+        The same model in the short dtype of training, for the floor of the noise.
+    """
+
+    batch: Batch
+    engine: Engine
+    rough: Engine | None = None
+    weights: dict[str, Engine] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    unscored: dict[int, str] = field(default_factory=dict)
+    pool: Pool = field(init=False)
+    _scores: dict[tuple[object, ...], Array | None] = field(default_factory=dict)
+    _readouts: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    _plain: set[tuple[int, bool]] = field(default_factory=set)
+    _spread: dict[int, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pool = Pool(self.batch, self.engine.prepare)
+
+    def can_score(self, sample: int) -> bool:
+        """Return whether a sample has all that a pass needs; else remember why not."""
+        if sample in self.unscored:
+            return False
+        try:
+            one = self.pool[sample]
+        except BatchError as error:
+            self.unscored[sample] = str(error)
+            return False
+        if not len(one.targets):
+            self.unscored[sample] = "no generated token has a context"
+            return False
+        return True
+
+    def lacks(self, one: Hypothesis) -> str:
+        """Return why a hypothesis cannot be scored here; empty if it can."""
+        missing = sorted(one.needs - self.engine.abilities)
+        if missing:
+            return f"needs {NEEDS[missing[0]]}"
+        if "pictures" in one.needs and not self.has_pictures:
+            return f"needs {NEEDS['pictures']}"
+        return ""
+
+    @property
+    def scored_samples(self) -> list[int]:
+        """The samples whose plain inputs were scored."""
+        return sorted(sample for sample, rough in self._plain if not rough)
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the batch has pictures."""
+        return self.batch.images is not None and any(map(len, self.batch.images))
+
+    def scores(
+        self, chain: Sequence[Hypothesis], sample: int, *, rough: bool = False
+    ) -> Array | None:
+        """Return the log-probs of a sample under hypotheses that hold together.
+
+        None where one of them cannot be applied to this sample.
+        """
+        key = (*(_key(one) for one in chain), sample, rough)
+        if key not in self._scores:
+            begin = time.perf_counter()
+            self._scores[key] = self._score(chain, sample, rough=rough)
+            if not chain:
+                self._plain.add((sample, rough))
+            name = " + ".join(one.name for one in chain) or "base"
+            spent = time.perf_counter() - begin
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+        return self._scores[key]
+
+    def _score(
+        self, chain: Sequence[Hypothesis], sample: int, *, rough: bool
+    ) -> Array | None:
+        one = self.pool[sample]
+        requests = self._requests(chain, sample)
+        if requests is None:
+            return None
+        engine = self._engine(chain, rough=rough)
+        if "logits" not in engine.abilities:
+            return collect_scores(one, requests, engine.score(requests, self.pool))
+        processors = [each.processor for each in chain if each.processor is not None]
+        readouts = self._read(chain, sample, requests, engine, rough=rough)
+        found = [readout.log_probs(processors) for readout in readouts]
+        return collect_scores(one, requests, found)
+
+    def _engine(self, chain: Sequence[Hypothesis], *, rough: bool) -> Engine:
+        named = [each.weights for each in chain if each.weights]
+        if named:
+            return self.weights[named[-1]]
+        return self.rough if rough and self.rough is not None else self.engine
+
+    def _read(
+        self,
+        chain: Sequence[Hypothesis],
+        sample: int,
+        requests: Sequence[Request],
+        engine: Any,  # noqa: ANN401 one that gives logits
+        *,
+        rough: bool,
+    ) -> list[Readout]:
+        """Return the readouts of passes; those of plain inputs are kept."""
+        passes = tuple(each.name for each in chain if not each.is_free)
+        key = (passes, sample, rough)
+        if key in self._readouts:
+            kept: list[Readout] = self._readouts[key]
+            return kept
+        readouts = [engine.read(request, self.pool) for request in requests]
+        if any(each.processor is not None for each in chain) or not passes:
+            self._readouts[key] = readouts
+        return readouts
+
+    def _requests(
+        self, chain: Sequence[Hypothesis], sample: int
+    ) -> Sequence[Request] | None:
+        one = self.pool[sample]
+        requests: Sequence[Request] = [Request.of_sample(one)]
+        edited = False
+        for each in chain:
+            if each.edit is None:
+                continue
+            found = each.edit(one, self.pool)
+            if not found:
+                return None
+            if edited and len(found) == 1 and len(found[0].ids) == len(one.ids):
+                # The later change is of positions or of a setting: apply it to all.
+                later = found[0]
+                found = [
+                    replace(
+                        request,
+                        places=later.places or request.places,
+                        setting=later.setting or request.setting,
+                    )
+                    for request in requests
+                ]
+            elif edited:
+                return None
+            requests, edited = found, True
+        return requests
+
+    def spread(self, sample: int) -> Array:
+        """Return how much noise of the logits moves each log-prob of a sample."""
+        if sample not in self._spread:
+            base = self.scores((), sample)
+            assert base is not None  # noqa: S101 no hypothesis, nothing to apply
+            if "logits" in self.engine.abilities:
+                readout = self._readouts[((), sample, False)][0]
+                self._spread[sample] = readout.spread()
+            else:  # all of the rest on few tokens
+                self._spread[sample] = 1.3 * -np.expm1(np.minimum(base, 0))
+        return self._spread[sample]
+
+    def column(self, chain: Sequence[Hypothesis], samples: Sequence[int]) -> Array:
+        """Return the log-probs of samples end to end; NaN where it does not apply."""
+        parts = []
+        for sample in samples:
+            found = self.scores(chain, sample)
+            size = len(self.pool[sample].targets)
+            parts.append(np.full(size, np.nan) if found is None else found)
+        return np.concatenate(parts)
+
+    def sheet(self, samples: Sequence[int]) -> Sheet:
+        """Return the scores of plain inputs beside those of the batch."""
+        pool = self.pool
+        base = self.column((), samples)
+        if self.rough is None:
+            rough = base + self._other_noise(samples)
+        else:
+            rough = np.concatenate(
+                [self.scores((), sample, rough=True) for sample in samples]
+            )
+        engines = {
+            name: np.concatenate(
+                [read_scores(self.batch, pool[sample], name) for sample in samples]
+            )
+            for name in ENGINES
+        }
+        sizes = [len(pool[sample].targets) for sample in samples]
+        return Sheet(
+            engines=engines,
+            base=base,
+            rough=rough,
+            spread=np.concatenate([self.spread(sample) for sample in samples]),
+            sample=np.repeat(np.asarray(samples), sizes),
+            round=np.concatenate([pool[sample].target_rounds for sample in samples]),
+        )
+
+    def _other_noise(self, samples: Sequence[int]) -> Array:
+        """Return a typical noise of bf16 engines, for a scorer with one dtype only."""
+        rng = np.random.default_rng(0)
+        spread = np.concatenate([self.spread(sample) for sample in samples])
+        return rng.standard_t(3, len(spread)) * _USUAL_NOISE * spread  # type: ignore[no-any-return]
+
+    def token_ids(self, samples: Sequence[int]) -> Array:
+        """Return the ids of the scored tokens of samples."""
+        return np.concatenate(
+            [
+                self.pool[sample].ids.numpy()[self.pool[sample].targets]
+                for sample in samples
+            ]
+        )
+
+
+_USUAL_NOISE = 0.01  # nats of logits
+
+
+def _key(one: Hypothesis) -> tuple[object, ...]:
+    return one.name, one.weights, one.processor

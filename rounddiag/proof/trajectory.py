@@ -1,0 +1,252 @@
+"""What an engine reads to score a sample: ids, pictures, positions, and edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from rounddiag._typing import Array
+    from rounddiag.batch import Batch
+    from rounddiag.vision import Screenshot
+
+Look: TypeAlias = Literal["seen", "grey", "pad", "zeros"]
+Places: TypeAlias = Callable[["Tensor", "Tensor"], "Tensor"]
+"""From the positions of a request's ids and those of the sample to other positions."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Which picture an engine is shown, and how.
+
+    Attributes
+    ----------
+    sample, index : int
+        The sample of the batch that has it, and its number there.
+    look : {"seen", "grey", "pad", "zeros"}
+        As it is; a uniform grey picture of the same size; no pixels, so that the
+        embeddings of the image tokens stand in; features of zeros.
+    """
+
+    sample: int
+    index: int
+    look: Look = "seen"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trajectory:
+    """One sample of the batch, as a sound engine reads it.
+
+    Attributes
+    ----------
+    sample : int
+        Index in the batch.
+    ids : Tensor of int64, shape (length,)
+        Prompt and response.
+    start : int
+        Length of the prompt.
+    rounds : tuple of (int, int)
+        Where each round starts and stops in `ids`.
+    shots : tuple of Screenshot
+    spans : tuple of (int, int)
+        The image tokens of each picture in `ids`; an engine finds them.
+    markers : frozenset of int
+        Ids of the tokens that open and close a picture.
+    """
+
+    sample: int
+    ids: Tensor
+    start: int
+    rounds: tuple[tuple[int, int], ...]
+    shots: tuple[Screenshot, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+    markers: frozenset[int] = frozenset()
+
+    @property
+    def targets(self) -> Array:
+        """Indices in `ids` of the tokens that the model wrote, and have a context."""
+        parts = [np.arange(max(start, 1), stop) for start, stop in self.rounds]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    @property
+    def target_rounds(self) -> Array:
+        """The round of each target."""
+        sizes = [stop - max(start, 1) for start, stop in self.rounds]
+        return np.repeat(np.arange(len(sizes)), np.maximum(sizes, 0))
+
+    def picture_tokens(self, first: int, stop: int) -> Tensor:
+        """Return which ids belong to pictures `first` to `stop`, with their markers."""
+        found = torch.zeros(len(self.ids), dtype=torch.bool)
+        for begin, end in self.spans[first:stop]:
+            before = begin > 0 and int(self.ids[begin - 1]) in self.markers
+            after = end < len(self.ids) and int(self.ids[end]) in self.markers
+            found[begin - before : end + after] = True
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Request:
+    """What an engine reads in one pass.
+
+    Attributes
+    ----------
+    sample : int
+    ids : Tensor of int64, shape (length,)
+    source : Tensor of int64, shape (length,)
+        Index of each token in the ids of the sample; -1 for one that is inserted.
+    is_scored : Tensor of bool, shape (length,)
+        The tokens whose log-probability is wanted.
+    pictures : tuple of Picture
+        The pictures of the image tokens, in order.
+    places : callable, optional
+        Changes the positions; by default they are those of these ids.
+    setting : str
+        A setting of the engine for this pass, such as `rotary_bfloat16`.
+    """
+
+    sample: int
+    ids: Tensor
+    source: Tensor
+    is_scored: Tensor
+    pictures: tuple[Picture, ...] = ()
+    places: Places | None = None
+    setting: str = ""
+
+    @classmethod
+    def of_sample(cls, one: Trajectory) -> Request:
+        """Return the request of a sound engine: all of the sample, in one pass."""
+        is_scored = torch.zeros(len(one.ids), dtype=torch.bool)
+        is_scored[torch.from_numpy(one.targets)] = True
+        pictures = tuple(Picture(one.sample, i) for i in range(len(one.spans)))
+        return cls(
+            sample=one.sample,
+            ids=one.ids,
+            source=torch.arange(len(one.ids)),
+            is_scored=is_scored,
+            pictures=pictures,
+        )
+
+    def keep(self, kept: Tensor, pictures: tuple[Picture, ...]) -> Request:
+        """Leave tokens out; `pictures` are those of the image tokens that stay."""
+        return replace(
+            self,
+            ids=self.ids[kept],
+            source=self.source[kept],
+            is_scored=self.is_scored[kept],
+            pictures=pictures,
+        )
+
+    def prepend(self, ids: Tensor, pictures: tuple[Picture, ...] = ()) -> Request:
+        """Put tokens that are not scored before the others."""
+        nowhere = torch.full((len(ids),), -1)
+        return replace(
+            self,
+            ids=torch.cat([ids, self.ids]),
+            source=torch.cat([nowhere, self.source]),
+            is_scored=torch.cat([nowhere > 0, self.is_scored]),
+            pictures=(*pictures, *self.pictures),
+        )
+
+    def score_only(self, begin: int, stop: int) -> Request:
+        """Score no tokens but those between two indices of the sample."""
+        inside = (self.source >= begin) & (self.source < stop)
+        return replace(self, is_scored=self.is_scored & inside)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be scored."""
+        return not bool(self.is_scored[1:].any())
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The samples of a batch, read when they are needed.
+
+    Attributes
+    ----------
+    batch : Batch
+    prepare : callable
+        Completes a trajectory with what only the engine knows: the image tokens.
+    """
+
+    batch: Batch
+    prepare: Callable[[Trajectory], Trajectory] = field(default=lambda one: one)
+    _known: dict[int, Trajectory] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return self.batch.num_samples
+
+    def __getitem__(self, sample: int) -> Trajectory:
+        if sample not in self._known:
+            self._known[sample] = self.prepare(read_trajectory(self.batch, sample))
+        return self._known[sample]
+
+    @property
+    def longest_prompt(self) -> int:
+        """The length of the longest prompt of the batch."""
+        offsets = self.batch.prompt_offsets
+        return 0 if offsets is None or len(offsets) < 2 else int(offsets.diff().max())  # noqa: PLR2004 a start and a stop
+
+
+def read_trajectory(batch: Batch, sample: int) -> Trajectory:
+    """Read a sample of a batch.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> batch = rd.Batch.from_rows(
+    ...     response_ids=[torch.tensor([5, 6, 7, 8])],
+    ...     response_mask=[torch.tensor([1, 1, 0, 1])],
+    ...     rollout_log_probs=[torch.zeros(4)],
+    ...     old_log_probs=[torch.zeros(4)],
+    ...     prompt_ids=[torch.tensor([1, 2])],
+    ... )
+    >>> one = read_trajectory(batch, 0)
+    >>> one.start, one.rounds, one.targets.tolist()
+    (2, ((2, 4), (5, 6)), [2, 3, 5])
+    """
+    begin = int(batch.offsets[sample])
+    response = batch.response_ids[begin : begin + int(batch.lengths[sample])]
+    prompt = response[:0]
+    if batch.prompt_ids is not None and batch.prompt_offsets is not None:
+        first, stop = batch.prompt_offsets[sample : sample + 2].tolist()
+        prompt = batch.prompt_ids[first:stop]
+    rounds = batch.rounds
+    mine = rounds.sample == sample
+    starts = (rounds.start[mine] - begin + len(prompt)).tolist()
+    sizes = rounds.num_tokens[mine].tolist()
+    return Trajectory(
+        sample=sample,
+        ids=torch.cat([prompt, response]).long().cpu(),
+        start=len(prompt),
+        rounds=tuple((at, at + size) for at, size in zip(starts, sizes, strict=True)),
+        shots=() if batch.images is None else tuple(batch.images[sample]),
+    )
+
+
+def read_scores(batch: Batch, one: Trajectory, name: str) -> Array:
+    """Return an engine's log-probs of a sample's targets, in float64."""
+    begin = int(batch.offsets[one.sample]) - one.start
+    at = torch.from_numpy(one.targets + begin)
+    values: Array = batch.log_probs(name).cpu()[at].double().numpy()
+    return values
+
+
+def collect_scores(
+    one: Trajectory, requests: Sequence[Request], log_probs: Sequence[Array]
+) -> Array:
+    """Put the log-probs of several passes in the order of the targets, else NaN."""
+    found = np.full(len(one.ids), np.nan)
+    for request, values in zip(requests, log_probs, strict=True):
+        scored = request.is_scored.clone()
+        scored[0] = False  # it has no context
+        found[request.source[scored].numpy()] = values
+    return found[one.targets]

@@ -1,0 +1,287 @@
+"""From opinions about both engines to one verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rounddiag.proof.proof import Conclusion, Proof
+from rounddiag.proof.scorer import ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rounddiag.batch import Batch
+    from rounddiag.proof.hypotheses.hypothesis import Hypothesis
+    from rounddiag.proof.judge import Opinion
+    from rounddiag.proof.scorer import Scorer
+
+SOUND_FLOORS = 3.5
+MOST_FAR = 0.02
+RIVAL = np.log(20.0)  # a rival whose e-value is not 20 times smaller is as good
+PART = 0.5
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finalist:
+    """What was found about one engine.
+
+    Attributes
+    ----------
+    engine : str
+    base : Opinion
+        Of unchanged inputs.
+    num_hypotheses : int
+    ranking : sequence of (Hypothesis, Opinion)
+        Against the base, best first; empty for an engine that needs no hypothesis.
+    chain : sequence of (Hypothesis, Opinion)
+        What was accepted, one after the other.
+    last : sequence of (Hypothesis, Opinion)
+        The ranking in which the last of the chain won.
+    """
+
+    engine: str
+    base: Opinion
+    num_hypotheses: int
+    ranking: Sequence[tuple[Hypothesis, Opinion]] = ()
+    chain: Sequence[tuple[Hypothesis, Opinion]] = ()
+    last: Sequence[tuple[Hypothesis, Opinion]] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether unchanged inputs reproduce the engine."""
+        return self.base.floors <= SOUND_FLOORS and self.base.harmed <= MOST_FAR
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the last of the chain reproduces the engine."""
+        return bool(self.chain) and self.chain[-1][1].is_proof(self.num_hypotheses)
+
+    @property
+    def rivals(self) -> list[Hypothesis]:
+        """Hypotheses of other causes that do as well as the last of the chain."""
+        if not self.is_proved:
+            return []
+        best, mine = self.chain[-1]
+        return [
+            one
+            for one, opinion in self.last
+            if one.cause != best.cause
+            and opinion.is_proof(self.num_hypotheses)
+            and mine.evidence - opinion.evidence < RIVAL
+        ]
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more samples would change nothing."""
+        return (self.is_proved and not self.rivals) or (
+            self.is_sound and not self.chain
+        )
+
+
+def decide(
+    scorer: Scorer,
+    finalists: Sequence[Finalist],
+    *,
+    passed: bool,
+    not_tested: Mapping[str, str],
+    seconds: float,
+) -> Proof:
+    """Return the proof that follows from what was found about each engine."""
+    verdict, side, chosen = _verdict(finalists, passed=passed)
+    conclusions = tuple(_conclude(one) for one in chosen)
+    causes = tuple(dict.fromkeys(cause for one in conclusions for cause in one.causes))
+    return Proof(
+        verdict=verdict,  # type: ignore[arg-type]
+        side=side,
+        cause=causes[0] if causes else None,
+        causes=causes,
+        conclusions=conclusions,
+        frame=_frame(finalists, scorer),
+        batch=_scored_batch(scorer, finalists),
+        not_tested={**_shorten(not_tested), **_list_skipped(scorer)},
+        next_step=_next_step(verdict, side, finalists),
+        scorer=scorer.engine.name,
+        seconds=seconds,
+        base={one.engine: one.base for one in finalists},
+        excluded=_name_excluded(finalists, chosen),
+    )
+
+
+def _verdict(
+    finalists: Sequence[Finalist], *, passed: bool
+) -> tuple[str, str | None, list[Finalist]]:
+    if not passed:
+        return "scorer_differs", None, []
+    proved = [one for one in finalists if one.is_proved]
+    if len(proved) == len(ENGINES):
+        names = {one.chain[-1][0].name for one in proved}
+        if len(names) == 1 and len(proved[0].chain) == 1:
+            # Both engines have it, so the model given is the one that differs.
+            return "scorer_differs", None, proved
+    odd = [one for one in finalists if not one.is_sound]
+    if proved:
+        rest = [one for one in odd if one not in proved]
+        clear = not rest and not any(one.rivals for one in proved)
+        name = proved[0].engine if len(proved) == 1 else "both"
+        return ("proved" if clear else "partly"), name, proved
+    if not odd:
+        return "nothing_to_prove", None, []
+    side = odd[0].engine if len(odd) == 1 else None
+    part = [
+        one
+        for one in odd
+        if one.chain and one.chain[0][1].share >= PART and len(odd) == 1
+    ]
+    return ("partly" if part else "none_of_these"), side, part
+
+
+def _conclude(one: Finalist) -> Conclusion:
+    return Conclusion(
+        engine=one.engine,
+        says=tuple(each.says for each, _ in one.chain),
+        causes=tuple(dict.fromkeys(each.cause for each, _ in one.chain)),
+        opinions=tuple(opinion for _, opinion in one.chain),
+        rivals=tuple(each.says for each in one.rivals),
+    )
+
+
+def _frame(finalists: Sequence[Finalist], scorer: Scorer) -> Any:  # noqa: ANN401 a DataFrame
+    import pandas as pd
+
+    rows = []
+    for one in finalists:
+        rows.append(
+            _row("base", "", one.engine, one.base, is_proved=False, spent=scorer)
+        )
+        proved = {each.name for each, _ in one.chain} if one.is_proved else set()
+        rows += [
+            _row(
+                each.name,
+                each.cause,
+                one.engine,
+                opinion,
+                is_proved=each.name in proved,
+                spent=scorer,
+            )
+            for each, opinion in one.ranking
+        ]
+    return pd.DataFrame(rows)
+
+
+def _row(
+    name: str,
+    cause: str,
+    engine: str,
+    opinion: Opinion,
+    *,
+    is_proved: bool,
+    spent: Scorer,
+) -> dict[str, Any]:
+    return {
+        "hypothesis": name,
+        "cause": cause,
+        "engine": engine,
+        "where": opinion.where,
+        "residual": opinion.residual,
+        "noise": opinion.noise,
+        "before": opinion.before,
+        "floors": opinion.floors,
+        "share": opinion.share,
+        "e_value": opinion.evidence,
+        "num_tokens": opinion.num_tokens,
+        "num_samples": opinion.num_samples,
+        "num_nearer": opinion.num_nearer,
+        "is_proved": is_proved,
+        "seconds": spent.seconds.get(name, 0.0),
+    }
+
+
+def _scored_batch(scorer: Scorer, finalists: Sequence[Finalist]) -> Batch:
+    """Return the scored samples with the scores of the base and of what was found."""
+    import torch
+
+    samples = scorer.scored_samples
+    small = scorer.batch[samples]
+    wanted: dict[str, tuple[Hypothesis, ...]] = {"base": ()}
+    for one in finalists:
+        for each, _ in one.chain:
+            wanted[each.name] = (each,)
+    scores = dict(small.scores)
+    for name, chain in wanted.items():
+        if chain and chain[0].is_column:
+            continue
+        flat = torch.full((len(small.response_ids),), torch.nan)
+        for row, sample in enumerate(samples):
+            trajectory = scorer.pool[sample]
+            values = scorer.scores(chain, sample)
+            if values is None:
+                continue
+            at = trajectory.targets - trajectory.start + int(small.offsets[row])
+            flat[torch.from_numpy(at)] = torch.from_numpy(values).float()
+        scores[name] = flat
+    return replace(small, scores=scores)
+
+
+def _name_excluded(
+    finalists: Sequence[Finalist], chosen: Sequence[Finalist]
+) -> tuple[str, ...]:
+    """Name the causes that were tested and reproduce nothing."""
+    found = {each.cause for one in chosen for each, _ in one.chain}
+    rivals = {each.cause for one in chosen for each in one.rivals}
+    tested = [
+        each.cause.replace("_", " ")
+        for one in finalists
+        for each, _ in one.ranking
+        if each.cause not in found | rivals
+    ]
+    return tuple(dict.fromkeys(tested))
+
+
+def _shorten(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Join hypotheses that were not tested for the same reason."""
+    groups: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        groups.setdefault(why, []).append(name)
+    return {
+        names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more": why
+        for why, names in groups.items()
+    }
+
+
+def _list_skipped(scorer: Scorer) -> dict[str, str]:
+    found = {}
+    if not scorer.weights:
+        found["older weights"] = "no checkpoints given"
+    if scorer.unscored:
+        sample, why = next(iter(scorer.unscored.items()))
+        more = len(scorer.unscored) - 1
+        name = f"sample {sample}" + (f" and {more} more" if more else "")
+        found[name] = why.split(".")[0]
+    return found
+
+
+def _next_step(verdict: str, side: str | None, finalists: Sequence[Finalist]) -> str:
+    if verdict == "scorer_differs":
+        return (
+            "Check that the model is the checkpoint of this step, that its processor is"
+            " the engines', and the temperature; then prove again."
+        )
+    if verdict == "none_of_these":
+        best = max(
+            (one for one in finalists if one.ranking),
+            key=lambda one: one.ranking[0][1].evidence,
+            default=None,
+        )
+        closest = ""
+        if best is not None:
+            nearest, opinion = best.ranking[0]
+            share = max(opinion.share, 0)
+            closest = f" The closest, {nearest.says}, explains {share:.0%}."
+        who = f" of `{side}`" if side else " of each engine"
+        return f"Record what the request{who} held: ids, positions, weights.{closest}"
+    if verdict == "partly":
+        return "Prove again with checkpoints= and pictures as the processor got them."
+    return ""

@@ -1,0 +1,95 @@
+"""The engine that runs a model of transformers: a tiny text model, made here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import BatchError, LoadError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+transformers = pytest.importorskip("transformers", minversion="5")
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(
+        vocab_size=SIZE,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        initializer_range=0.3,
+    )
+    path = tmp_path_factory.mktemp("model")
+    transformers.Qwen3ForCausalLM(config).save_pretrained(path)
+    return str(path)
+
+
+def log_probs(net: Any, ids: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """Score ids with the model itself, in one plain call."""
+    with torch.inference_mode():
+        logits = net(input_ids=ids[None]).logits[0, :-1].float() / temperature
+    found = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+    return torch.cat([torch.zeros(1), found])
+
+
+def make_batch(folder: str, temperature: float = 1.0) -> rd.Batch:
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    precise = load(folder, dtype=torch.float32)
+    rough = load(folder, dtype=torch.bfloat16)
+    rng = np.random.default_rng(0)
+    rows = [torch.from_numpy(rng.integers(3, SIZE, 60)) for _ in range(8)]
+    return rd.Batch.from_rows(
+        response_ids=[row[10:] for row in rows],
+        response_mask=[torch.ones(50, dtype=torch.int64) for _ in rows],
+        old_log_probs=[log_probs(precise, row)[10:] for row in rows],
+        rollout_log_probs=[log_probs(rough, row, temperature)[10:] for row in rows],
+        prompt_ids=[row[:10] for row in rows],
+    )
+
+
+def test_rescore_gives_what_the_model_gives(folder: str) -> None:
+    batch = make_batch(folder)
+    found = rd.rescore(batch, folder).scores["rescored"]
+    assert float((found - batch.old_log_probs).abs().max()) < 1e-4
+
+
+def test_the_temperature_of_the_sampler_is_proved_with_its_value(folder: str) -> None:
+    proof = rd.prove(make_batch(folder, temperature=0.8), folder)
+    assert (proof.verdict, proof.side, proof.cause) == (
+        "proved",
+        "rollout",
+        "temperature",
+    )
+    assert proof.conclusions[0].says == ("temperature 0.8",)
+
+
+def test_bfloat16_against_float32_is_nothing_to_prove(folder: str) -> None:
+    assert rd.prove(make_batch(folder), folder).verdict == "nothing_to_prove"
+
+
+def test_ids_of_another_model_are_an_error(folder: str) -> None:
+    batch = rd.Batch.from_rows(
+        response_ids=[torch.tensor([1, 2, SIZE])],
+        response_mask=[torch.ones(3, dtype=torch.int64)],
+        old_log_probs=[torch.zeros(3)],
+        rollout_log_probs=[torch.zeros(3)],
+    )
+    with pytest.raises(BatchError, match="Pass the model that the batch was sampled"):
+        rd.rescore(batch, folder)
+
+
+def test_a_folder_without_a_model_is_an_error(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="Pass the folder of the checkpoint"):
+        rd.rescore(make_batch(folder), str(tmp_path))

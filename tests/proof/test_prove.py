@@ -1,0 +1,188 @@
+"""`prove` and `rescore` with a function as the engine: no model, exact numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import rounddiag as rd
+from rounddiag.errors import BatchError
+from rounddiag.proof.hypotheses import register, unregister
+from rounddiag.proof.hypotheses.context import drop_tokens, opening_length
+from rounddiag.proof.trajectory import Request, read_trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rounddiag.batch import Batch
+
+OPEN, NUM_SAMPLES = 1, 8
+SYSTEM = [OPEN, 11, 12, 2]
+
+
+def score(ids: list[int], images: list[Any]) -> list[float]:
+    """Return log-probs that depend on the sum of all ids before."""
+    assert images == []
+    before = np.cumsum([0, *ids[:-1]])
+    found: list[float] = (
+        -1.5 + np.sin(before * 12.9898 + np.array(ids)) * 1.2
+    ).tolist()
+    return found
+
+
+def make_batch(old: Callable[[list[int], int], list[float]]) -> Batch:
+    """Return samples of two rounds; `old` scores the ids of one."""
+    rng = np.random.default_rng(3)
+    rows, masks, olds, rollouts, prompts = [], [], [], [], []
+    for sample in range(NUM_SAMPLES):
+        prompt = [*SYSTEM, OPEN, *rng.integers(20, 90, 5).tolist(), OPEN, 7]
+        observation = [2, OPEN, *rng.integers(20, 90, 4).tolist(), OPEN, 7]
+        first, second = (rng.integers(20, 90, 30).tolist() for _ in range(2))
+        response = [*first, *observation, *second]
+        whole = [*prompt, *response]
+        noise = 0.002 * rng.standard_normal((2, len(response)))
+        rows.append(torch.tensor(response))
+        masks.append(torch.tensor([1] * 30 + [0] * len(observation) + [1] * 30))
+        olds.append(
+            torch.tensor(np.array(old(whole, sample))[len(prompt) :] + noise[0])
+        )
+        rollouts.append(
+            torch.tensor(np.array(score(whole, []))[len(prompt) :] + noise[1])
+        )
+        prompts.append(torch.tensor(prompt))
+    return rd.Batch.from_rows(
+        response_ids=rows,
+        response_mask=masks,
+        old_log_probs=olds,
+        rollout_log_probs=rollouts,
+        prompt_ids=prompts,
+    )
+
+
+def without_system(ids: list[int], sample: int) -> list[float]:
+    del sample
+    return [0.0] * len(SYSTEM) + score(ids[len(SYSTEM) :], [])
+
+
+def test_the_prompt_that_one_engine_lacked_is_proved() -> None:
+    proof = rd.prove(make_batch(without_system), score)
+    assert (proof.verdict, proof.side, proof.cause) == (
+        "proved",
+        "old",
+        "prompt_mismatch",
+    )
+    assert proof.conclusions[0].says == ("no first message, such as the system prompt",)
+    text = repr(proof)
+    assert text.startswith("proved: the training engine (old): prompt_mismatch.")
+    assert "rollout: as the batch says" in text
+    assert "older weights (no checkpoints given)" in text
+    best = proof.frame[proof.frame["is_proved"]]
+    assert best["hypothesis"].tolist() == ["first_message_removed"]
+    assert set(proof.batch.scores) == {"base", "first_message_removed"}
+
+
+def test_healthy_engines_leave_nothing_to_prove() -> None:
+    proof = rd.prove(make_batch(lambda ids, _: score(ids, [])), score)
+    assert (proof.verdict, proof.side, proof.cause) == ("nothing_to_prove", None, None)
+
+
+def test_a_fault_that_no_hypothesis_has_is_not_proved() -> None:
+    def shuffled(ids: list[int], sample: int) -> list[float]:
+        rng = np.random.default_rng(sample)
+        noise = rng.standard_normal(len(ids))
+        found: list[float] = (np.array(score(ids, [])) + noise).tolist()
+        return found
+
+    proof = rd.prove(make_batch(shuffled), score)
+    assert (proof.verdict, proof.side) == ("none_of_these", "old")
+    assert proof.next_step.startswith("Record what the request of `old` held")
+
+
+def test_another_model_reproduces_neither_engine() -> None:
+    def other(ids: list[int], images: list[Any]) -> list[float]:
+        return [value / 2 for value in score([7 * one for one in ids], images)]
+
+    proof = rd.prove(make_batch(lambda ids, _: score(ids, [])), other)
+    assert proof.verdict == "scorer_differs"
+
+
+def test_shifted_log_probs_are_proved_from_the_base_alone() -> None:
+    def late(ids: list[int], sample: int) -> list[float]:
+        del sample
+        return [*score(ids, [])[1:], -1.0]
+
+    proof = rd.prove(make_batch(late), score)
+    assert (proof.side, proof.cause) == ("old", "shifted_log_probs")
+
+
+def test_a_hypothesis_of_ones_own_is_proved() -> None:
+    @register("no_task", cause="prompt_mismatch", says="no task")
+    def drop_task(one: Any, pool: Any) -> Any:
+        del pool
+        gone = torch.zeros(len(one.ids), dtype=torch.bool)
+        gone[5:8] = True
+        request = drop_tokens(one, gone, compact=True)
+        return request and [request]
+
+    def without_task(ids: list[int], sample: int) -> list[float]:
+        del sample
+        values = score([*ids[:5], *ids[8:]], [])
+        return [*values[:5], 0.0, 0.0, 0.0, *values[5:]]
+
+    try:
+        proof = rd.prove(make_batch(without_task), score)
+    finally:
+        unregister("no_task")
+    assert proof.conclusions[0].says == ("no task",)
+
+
+def test_rescore_adds_the_scores_of_all_generated_tokens() -> None:
+    batch = make_batch(lambda ids, _: score(ids, []))
+    found = rd.rescore(batch, score)
+    mask = batch.response_mask != 0
+    left = (found.scores["rescored"] - batch.old_log_probs)[mask].abs()
+    assert left.max() < 0.02
+    assert bool(found.scores["rescored"][~mask].isnan().all())
+    changed = rd.rescore(batch, score, "first_message_removed", samples=[0])
+    assert set(changed.scores) == {"first_message_removed"}
+    assert changed.num_samples == 1
+
+
+def test_unknown_names_are_errors_that_say_what_to_do() -> None:
+    batch = make_batch(without_system)
+    with pytest.raises(BatchError, match="Did you mean"):
+        rd.prove(batch, score, hypotheses=["first_message_remove"])
+    with pytest.raises(BatchError, match="needs positions of one's own"):
+        rd.rescore(batch, score, "bfloat16_positions")
+    with pytest.raises(BatchError, match="or a function"):
+        rd.prove(batch, 3)
+
+
+def test_a_function_that_returns_too_few_values_is_an_error() -> None:
+    with pytest.raises(BatchError, match="one for each id"):
+        rd.rescore(make_batch(without_system), lambda ids, _: ids[1:])
+
+
+def test_a_request_without_tokens_moves_the_others_up_or_not() -> None:
+    one = read_trajectory(make_batch(without_system), 0)
+    gone = torch.zeros(len(one.ids), dtype=torch.bool)
+    gone[1:3] = True
+    compact = drop_tokens(one, gone, compact=True)
+    kept = drop_tokens(one, gone, compact=False)
+    assert compact is not None
+    assert kept is not None
+    assert compact.ids.tolist()[:3] == [OPEN, 2, OPEN]
+    assert compact.places is None
+    positions = torch.arange(len(one.ids))[None]
+    assert kept.places is not None
+    assert kept.places(positions, positions)[0, :3].tolist() == [0, 3, 4]
+    assert int(compact.is_scored.sum()) == 60
+
+
+def test_the_template_before_rounds_is_found() -> None:
+    one = read_trajectory(make_batch(without_system), 0)
+    assert Request.of_sample(one).source.tolist() == list(range(len(one.ids)))
+    assert opening_length(one) == 7  # one observation only: all but its first token
