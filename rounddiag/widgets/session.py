@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import lru_cache, partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,8 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        # Python and the page, which asks in a thread, wait for one and the same.
+        self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
         initial = {} if self.pair is None else self.pair.initial_state
@@ -119,7 +122,22 @@ class Session:
     @property
     def diagnosis(self) -> Diagnosis:
         """What is wrong with the active batch, for the chosen pair of scores."""
-        return self._diagnose(self.state.batch, self.state.a, self.state.b)
+        return self._diagnosis_for(self.state)
+
+    def open_at_evidence(self) -> bool:
+        """Go to the evidence of the first finding, unless anybody has chosen a place.
+
+        Waits for the diagnosis. Returns whether the place is another one now.
+        """
+        if self.is_placed:
+            return False
+        found = self.diagnosis
+        if self.is_placed:  # somebody has meanwhile
+            return False
+        self.is_placed = True
+        if len(found):
+            self.change({"finding": 0})
+        return bool(len(found))
 
     @property
     def finding(self) -> Finding | None:
@@ -127,7 +145,7 @@ class Session:
         return None if self.state.finding is None else self._finding(self.state)
 
     def _finding(self, state: State) -> Finding:
-        found = self._diagnose(state.batch, state.a, state.b)
+        found = self._diagnosis_for(state)
         index = state.finding or 0
         if index >= len(found):
             raise FrameError.build(
@@ -137,6 +155,10 @@ class Session:
                 advice="`explorer.diagnosis` lists them.",
             )
         return found[index]
+
+    def _diagnosis_for(self, state: State) -> Diagnosis:
+        with self._diagnosing:
+            return self._diagnose(state.batch, state.a, state.b)
 
     @property
     def filtered_batch(self) -> FilteredBatch:
