@@ -81,6 +81,7 @@ class ExplorerPage {
   fillWindow(isFull = !this.isFull) {
     if (isFull === Boolean(this.isFull)) return;
     this.isFull = isFull;
+    closeDropdowns(this.node);
     if (isFull) {
       this.node.popover = "manual";
       this.node.showPopover();

@@ -253,29 +253,21 @@ function notesOnText({ tokens, rounds }) {
 
 /** `inner` with a tooltip: `linesOf` gets what `indexOf` returns for a node, unless -1. */
 function pointerTip(inner, indexOf, linesOf) {
-  const tip = element("div", { class: "rdx-tip", "aria-hidden": "true", hidden: true });
+  const tip = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
   const node = element("div", { class: "rdx-text-body" }, inner, tip);
-  const hide = () => (tip.hidden = true);
+  const hide = () => tip.togglePopover(false);
 
   inner.addEventListener("pointerover", ({ target }) => {
     const index = indexOf(target);
-    tip.hidden = index < 0;
-    if (tip.hidden) return;
+    const at = index < 0 ? null : target.getClientRects()[0];
+    if (!at) return void hide();
     fill(tip, ...linesOf(index));
-    placeTip(tip, target.getClientRects()[0], node.getBoundingClientRect());
+    tip.togglePopover(true);
+    placeInTopLayer(tip, at);
   });
   inner.addEventListener("pointerleave", hide);
   inner.addEventListener("scroll", hide, { passive: true });
   return { node, hide };
-}
-
-// Above the node, or below it where there is no room.
-function placeTip(tip, at, around) {
-  if (!at) return;
-  const left = Math.min(at.left - around.left, around.width - tip.offsetWidth - 4);
-  const above = at.top - around.top - tip.offsetHeight - 4;
-  tip.style.left = `${Math.max(4, left)}px`;
-  tip.style.top = `${above < 0 ? at.bottom - around.top + 4 : above}px`;
 }
 
 // The text of a sample: a span for each token, coloured by its diff.
