@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis, Finding
     from rounddiag.widgets.filters import FilteredBatch
@@ -293,7 +294,8 @@ class Session:
             if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
             for rounds in ranked:
-                cells = bounding_cells(rounds.head(1))
+                first = _best_to_see(rounds, filtered.batch)
+                cells = bounding_cells(first)
                 if cells is not None:
                     return _worst_token(filtered.tokens, cells) or Place()
         return Place()
@@ -344,18 +346,43 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
+# Of the largest |diff|: what is as good to look at, if it has screenshots.
+_TIED = 0.5
+
+
 def evidence_place(finding: Finding) -> Place | None:
-    """Return the token of a finding with the largest |diff|."""
+    """Return the token of a finding with the largest |diff|.
+
+    Among those with at least half of it, one of a sample with screenshots comes first.
+    """
     index = finding.indices
     if not len(index):
         return None
-    worst = index[np.nanargmax(finding.view.abs[index])]
     view = finding.view
+    worst = index[_most(view.abs[index], view.sample[index], view.batch)]
     return Place(
         sample=int(view.sample[worst]),
         round=int(view.round[worst]),
         token=int(view.token[worst]),
     )
+
+
+def _most(size: Array, sample: Array, batch: Batch) -> int:
+    """Return which of some sizes is the largest, in samples with screenshots if tied."""
+    known = np.nan_to_num(size, nan=-1.0)
+    if batch.images is not None:
+        has_shots = np.array([bool(shots) for shots in batch.images])[sample]
+        is_tied = has_shots & (known >= _TIED * known.max())
+        known = np.where(is_tied, known, -2.0) if is_tied.any() else known
+    return int(np.argmax(known))
+
+
+def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
+    """Return the worst of some rounds as a frame; tied ones with screenshots first."""
+    if rounds.empty:
+        return rounds
+    at = _most(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)
+    return rounds.iloc[[at]]
 
 
 def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rounddiag import explore
+from rounddiag import explore, open_run
 from tests.browser.conftest import ROOT
 from tests.browser.direct import DirectPage
 
@@ -34,4 +34,17 @@ def test_the_page_goes_where_python_has_gone_meanwhile(chromium: Browser) -> Non
     assert opened.text(".rdx-title").startswith(f"Sample {now['sample']} ·")
     shown = opened.find(".rdx-focus dd").all_text_contents()
     assert f"{now['round']}, token {now['token']}" in shown
+    opened.close()
+
+
+def test_a_run_without_a_tokenizer_says_what_to_pass(chromium: Browser) -> None:
+    run = open_run(ROOT / "sample_data" / "run", tokenizer=None)
+    opened = DirectPage(chromium, explore(run))
+    note = opened.text(".rdx-text-notes")
+    assert "rd.open_run(folder, tokenizer=…)" in note or not note
+    if note:  # the folder has no tokenizer
+        assert opened.text(".rdx-card-action") == "no text"
+        box = opened.find(".rdx-text-notes code").bounding_box()
+        assert box is not None
+    assert "others of the batch have some" in opened.text(".rdx-screens")
     opened.close()

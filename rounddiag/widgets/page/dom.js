@@ -46,6 +46,11 @@ function sentence(...children) {
   return element("p", { class: "rdx-empty" }, ...children);
 }
 
+/** Nodes of a message, in which backticks enclose code. */
+function prose(text) {
+  return visible(text).split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+}
+
 // Making one takes longer than using it.
 const DECIMALS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 

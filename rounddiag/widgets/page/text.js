@@ -238,13 +238,13 @@ function textKey({ name_a, name_b }, threshold) {
 }
 
 /** What is missing from a text, in sentences. */
-function notesOnText({ tokens, rounds }) {
+function notesOnText({ tokens, rounds, text_note: note }) {
   if (!rounds.length) return [sentence("No generated tokens: the response mask is 0 everywhere.")];
   const ids = tokens.token_id;
   const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
   return [
     !ids && sentence("The file was saved without text: each square is a token."),
-    isNumbered && sentence("No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load."),
+    isNumbered && sentence("No tokenizer: token ids replace the text, and no action can be read. ", ...prose(whereToPass(note))),
     tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
 }
@@ -270,13 +270,21 @@ function pointerTip(inner, indexOf, linesOf) {
   return { node, hide };
 }
 
+// `open_run` where there is a line of steps.
+function whereToPass(note) {
+  const why = note?.includes("tokenizer") ? `${note.replace(/^.*?: /, "").replace(/;[^;]*$/, "")}. ` : "";
+  const isRun = document.querySelector(".rdx-steps:not([hidden])");
+  return `${why[0]?.toUpperCase() ?? ""}${why.slice(1)}Pass its path: \`${isRun ? "rd.open_run(folder" : "rd.load(path"}, tokenizer=…)\``;
+}
+
 // The text of a sample: a span for each token, coloured by its diff.
 
 function tokenText({ onToken, onObservation }) {
   const key = element("p", { class: "rdx-key" });
   const scroller = element("div", { class: "rdx-scroller", tabindex: 0, role: "group", "aria-label": "Text of the sample" });
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
-  const node = element("section", { class: "rdx-text" }, tip.node);
+  const notes = element("div", { class: "rdx-text-notes" });
+  const node = element("section", { class: "rdx-text" }, notes, tip.node);
   const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
@@ -325,7 +333,8 @@ function tokenText({ onToken, onObservation }) {
     if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
     for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
     fill(key, ...textKey(trajectory, threshold));
-    fill(scroller, ...notesOnText(trajectory), made.nodes);
+    fill(notes, ...notesOnText(trajectory));
+    fill(scroller, made.nodes);
   }
 
   function setThreshold(newThreshold) {
