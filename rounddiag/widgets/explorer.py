@@ -61,10 +61,10 @@ def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 e
 
     Notes
     -----
-    It opens at the evidence of the diagnosis's first finding; without one, at the sample
-    and round with the highest mean |diff|, by a lower confidence bound that is shrunk
-    where there are few tokens. Python, asked for a place, waits for the diagnosis. Keys work after a click into the explorer; `?`
-    lists them.
+    It opens at the evidence of the diagnosis's first finding; without one, at the
+    sample and round with the highest mean |diff|, by a lower confidence bound that is
+    shrunk where there are few tokens. Python, asked for a place, waits for the
+    diagnosis. Keys work after a click into the explorer; `?` lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of

@@ -368,7 +368,7 @@ def evidence_place(finding: Finding) -> Place | None:
 
 
 def _most(size: Array, sample: Array, batch: Batch) -> int:
-    """Return which of some sizes is the largest, in samples with screenshots if tied."""
+    """Return the worst round as a frame; of tied ones, one with screenshots."""
     known = np.nan_to_num(size, nan=-1.0)
     if batch.images is not None:
         has_shots = np.array([bool(shots) for shots in batch.images])[sample]
@@ -378,7 +378,7 @@ def _most(size: Array, sample: Array, batch: Batch) -> int:
 
 
 def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
-    """Return the worst of some rounds as a frame; tied ones with screenshots first."""
+    """Return the worst of some rounds; of tied ones, one with screenshots."""
     if rounds.empty:
         return rounds
     at = _most(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)

@@ -1,4 +1,4 @@
-"""An explorer in a page of its own that this process answers: no JupyterLab, no kernel."""
+"""An explorer in a page of its own that this process answers: without JupyterLab."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _HTML = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}</style>
 <body data-jp-theme-light="{is_light}"><main></main>
 <script type="module">{js}
-const bytes = (text) => new DataView(Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer);
+const bytes = (text) => {{
+  const found = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  return new DataView(found.buffer);
+}};
 const text64 = (data) => btoa(String.fromCharCode(...new Uint8Array(data)));
 const listeners = new Set();
 const tell = ({{ plain, buffers }}) => {{

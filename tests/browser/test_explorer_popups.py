@@ -47,7 +47,7 @@ def opened(chromium: Browser) -> Iterator[DirectPage]:
     ],
 )
 @pytest.mark.parametrize("is_full", [False, True])
-def test_a_panel_is_seen_whole(opened: DirectPage, name: str, is_full: bool) -> None:  # noqa: FBT001
+def test_a_panel_is_seen_whole(opened: DirectPage, name: str, is_full: bool) -> None:
     if is_full:
         opened.press("Shift+F")
     opened.find(f"summary[aria-label='{name}']").click()

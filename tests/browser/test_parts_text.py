@@ -105,7 +105,7 @@ def test_a_token_under_the_pointer_tells_its_numbers(
     assert shown.texts(".rdx-tip > div") == [
         f"diff {diff}",
         f"old {old}, rollout {rollout}",
-        f"round {sample['tokens']['round'][worst]}, rank 1 in it",
+        f"round {sample['tokens']['round'][worst]}, 1st largest in it",
     ]
     shown.page.mouse.move(0, 0)
     assert not shown.find(".rdx-tip").is_visible()

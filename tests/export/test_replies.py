@@ -227,7 +227,9 @@ def test_a_report_shows_its_progress(
 ) -> None:
     shown: list[int] = []
 
-    def bar(parts: Iterable[object], name: str, total: int, **_: object) -> list[object]:
+    def bar(
+        parts: Iterable[object], name: str, total: int, **_: object
+    ) -> list[object]:
         assert name == "report"
         done = [*parts]
         shown.extend([len(done), total])

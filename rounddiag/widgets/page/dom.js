@@ -73,6 +73,12 @@ function clamp(value, low, high) {
 /** Format a count with separators. */
 const groupDigits = (count) => DECIMALS.format(count);
 
+const ORDINALS = new Intl.PluralRules("en-US", { type: "ordinal" });
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+
+/** Format a place: 1st, 2nd. */
+const ordinal = (place) => groupDigits(place) + ENDINGS[ORDINALS.select(place)];
+
 /** Format a number with its sign. */
 function withSign(value) {
   return value > 0 ? `+${number(value)}` : number(value);

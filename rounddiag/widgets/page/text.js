@@ -421,7 +421,7 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   return [
     element("b", {}, `diff ${withSign(diff[index])}`),
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
-    `round ${round[index]}, rank ${groupDigits(rank[index])} in it`,
+    `round ${round[index]}, ${rank[index] ? `${ordinal(rank[index])} largest in it` : "not finite"}`,
   ].map((line) => element("div", {}, line));
 }
 
