@@ -65,7 +65,8 @@ def collect_replies(
     chosen = choose_samples(session, worst, samples)
     replies = _replies(session, chosen)
     total = 2 * len(OFFERED_METRICS) + len(_groups(session)) + 10 + 3 * len(chosen)
-    return found, tqdm(replies, "report", total, unit="part", leave=False, delay=1)
+    bar = tqdm(replies, "report", total, unit="part", leave=False, delay=1)
+    return found, iter(bar)
 
 
 def choose_samples(

@@ -368,7 +368,7 @@ def evidence_place(finding: Finding) -> Place | None:
 
 
 def _most(size: Array, sample: Array, batch: Batch) -> int:
-    """Return the worst round as a frame; of tied ones, one with screenshots."""
+    """Return which size is the largest; of tied ones, one with screenshots."""
     known = np.nan_to_num(size, nan=-1.0)
     if batch.images is not None:
         has_shots = np.array([bool(shots) for shots in batch.images])[sample]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Locator, Page
 
-    import rounddiag as rd
+    from rounddiag.widgets import Explorer
 
 _HTML = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}</style>
@@ -50,7 +50,7 @@ class DirectPage:
     def __init__(
         self,
         browser: Browser,
-        explorer: rd.Explorer,
+        explorer: Explorer,
         *,
         size: tuple[int, int] = (1440, 900),
         theme: str = "light",
@@ -65,7 +65,7 @@ class DirectPage:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.expose_function("answer", self._answer)
-        explorer._view = self  # type: ignore[assignment]
+        explorer._view = self
         self.page.set_content(
             _HTML.format(
                 css=theme_css() + style(),
