@@ -65,7 +65,7 @@ class DirectPage:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.expose_function("answer", self._answer)
-        explorer._view = self
+        explorer._view = self  # type: ignore[assignment]
         self.page.set_content(
             _HTML.format(
                 css=theme_css() + style(),
