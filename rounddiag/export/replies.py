@@ -63,7 +63,10 @@ def collect_replies(
     if len(found):
         session.change({"finding": 0, "layout": {"list": "findings"}})
     chosen = choose_samples(session, worst, samples)
-    return found, _replies(session, chosen)
+    replies = _replies(session, chosen)
+    total = 2 * len(OFFERED_METRICS) + len(_groups(session)) + 10 + 3 * len(chosen)
+    bar = tqdm(replies, "report", total, unit="part", leave=False, delay=1)
+    return found, iter(bar)
 
 
 def choose_samples(
@@ -135,7 +138,7 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
         keys = {name: getattr(one.view, name)[own] for name in _KEYS}
         yield f"marks {index}", keys
     pictures = Pictures(session.batch)
-    for sample in tqdm(chosen, unit="sample", leave=False, delay=1):
+    for sample in chosen:
         reply = ask("trajectory", sample=sample, batch=0)
         yield f"trajectory {sample}", _without_diff(reply)
         gaps = reply["gaps"]
@@ -183,15 +186,19 @@ def _figures(
         yield f"rounds {metric} all", {"figure": figures["rounds"]}
         yield f"heatmap {metric}", {"figure": figures["heatmap"]}
     session.state = opened
-    if session.batch.num_tokens > _FEW_TOKENS:
-        return
-    for index, by in enumerate(session.options[0]["by"]):
-        if by in _NO_GROUPS:
-            continue
+    for index, by in _groups(session):
         session.change({"by": by})
         figure = rounds_pane(session, "light")
         yield f"rounds {opened.metric} {index}", {"figure": figure}
     session.state = opened
+
+
+def _groups(session: Session) -> list[tuple[int, str]]:
+    """Return the columns that a line is drawn for each value of, by their index."""
+    if session.batch.num_tokens > _FEW_TOKENS:
+        return []
+    names = enumerate(session.options[0]["by"])
+    return [(index, name) for index, name in names if name not in _NO_GROUPS]
 
 
 def _thresholds(session: Session) -> dict[str, Any]:

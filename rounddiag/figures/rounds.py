@@ -284,7 +284,9 @@ def plot_rounds(  # noqa: PLR0913 all but the first are keywords
         num_rounds=num_rounds,
         worst=worst,
         onset=_onset(inputs.data, options),
-        axis=RoundAxis.around_quantiles(summary) if drawn["quantiles"] else RoundAxis(),
+        axis=RoundAxis.around_quantiles(summary)
+        if drawn["quantiles"]
+        else RoundAxis.around_means(summary),
         metric=inputs.metric,
         theme=inputs.theme,
     )

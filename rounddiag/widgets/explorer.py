@@ -61,10 +61,10 @@ def explore(batch: Source | Run, /, **state: Any) -> Explorer:  # noqa: ANN401 e
 
     Notes
     -----
-    It opens at the sample and round with the highest mean |diff|, by a lower confidence
-    bound that is shrunk where there are few tokens; as soon as the diagnosis is there,
-    at the evidence of its first finding. Keys work after a click into the explorer; `?`
-    lists them.
+    It opens at the evidence of the diagnosis's first finding; without one, at the
+    sample and round with the highest mean |diff|, by a lower confidence bound that is
+    shrunk where there are few tokens. Python, asked for a place, waits for the
+    diagnosis. Keys work after a click into the explorer; `?` lists them.
 
     Two batches are paired by `sample_ids`, if at least half of the samples of the
     smaller one are in both. Both are shown in one order of rows and one range of
@@ -148,7 +148,7 @@ class Explorer:
         `explorer.state["metric"] = "k3"` has no effect.
         """
         step = {} if self._steps is None else {"step": self._steps.step}
-        return {**step, **self._session.state.as_dict()}
+        return {**step, **self._placed_session.state.as_dict()}
 
     @state.setter
     def state(self, changes: Mapping[str, Any]) -> None:
@@ -196,7 +196,7 @@ class Explorer:
         and `round`, such as a part of a round frame, to select the smallest box of
         cells that holds them.
         """
-        return self._session.selection_frame()
+        return self._placed_session.selection_frame()
 
     @selection.setter
     def selection(self, rows: pd.DataFrame) -> None:
@@ -210,7 +210,8 @@ class Explorer:
     @property
     def selected_rounds(self) -> pd.DataFrame:
         """The selected rows of the round frame; can be set like `selection`."""
-        return self._session.select_rows(self._session.filtered_batch.rounds)
+        session = self._placed_session
+        return session.select_rows(session.filtered_batch.rounds)
 
     @selected_rounds.setter
     def selected_rounds(self, rows: pd.DataFrame) -> None:
@@ -228,7 +229,7 @@ class Explorer:
         FrameError
             If there is no such figure.
         """
-        return named_figure(self._session, name)
+        return named_figure(self._placed_session, name)
 
     def on_select(self, callback: Callable[[Explorer], object]) -> None:
         """Call a function with this explorer after each selection in the page."""
@@ -237,7 +238,7 @@ class Explorer:
     def to_code(self) -> str:
         """Return the code that opens the same files and shows the same state."""
         run = None if self._steps is None else self._steps.run.path
-        return write_code(self.batches, self._session.state, run, self.step)
+        return write_code(self.batches, self._placed_session.state, run, self.step)
 
     def close(self) -> None:
         """Remove the explorer from the page, and free its frames.
@@ -271,6 +272,23 @@ class Explorer:
         self._preview.show(self._view)
         if self._steps is not None:
             self._steps.follow(self._view.notify)
+
+    @property
+    def _placed_session(self) -> Session:
+        """The session at the place that the page shows, or will show.
+
+        Where the diagnosis decides it, Python waits for it; without a diagnosis the
+        place stays what it is.
+        """
+        session = self._session
+        try:
+            is_moved = session.open_at_evidence()
+        except Exception as error:  # noqa: BLE001 the page says why there is none
+            self.last_error, session.is_placed = error, True
+        else:
+            if is_moved:
+                self._notify("changed")
+        return session
 
     def _handle(self, name: str, args: dict[str, Any], buffers: list[bytes]) -> object:
         if name == "snapshot":

@@ -87,7 +87,7 @@ def _findings(session: Session, start: int) -> dict[str, Any]:
         len(found),
         columns,
         caption="causes that fit, best first; a row goes to its evidence",
-        empty=found.text,
+        empty=found.headline,
         notes=[_explain(one) for one in rows],
         places=[place and vars(place) for place in places],
         findings=[*range(start, start + len(rows))],

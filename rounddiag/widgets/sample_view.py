@@ -60,6 +60,12 @@ class BatchCache:
         """The tokenizer's special tokens, id to text; empty in a redacted batch."""
         return {} if self._batch.is_redacted else special_tokens(self._batch.tokenizer)
 
+    @cached_property
+    def with_screenshots(self) -> list[int]:
+        """The samples that have screenshots."""
+        shots = self._batch.images or ()
+        return [sample for sample, own in enumerate(shots) if own]
+
     def ranks(self, diff: Array, a: str, b: str) -> Array:
         """Rank tokens by |diff| among all tokens of the batch.
 
@@ -227,6 +233,8 @@ def _round_records(
         for first, stop in zip(table["first"], stops, strict=True)
     ]
     actions = describe_actions(texts, [None if i is None else shots[i] for i in seen])
+    if one.tokenizer is None or one.is_redacted:  # not that there is no action
+        actions = [{**action, "label": "no text"} for action in actions]
     rows = table.to_dict("records")
     return [
         {**row, "action": action, "screenshot": shot}
@@ -262,8 +270,9 @@ def sample_payload(
     Returns
     -------
     dict
-        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`;
-        `num_unplaced`, of screenshots whose round is not known; `rounds`, a
+        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`; `text_note`,
+        what the batch's facts say of its text; `with_screenshots`, how many samples
+        have any; `num_unplaced`, of screenshots whose round is not known; `rounds`, a
         dictionary each; `gaps`, as from `TokenSequence.gaps`; `tokens`, a list or an
         array for each column. `token_id`, `entropy` and `role` are absent where the
         batch lacks them. Ranks are 1 for the largest |diff|, and 0 where it is not
@@ -304,6 +313,8 @@ def sample_payload(
         "group_id": one.group_ids and one.group_ids[0],
         "reward": None if one.rewards is None else float(one.rewards[0]),
         "num_tokens": len(frame),
+        "text_note": str(one.meta.get("text", "")),
+        "with_screenshots": len(cache.with_screenshots),
         "num_unplaced": sum(shot.round is None for shot in _shots(one)),
         "name_a": pair_of(one).a,
         "name_b": pair_of(one).b,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import lru_cache, partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from rounddiag._typing import Array
     from rounddiag.batch import Batch
     from rounddiag.findings import Diagnosis, Finding
     from rounddiag.widgets.filters import FilteredBatch
@@ -75,6 +77,8 @@ class Session:
         cached = lru_cache(_CACHED_PER_BATCH * len(self.batches))
         self._filter_batch = cached(partial(_filter_batch, self.columns))
         self._diagnose = lru_cache(partial(_diagnose, self.batches))
+        # Python and the page, which asks in a thread, wait for one and the same.
+        self._diagnosing = RLock()
         options = [available_options(columns) for columns in self.columns]
         self.options = options if self.pair is None else self.pair.options(options)
         initial = {} if self.pair is None else self.pair.initial_state
@@ -119,7 +123,22 @@ class Session:
     @property
     def diagnosis(self) -> Diagnosis:
         """What is wrong with the active batch, for the chosen pair of scores."""
-        return self._diagnose(self.state.batch, self.state.a, self.state.b)
+        return self._diagnosis_for(self.state)
+
+    def open_at_evidence(self) -> bool:
+        """Go to the evidence of the first finding, unless anybody has chosen a place.
+
+        Waits for the diagnosis. Returns whether the place is another one now.
+        """
+        if self.is_placed:
+            return False
+        found = self.diagnosis
+        if self.is_placed:  # somebody has meanwhile
+            return False
+        self.is_placed = True
+        if len(found):
+            self.change({"finding": 0})
+        return bool(len(found))
 
     @property
     def finding(self) -> Finding | None:
@@ -127,7 +146,7 @@ class Session:
         return None if self.state.finding is None else self._finding(self.state)
 
     def _finding(self, state: State) -> Finding:
-        found = self._diagnose(state.batch, state.a, state.b)
+        found = self._diagnosis_for(state)
         index = state.finding or 0
         if index >= len(found):
             raise FrameError.build(
@@ -137,6 +156,10 @@ class Session:
                 advice="`explorer.diagnosis` lists them.",
             )
         return found[index]
+
+    def _diagnosis_for(self, state: State) -> Diagnosis:
+        with self._diagnosing:
+            return self._diagnose(state.batch, state.a, state.b)
 
     @property
     def filtered_batch(self) -> FilteredBatch:
@@ -271,7 +294,8 @@ class Session:
             if state.heatmap == "difference" and (pair := self._filter_pair(state)):
                 ranked.insert(0, pair.worst["rounds"])
             for rounds in ranked:
-                cells = bounding_cells(rounds.head(1))
+                first = _best_to_see(rounds, filtered.batch)
+                cells = bounding_cells(first)
                 if cells is not None:
                     return _worst_token(filtered.tokens, cells) or Place()
         return Place()
@@ -322,18 +346,43 @@ def _diagnose(batches: Sequence[Batch], batch: int, a: str, b: str) -> Diagnosis
     return diagnose(batches[batch], a=a, b=b)
 
 
+# Of the largest |diff|: what is as good to look at, if it has screenshots.
+_TIED = 0.5
+
+
 def evidence_place(finding: Finding) -> Place | None:
-    """Return the token of a finding with the largest |diff|."""
+    """Return the token of a finding with the largest |diff|.
+
+    Among those with at least half of it, one of a sample with screenshots comes first.
+    """
     index = finding.indices
     if not len(index):
         return None
-    worst = index[np.nanargmax(finding.view.abs[index])]
     view = finding.view
+    worst = index[_most(view.abs[index], view.sample[index], view.batch)]
     return Place(
         sample=int(view.sample[worst]),
         round=int(view.round[worst]),
         token=int(view.token[worst]),
     )
+
+
+def _most(size: Array, sample: Array, batch: Batch) -> int:
+    """Return which size is the largest; of tied ones, one with screenshots."""
+    known = np.nan_to_num(size, nan=-1.0)
+    if batch.images is not None:
+        has_shots = np.array([bool(shots) for shots in batch.images])[sample]
+        is_tied = has_shots & (known >= _TIED * known.max())
+        known = np.where(is_tied, known, -2.0) if is_tied.any() else known
+    return int(np.argmax(known))
+
+
+def _best_to_see(rounds: pd.DataFrame, batch: Batch) -> pd.DataFrame:
+    """Return the worst of some rounds; of tied ones, one with screenshots."""
+    if rounds.empty:
+        return rounds
+    at = _most(rounds["low"].to_numpy(), rounds["sample"].to_numpy(), batch)
+    return rounds.iloc[[at]]
 
 
 def _rows_within(frame: pd.DataFrame, cells: Cells) -> pd.DataFrame:

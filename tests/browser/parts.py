@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     *("tokenText", "focusPanel", "roundStrip", "screenViewer", "listDrawer"),
-    *("controlBar", "number", "deserialize"),
+    *("controlBar", "number", "ordinal", "deserialize"),
 )
 _PAGE = """<!doctype html><meta charset="utf-8">
 <style>body{{margin:0}}{css}.rdx-text{{height:600px}}</style>

@@ -241,7 +241,13 @@ def test_the_panel_tells_all_of_a_token(
     rank = [
         int((frame["diff"].abs() > abs(diff)).sum()) + 1 for frame in (in_round, tokens)
     ]
-    ranks = f"{rank[0]} of {len(in_round)} in its round, {rank[1]} in the batch"
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    places = [
+        f"{one}{endings.get(one % 100 if one % 100 < 20 else one % 10, 'th')}"
+        for one in rank
+    ]
+    size = f"largest: {places[0]} of {len(in_round)} in its round, {places[1]}"
+    size += " in the batch"
     is_finite = math.isfinite(diff)
     facts = explored.facts()
     assert facts == {
@@ -249,7 +255,7 @@ def test_the_panel_tells_all_of_a_token(
         "ratio, old / rollout": said(math.exp(old - rollout)),
         "k3": said(math.exp(diff) - 1 - diff),
         "entropy": format_number(float(row["entropy"])),
-        "rank": ranks if is_finite else "not ranked: not finite",
+        "size": size if is_finite else "no place: not finite",
         "round": f"{place[1]}, token {place[2]}",
         "position": str(row["position"]),
         "token id": str(row["token_id"]),

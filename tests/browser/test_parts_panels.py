@@ -89,13 +89,13 @@ def test_the_panel_tells_all_of_a_token(page: PartsPage, batch: rd.Batch) -> Non
     ]
     index = tokens["round"][worst]
     size = sample["rounds"][index]["num_tokens"]
+    place = page.run(f"return ordinal({tokens['rank_in_batch'][worst]});")
     assert page.run(FACTS) == {
         "diff, old - rollout": f"{format_number(of['diff'])} nat",
         "ratio, old / rollout": format_number(math.exp(of["diff"])),
         "k3": format_number(math.expm1(of["diff"]) - of["diff"]),
         "entropy": "not recorded",
-        "rank": f"1 of {size} in its round, "
-        f"{tokens['rank_in_batch'][worst]} in the batch",
+        "size": f"largest: 1st of {size} in its round, {place} in the batch",
         "round": f"{index}, token {worst - sample['rounds'][index]['first']}",
         "position": str(tokens["position"][worst]),
         "token id": str(tokens["token_id"][worst]),
@@ -111,7 +111,7 @@ def test_a_token_that_is_not_finite_has_no_rank(page: PartsPage) -> None:
     page.run("focus.show(sample, 0);")
     facts = page.run(FACTS)
     assert facts["diff, old - rollout"] == "not finite"
-    assert facts["rank"] == "not ranked: not finite"
+    assert facts["size"] == "no place: not finite"
 
 
 def test_without_a_token_the_panel_says_what_to_do(page: PartsPage) -> None:
@@ -268,3 +268,8 @@ def test_of_a_long_list_the_rows_in_sight_are_drawn(page: PartsPage) -> None:
         ["rounds", 2800],
         ["rounds", 3000],
     ]
+
+
+def test_places_are_written_as_words_have_them(page: PartsPage) -> None:
+    written = page.run("return [1, 2, 3, 4, 11, 22, 1013].map(ordinal);")
+    assert written == ["1st", "2nd", "3rd", "4th", "11th", "22nd", "1,013th"]

@@ -105,7 +105,7 @@ def test_a_token_under_the_pointer_tells_its_numbers(
     assert shown.texts(".rdx-tip > div") == [
         f"diff {diff}",
         f"old {old}, rollout {rollout}",
-        f"round {sample['tokens']['round'][worst]}, rank 1 in it",
+        f"round {sample['tokens']['round'][worst]}, 1st largest in it",
     ]
     shown.page.mouse.move(0, 0)
     assert not shown.find(".rdx-tip").is_visible()
@@ -206,7 +206,8 @@ def test_a_search_finds_words_over_several_tokens(page: PartsPage) -> None:
         (sample_of([]), "No generated tokens: the response mask is 0 everywhere."),
         (
             sample_of(["⟨100⟩"]),
-            "No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load.",
+            "No tokenizer: token ids replace the text, and no action can be read."
+            " Pass its path: rd.load(path, tokenizer=…)",
         ),
         (sample_of(["a", "b"], [math.nan] * 2), "No diff of this sample is finite."),
     ],
@@ -215,7 +216,7 @@ def test_what_is_missing_is_said(
     page: PartsPage, sample: Sample, sentence: str
 ) -> None:
     show(page, sample)
-    assert page.texts(".rdx-scroller > .rdx-empty") == [sentence]
+    assert page.texts(".rdx-text-notes > .rdx-empty") == [sentence]
 
 
 def test_text_that_was_left_out_is_said(page: PartsPage) -> None:
@@ -223,7 +224,7 @@ def test_text_that_was_left_out_is_said(page: PartsPage) -> None:
     del sample["tokens"]["token_id"]
     show(page, sample)
     said = "The file was saved without text: each square is a token."
-    assert page.texts(".rdx-scroller > .rdx-empty") == [said]
+    assert page.texts(".rdx-text-notes > .rdx-empty") == [said]
 
 
 def test_long_rounds_are_chunked_at_their_lines(page: PartsPage) -> None:

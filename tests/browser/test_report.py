@@ -242,6 +242,8 @@ def test_what_needs_python_is_disabled_and_says_so(opened: Opened) -> None:
     title = "This file has no Python"
     assert (add.get_attribute("title") or "").startswith(title)
     add.click()
+    expect(opened.find(".rdx-filter")).to_contain_text(title)
+    opened.press("Escape")
     expect(opened.find(".rdx-filter")).to_be_hidden()
     opened.find(".rdx-choices > .rdx-dropdown > summary").click()
     expect(opened.find(".rdx-view .rdx-empty")).to_contain_text(title)
@@ -332,4 +334,18 @@ def test_without_scripts_it_still_has_the_verdict(
     page.goto(file.as_uri())
     expect(page.locator("strong")).to_have_text("broken")
     expect(page.locator("li")).to_contain_text("image window: 96 tokens")
+    context.close()
+
+
+def test_the_table_of_a_run_is_as_wide_as_its_page(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.html"
+    rd.report(rd.open_run(ROOT / "sample_data" / "run"), file)
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.goto(file.as_uri())
+    table = page.locator("#steps .wide")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    table.screenshot(path=ARTEFACTS / "report_run_table.png")
     context.close()

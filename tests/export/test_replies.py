@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 import rounddiag as rd
-from rounddiag.export.replies import choose_samples
+from rounddiag.export import replies
+from rounddiag.export.replies import choose_samples, collect_replies
 from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
 from rounddiag.vision import EncodedScreenshot
 from rounddiag.widgets.requests import RequestHandler
@@ -21,6 +22,7 @@ from tests.batches import hand_batch
 from tests.export.pages import Page, page_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -218,3 +220,22 @@ def test_dates_of_a_file_are_text(tmp_path: Path) -> None:
         one["name"]: one for one in page.replies["overview"]["options"]["columns"]
     }
     assert offers["day"]["values"][0] == "2026-11-20 00:00:00"
+
+
+def test_a_report_shows_its_progress(
+    monkeypatch: pytest.MonkeyPatch, batch: rd.Batch
+) -> None:
+    shown: list[int] = []
+
+    def bar(
+        parts: Iterable[object], name: str, total: int, **_: object
+    ) -> list[object]:
+        assert name == "report"
+        done = [*parts]
+        shown.extend([len(done), total])
+        return done
+
+    monkeypatch.setattr(replies, "tqdm", bar)
+    collect_replies(batch, worst=1, samples=0)
+    done, total = shown
+    assert 0.5 < done / total < 2

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import rounddiag as rd
 from rounddiag import explore
 from rounddiag.widgets import explorer as cells
+from rounddiag.widgets.session import evidence_place
 from tests.batches import hand_batch
 
 if TYPE_CHECKING:
@@ -117,3 +119,23 @@ def test_rows_are_in_the_order_of_a_column_the_worst_first_among_equal_ones() ->
     assert figure.layout.yaxis.title.text == "sample, by rank"
     explorer.state = {"filter": {"rank": "b"}}
     assert explorer.figure("heatmap").layout.meta["samples"] == [2, 0]
+
+
+IMAGE_WINDOW = Path(__file__).parents[2] / "sample_data" / "image_window.parquet"
+
+
+def test_python_waits_for_the_place_that_the_diagnosis_decides() -> None:
+    batch = rd.load(IMAGE_WINDOW)
+    with explore(batch) as explorer:
+        place = evidence_place(rd.diagnose(batch)[0])
+        assert place is not None
+        assert explorer.current == vars(place)
+        assert explorer.state["finding"] == 0
+        assert set(explorer.selection["sample"]) == {place.sample}
+        assert set(explorer.selection["round"]) == {place.round}
+
+
+def test_a_place_that_was_chosen_stays() -> None:
+    with explore(IMAGE_WINDOW, current={"sample": 2, "round": 1}) as explorer:
+        assert explorer.current == {"sample": 2, "round": 1, "token": 0}
+        assert explorer.state["finding"] is None

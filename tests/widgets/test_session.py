@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 
 from rounddiag.errors import BatchError, FrameError
-from rounddiag.widgets.session import Session
+from rounddiag.vision import EncodedScreenshot
+from rounddiag.widgets.session import Session, _most
 from rounddiag.widgets.state import Cells, Place
 from tests.batches import hand_batch, padded
 
@@ -125,3 +128,14 @@ def test_what_was_worked_out_is_kept_until_it_is_forgotten() -> None:
     assert looked_at.filtered_batch is first is looked_at.whole_batch
     looked_at.clear_cache()
     assert looked_at.filtered_batch is not first
+
+
+def test_of_tied_tokens_one_with_screenshots_is_the_evidence() -> None:
+    batch = hand_batch()
+    shot = EncodedScreenshot(data=b"", round=0)
+    images = ((), *(((shot,),) * (batch.num_samples - 1)))
+    size, sample = np.array([1.0, 0.6, np.nan]), np.array([0, 1, 1])
+    assert _most(size, sample, batch) == 0
+    assert _most(size, sample, replace(batch, images=images)) == 1
+    size[1] = 0.4  # less than half of the largest
+    assert _most(size, sample, replace(batch, images=images)) == 0

@@ -39,6 +39,8 @@ FLOOR = 1e-6
 # The band's height and the room over the largest value, as factors; the least height.
 _BAND, _ROOM, _MIN_FACTOR = 5.0, 1.5, 100.0
 _MIDDLE = FLOOR / _BAND**0.5
+# Room of a linear axis beyond an interval, as a share of it.
+_BEYOND = 0.06
 _DRAWN = ("mean", "p50", "p90", "p99", "max")
 
 
@@ -50,9 +52,29 @@ class RoundAxis:
     ----------
     log : LogAxis, optional
         None where the axis is linear.
+    ends : tuple of float
+        What a linear axis reaches, at least.
     """
 
     log: LogAxis | None = None
+    ends: tuple[float, ...] = ()
+
+    @classmethod
+    def around_means(cls, summary: pd.DataFrame) -> RoundAxis:
+        """Leave room beyond all intervals: in a low figure plotly leaves none.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> row = {"mean": 1.0, "ci_low": 0.5, "ci_high": 2.0}
+        >>> RoundAxis.around_means(pd.DataFrame([row])).ends
+        (0.53, 2.12)
+        """
+        drawn = summary[["mean", "ci_low", "ci_high"]].to_numpy(dtype=np.float64)
+        drawn = (1 + _BEYOND) * drawn[np.isfinite(drawn)]
+        if not len(drawn):
+            return cls()
+        return cls(ends=(float(drawn.min()), float(drawn.max())))
 
     @classmethod
     def around_quantiles(cls, summary: pd.DataFrame) -> RoundAxis:
@@ -89,7 +111,10 @@ class RoundAxis:
     def layout(self) -> dict[str, Any]:
         """Return the range and the ticks of a plotly axis."""
         if self.log is None:
-            return {"rangemode": "tozero"}
+            return {
+                "rangemode": "tozero",
+                "autorangeoptions": {"include": [*self.ends]},
+            }
         layout = self.log.layout()
         if self.has_floor:
             names = dict(zip(layout["tickvals"], layout["ticktext"], strict=True))

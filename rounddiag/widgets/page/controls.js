@@ -98,13 +98,21 @@ function headLine(buttons, onFindings) {
       onFindings();
     };
     const label = num > 0 && pushButton({ class: "rdx-button" }, all, num === 1 ? "Finding" : `${num} findings`);
-    fill(verdict.summary, word && element("b", {}, word.replace("_", " ")), element("span", {}, visible(line)));
-    verdict.summary.title = visible(line);
+    const lines = linesOf(line);
+    const [first, ...rest] = lines.map((one) => element("span", {}, ...prose(one)));
+    fill(verdict.summary, word && element("b", {}, word.replace("_", " ")), first, rest.map((one) => element("div", {}, one)));
+    verdict.summary.title = lines.map(visible).join("\n");
     verdict.node.toggleAttribute("data-bad", isBad);
-    fill(verdict.node.lastChild, element("p", {}, visible(line)), word && element("p", { class: "rdx-note" }, overall.value), label);
+    fill(verdict.node.lastChild, lines.map((one) => element("p", {}, ...prose(one))), word && element("p", { class: "rdx-note" }, overall.value), label);
   }
 
   return { node, show, diagnose };
+}
+
+// What is wrong; and how sure that is, with what to do next.
+function linesOf(text) {
+  const end = text.indexOf("\n");
+  return end < 0 ? [text] : [text.slice(0, end), text.slice(end + 1)];
 }
 
 const BAD_VERDICTS = ["broken", "suspicious", "stale"];

@@ -29,12 +29,40 @@ function kernelNote() {
   };
 }
 
-/** A button that opens a panel under it; one panel of the explorer is open at a time. */
+/** A button that opens a panel beside it; one panel of the explorer is open at a time. It
+ * is in the top layer, where no pane clips it. */
 function dropdown({ label, name, side = "left" }, ...content) {
   const summary = element("summary", { class: "rdx-button", title: name, "aria-label": name }, label);
-  const panel = element("div", { class: `rdx-panel rdx-panel-${side}` }, ...content);
+  const panel = element("div", { class: "rdx-panel", popover: "manual" }, ...content);
   const node = element("details", { class: "rdx-dropdown" }, summary, panel);
-  return { node, summary, label: (text) => (summary.textContent = text) };
+  const follow = () => placeInTopLayer(panel, summary.getBoundingClientRect(), side);
+  const grown = new ResizeObserver(follow);
+  node.addEventListener("toggle", () => {
+    const act = node.open ? "addEventListener" : "removeEventListener";
+    globalThis[act]("scroll", follow, true);
+    globalThis[act]("resize", follow);
+    panel.togglePopover(node.open);
+    if (!node.open) return void grown.disconnect();
+    follow();
+    grown.observe(panel);
+  });
+  return { node, summary, panel, label: (text) => (summary.textContent = text) };
+}
+
+const EDGE = 8; // pixels between what is in the top layer and the edge of the window
+
+/** Place a popover under a box, or above it where there is more room; aligned to its left
+ * or right side, within the window. */
+function placeInTopLayer(panel, { left, right, top, bottom }, side = "left") {
+  const [below, above] = [innerHeight - bottom - EDGE, top - EDGE];
+  const isBelow = below >= Math.min(panel.scrollHeight + 2, above);
+  const wanted = side === "left" ? left : right - panel.offsetWidth;
+  Object.assign(panel.style, {
+    maxHeight: `${(isBelow ? below : above) - 4}px`,
+    left: `${clamp(wanted, EDGE, Math.max(innerWidth - panel.offsetWidth - EDGE, EDGE))}px`,
+    top: isBelow ? `${bottom + 4}px` : "auto",
+    bottom: isBelow ? "auto" : `${innerHeight - top + 4}px`,
+  });
 }
 
 /** Close the open panels that do not contain a node; tells whether there were any. */

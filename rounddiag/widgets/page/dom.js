@@ -46,6 +46,11 @@ function sentence(...children) {
   return element("p", { class: "rdx-empty" }, ...children);
 }
 
+/** Nodes of a message, in which backticks enclose code. */
+function prose(text) {
+  return visible(text).split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+}
+
 // Making one takes longer than using it.
 const DECIMALS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 
@@ -67,6 +72,12 @@ function clamp(value, low, high) {
 
 /** Format a count with separators. */
 const groupDigits = (count) => DECIMALS.format(count);
+
+const ORDINALS = new Intl.PluralRules("en-US", { type: "ordinal" });
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+
+/** Format a place: 1st, 2nd. */
+const ordinal = (place) => groupDigits(place) + ENDINGS[ORDINALS.select(place)];
 
 /** Format a number with its sign. */
 function withSign(value) {

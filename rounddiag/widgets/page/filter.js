@@ -56,10 +56,10 @@ function filterRow(onFilter) {
     return true;
   }
 
+  // In place of the fields.
   function disable(why) {
     menu.summary.title = why;
-    menu.summary.setAttribute("aria-disabled", "true");
-    menu.summary.onclick = (event) => event.preventDefault();
+    fill(form, sentence(...prose(`${why}.`)));
   }
 
   return { node, show, showError, disable };

@@ -43,9 +43,10 @@ function fullWindowIcon() {
   return shape("svg", { width: 12, height: 12, viewBox: "0 0 14 14", "aria-hidden": "true" }, corners);
 }
 
-// Esc leaves the search field, with its text.
+// Esc leaves the search field, with its text, and closes the panel that it is in.
 function leaveField(event) {
   event.preventDefault();
+  closeDropdowns(event.currentTarget);
   event.currentTarget.focus({ preventScroll: true });
 }
 

@@ -4,9 +4,12 @@ const HEIGHTS = [520, 1200];
 const SHARES = { columns: [0.2, 0.7], side: [0.2, 0.7] };
 const DRAWER_HEIGHTS = [90, 520];
 const KEY_STEP = 24; // pixels
+// Up to this width a pane has little room, and from this one on it has much.
+const READING_ROOM = [360, Infinity];
+const SIDE_ROOM = [215, 480];
 const OPEN_DRAWER_FROM = [1400, 800]; // width and height
 
-/** `nodes` has the explorer, its `main`, `overview`, `sample`, `side` and the drawer;
+/** `nodes` has the explorer, its `main`, `overview`, `sample`, `reading`, `side` and drawer;
  * `onChange` gets what was changed by hand; `onResize` follows the window. */
 function paneLayout(nodes, onChange, onResize) {
   let layout = {};
@@ -82,6 +85,7 @@ function paneLayout(nodes, onChange, onResize) {
   }
 
   addEventListener("resize", follow);
+  const rooms = [paneRoom(nodes.reading, READING_ROOM), paneRoom(nodes.side, SIDE_ROOM)];
   return {
     show: (newLayout) => {
       layout = newLayout;
@@ -94,8 +98,22 @@ function paneLayout(nodes, onChange, onResize) {
       return hasFindings && wide >= OPEN_DRAWER_FROM[0] && high >= OPEN_DRAWER_FROM[1] ? "findings" : null;
     },
     set: (changes) => (layout = { ...layout, ...changes }),
-    close: () => removeEventListener("resize", follow),
+    close: () => {
+      removeEventListener("resize", follow);
+      for (const room of rooms) room.disconnect();
+    },
   };
+}
+
+/** Tell the style of a pane whether it has little or much width, and its height. */
+function paneRoom(node, [little, much]) {
+  const follow = new ResizeObserver(() => {
+    const { clientWidth: width, clientHeight: height } = node;
+    node.dataset.room = width <= little ? "little" : width >= much ? "much" : "some";
+    node.style.setProperty("--pane-height", `${height}px`);
+  });
+  follow.observe(node);
+  return follow;
 }
 
 function setVariable(node, name, value) {

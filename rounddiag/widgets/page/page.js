@@ -61,6 +61,7 @@ class ExplorerPage {
         main: this.node.querySelector(".rdx-main"),
         overview: this.overview.node,
         sample: this.sample.node,
+        reading: this.node.querySelector(".rdx-reading"),
         side: this.node.querySelector(".rdx-side"),
         drawer: this.node.querySelector(".rdx-list-panel"),
       },
@@ -80,6 +81,7 @@ class ExplorerPage {
   fillWindow(isFull = !this.isFull) {
     if (isFull === Boolean(this.isFull)) return;
     this.isFull = isFull;
+    closeDropdowns(this.node);
     if (isFull) {
       this.node.popover = "manual";
       this.node.showPopover();

@@ -210,7 +210,9 @@ function screenNodes({ current, before }, { trajectory }, largeButton, figureOf)
   if (!current) return [sentence("No round selected.")];
   if (trajectory.rounds.every((round) => round.screenshot === null)) {
     const num = trajectory.num_unplaced;
-    return [sentence(num ? `${pluralize(num, "screenshot")}, round unknown.` : "This sample has no screenshots.")];
+    const others = trajectory.with_screenshots;
+    const none = `This sample has no screenshots${others ? `; ${pluralize(others, "other")} of the batch ${others === 1 ? "has" : "have"} some` : ""}.`;
+    return [sentence(num ? `${pluralize(num, "screenshot")}, round unknown.` : none)];
   }
   const { round, screenshot } = current.round;
   if (screenshot === null) return [sentence(`No screenshot before round ${round}.`)];

@@ -238,13 +238,13 @@ function textKey({ name_a, name_b }, threshold) {
 }
 
 /** What is missing from a text, in sentences. */
-function notesOnText({ tokens, rounds }) {
+function notesOnText({ tokens, rounds, text_note: note }) {
   if (!rounds.length) return [sentence("No generated tokens: the response mask is 0 everywhere.")];
   const ids = tokens.token_id;
   const isNumbered = ids && tokens.piece.every((piece, i) => piece === `⟨${ids[i]}⟩`);
   return [
     !ids && sentence("The file was saved without text: each square is a token."),
-    isNumbered && sentence("No tokenizer: token ids replace the text. Pass `tokenizer=` to rd.load."),
+    isNumbered && sentence("No tokenizer: token ids replace the text, and no action can be read. ", ...prose(whereToPass(note))),
     tokens.level.every((level) => level === NOT_FINITE) && sentence("No diff of this sample is finite."),
   ];
 }
@@ -253,29 +253,28 @@ function notesOnText({ tokens, rounds }) {
 
 /** `inner` with a tooltip: `linesOf` gets what `indexOf` returns for a node, unless -1. */
 function pointerTip(inner, indexOf, linesOf) {
-  const tip = element("div", { class: "rdx-tip", "aria-hidden": "true", hidden: true });
+  const tip = element("div", { class: "rdx-tip", popover: "manual", "aria-hidden": "true" });
   const node = element("div", { class: "rdx-text-body" }, inner, tip);
-  const hide = () => (tip.hidden = true);
+  const hide = () => tip.togglePopover(false);
 
   inner.addEventListener("pointerover", ({ target }) => {
     const index = indexOf(target);
-    tip.hidden = index < 0;
-    if (tip.hidden) return;
+    const at = index < 0 ? null : target.getClientRects()[0];
+    if (!at) return void hide();
     fill(tip, ...linesOf(index));
-    placeTip(tip, target.getClientRects()[0], node.getBoundingClientRect());
+    tip.togglePopover(true);
+    placeInTopLayer(tip, at);
   });
   inner.addEventListener("pointerleave", hide);
   inner.addEventListener("scroll", hide, { passive: true });
   return { node, hide };
 }
 
-// Above the node, or below it where there is no room.
-function placeTip(tip, at, around) {
-  if (!at) return;
-  const left = Math.min(at.left - around.left, around.width - tip.offsetWidth - 4);
-  const above = at.top - around.top - tip.offsetHeight - 4;
-  tip.style.left = `${Math.max(4, left)}px`;
-  tip.style.top = `${above < 0 ? at.bottom - around.top + 4 : above}px`;
+// `open_run` where there is a line of steps.
+function whereToPass(note) {
+  const why = note?.includes("tokenizer") ? `${note.replace(/^.*?: /, "").replace(/;[^;]*$/, "")}. ` : "";
+  const isRun = document.querySelector(".rdx-steps:not([hidden])");
+  return `${why[0]?.toUpperCase() ?? ""}${why.slice(1)}Pass its path: \`${isRun ? "rd.open_run(folder" : "rd.load(path"}, tokenizer=…)\``;
 }
 
 // The text of a sample: a span for each token, coloured by its diff.
@@ -284,7 +283,8 @@ function tokenText({ onToken, onObservation }) {
   const key = element("p", { class: "rdx-key" });
   const scroller = element("div", { class: "rdx-scroller", tabindex: 0, role: "group", "aria-label": "Text of the sample" });
   const tip = pointerTip(scroller, tokenOfSpan, (index) => tokenTip(shown, index));
-  const node = element("section", { class: "rdx-text" }, tip.node);
+  const notes = element("div", { class: "rdx-text-notes" });
+  const node = element("section", { class: "rdx-text" }, notes, tip.node);
   const marks = { "rdx-hit": new Set(), "rdx-found": new Set() };
   const hits = hitMarks((tokens) => setClass("rdx-hit", tokens));
   let chosen = { span: null, head: null };
@@ -333,7 +333,8 @@ function tokenText({ onToken, onObservation }) {
     if (trajectory.num_tokens <= MANY_SPANS) for (const fillNow of fills.values()) fillNow();
     for (const part of [...made.nodes, ...fills.keys()]) near.observe(part);
     fill(key, ...textKey(trajectory, threshold));
-    fill(scroller, ...notesOnText(trajectory), made.nodes);
+    fill(notes, ...notesOnText(trajectory));
+    fill(scroller, made.nodes);
   }
 
   function setThreshold(newThreshold) {
@@ -420,7 +421,7 @@ function tokenTip({ tokens, name_a: a, name_b: b }, index) {
   return [
     element("b", {}, `diff ${withSign(diff[index])}`),
     `${visible(a)} ${number(ofA[index])}, ${visible(b)} ${number(ofB[index])}`,
-    `round ${round[index]}, rank ${groupDigits(rank[index])} in it`,
+    `round ${round[index]}, ${rank[index] ? `${ordinal(rank[index])} largest in it` : "not finite"}`,
   ].map((line) => element("div", {}, line));
 }
 

@@ -4,7 +4,7 @@
 const FACTS = [
   ["diff", "of the log-probs"],
   ["ratio", "of the probabilities"],
-  ["rank", "by |diff|: 1 is the largest"],
+  ["size", "place by |diff|, the largest first"],
   ["role", "role of the token in the output"],
   ["k3", "ratio - 1 - diff"],
   ["entropy", "of the distribution, in nats"],
@@ -62,8 +62,8 @@ function focusPanel() {
 }
 
 function tokenRanks(inRound, numTokens, inBatch) {
-  if (!inRound) return "not ranked: not finite";
-  return `${groupDigits(inRound)} of ${groupDigits(numTokens)} in its round, ${groupDigits(inBatch)} in the batch`;
+  if (!inRound) return "no place: not finite";
+  return `largest: ${ordinal(inRound)} of ${groupDigits(numTokens)} in its round, ${ordinal(inBatch)} in the batch`;
 }
 
 // In columns, so that numbers and bars can be compared.
