@@ -9,16 +9,19 @@ the range of the batch's kind:
 >>> diagnosis.verdict, [finding.cause for finding in diagnosis]
 ('healthy', [])
 
-- `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch, and the
-  diagnosis in a sentence; `reference`: healthy ranges by kind.
-- `causes`: what a finding can name, and what would tell causes apart; `finding`:
-  `Finding`, the `Evidence` of a detector, the numbers of a finding's figure.
+- `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch;
+  `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
+- `places`: `find_places`, sets of tokens that differ; `conditions`: the columns that
+  describe them; `slices`: the search for conjunctions of conditions.
+- `causes`: what a finding can name, and what would tell causes apart; `naming`: their
+  probabilities; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
+  finding's figure.
 - `view`: `View`, the tokens as numpy arrays; `level`: means with intervals.
 - `registry`: `register` and the table of detectors; `detectors`: one module per cause.
 - `excess`: |diff| beyond that of equally likely tokens; `pattern_candidates`: where it
   may lie; `pattern`: which of these places are strong.
-- `explanation`: the largest cause first, then what is left, and the confidence.
-- `places`: samples, roles, column values; `onset`: the first round that differs.
+- `explanation`: the largest cause first, then what is left.
+- `correlates`: what |diff| does not follow; `onset`: the first round that differs.
 """
 
 from rounddiag.findings import detectors as detectors

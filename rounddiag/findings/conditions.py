@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -13,15 +12,20 @@ from rounddiag.core.columns import to_numpy, token_roles
 from rounddiag.errors import RounddiagError
 from rounddiag.findings.excess import decoding_step
 from rounddiag.text import pieces
-from rounddiag.wording import encodable, pluralize
+from rounddiag.wording import encodable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from typing_extensions import Self
+
     from rounddiag._typing import Array
     from rounddiag.findings.view import View
 
 Scope: TypeAlias = Literal["sample", "round", "token"]
 # A column with more distinct values names nobody, and numbers are cut into this many.
 _MAX_VALUES, _MAX_GROUPS, _EDGES = 64, 1024, 16
+_FEWEST = 2  # values of a column that can tell tokens apart
 _STEPS = 32
 # Numbers that are names: no order is meant by them.
 _NAMES = re.compile(r"rank|replica|worker|node|gpu|host|shard|micro|pack|\bid\b|_id$")
@@ -87,15 +91,6 @@ class ColumnOfTokens:
             self.name, relation, value, _phrase(self.name, relation, value)
         )
 
-    def matches(self, condition: Condition) -> Array:
-        """Return which tokens meet a condition on this column."""
-        code = list(self.values).index(condition.value)
-        if condition.relation == "=":
-            return self.codes == code
-        if condition.relation == ">=":
-            return self.codes >= code
-        return (self.codes <= code) & (self.codes >= 0)
-
 
 def columns_of_tokens(view: View) -> list[ColumnOfTokens]:
     """Return every column of a view that can name a place, without the token ids."""
@@ -125,7 +120,7 @@ class _TokenText(int):
 
     text: str
 
-    def __new__(cls, token_id: int, text: str) -> _TokenText:
+    def __new__(cls, token_id: int, text: str) -> Self:
         one = super().__new__(cls, token_id)
         one.text = text
         return one
@@ -141,12 +136,12 @@ def _of_samples(view: View) -> Iterator[ColumnOfTokens]:
     owner = to_numpy(batch.rounds.sample)
     values["num_rounds"] = np.bincount(owner, minlength=batch.num_samples)
     for name, column in values.items():
-        made = _coded(name, "sample", column)
+        made = _encode(name, column)
         if made is not None:
             yield ColumnOfTokens(name, "sample", made[0][view.sample], made[1], made[2])
     if batch.advantages is not None:
         advantages = to_numpy(batch.advantages)[view.flat].astype(float)
-        made = _coded("advantage", "token", advantages)
+        made = _encode("advantage", advantages)
         if made is not None:
             yield ColumnOfTokens("advantage", "token", *made)
 
@@ -173,11 +168,11 @@ def _of_rounds(view: View) -> Iterator[ColumnOfTokens]:
     for name, column in facts.round_columns.items():
         if name in facts.sample_columns:
             continue
-        made = _coded(name, "round", column)
+        made = _encode(name, column)
         if made is not None:
             yield ColumnOfTokens(name, "round", made[0][view.segment], made[1], made[2])
     if view.has_images and view.images is not None:
-        made = _coded("images_seen", "round", view.images)
+        made = _encode("images_seen", view.images)
         if made is not None:
             yield ColumnOfTokens("images_seen", "round", *made[:2], (">=", "<="))
 
@@ -212,15 +207,21 @@ def _open(codes: Array, size: int) -> Array:
     return np.where(codes < size, codes, -1).astype(np.int32)
 
 
-def _coded(
-    name: str, scope: Scope, column: Array
+def _encode(
+    name: str, column: Array
 ) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
     """Return codes, values and relations; None for a column that names no place."""
     if column.dtype.kind in "mM":
         return None
     if column.dtype.kind in "iufb":
-        return _coded_numbers(name, column)
-    missing = np.array([value is None or value != value for value in column], bool)
+        return _encode_numbers(name, column)
+    missing = np.array(
+        [
+            value is None or (isinstance(value, float) and np.isnan(value))
+            for value in column
+        ],
+        bool,
+    )
     text = np.array([encodable(str(value)) for value in column], dtype=object)
     known, codes = np.unique(text, return_inverse=True)
     most = _MAX_GROUPS if name == "group_id" else _MAX_VALUES
@@ -230,14 +231,14 @@ def _coded(
     return codes, known.tolist(), ("=",)
 
 
-def _coded_numbers(
+def _encode_numbers(
     name: str, column: Array
 ) -> tuple[Array, list[object], tuple[Literal["=", ">=", "<="], ...]] | None:
     finite = (
         np.isfinite(column) if column.dtype.kind == "f" else np.ones(len(column), bool)
     )
     known = np.unique(column[finite])
-    if len(known) < 2:
+    if len(known) < _FEWEST:
         return None
     is_name = _NAMES.search(name) is not None
     relations: tuple[Literal["=", ">=", "<="], ...] = ("=",)
@@ -248,7 +249,7 @@ def _coded_numbers(
         known, relations = np.unique(cuts), (">=", "<=")
         codes = np.searchsorted(known, column, side="right") - 1
     else:
-        if not is_name and column.dtype.kind != "b" and len(known) > 2:
+        if not is_name and column.dtype.kind != "b" and len(known) > _FEWEST:
             relations = ("=", ">=", "<=")
         codes = np.searchsorted(known, column)
     codes = np.where(finite, codes, -1).astype(np.int32)
@@ -299,41 +300,59 @@ _ROLES = {
 def _phrase(name: str, relation: str, value: object) -> str:
     """Return a condition in words."""
     text = _value_text(value)
-    if name == "role":
-        return _ROLES.get(text, text)
-    if name == "token_id":
-        return (
-            f"the token {text!r}"
-            if text.strip("⟨⟩") != str(int(value))
-            else f"token id {value:d}"
-        )  # type: ignore[call-overload]
-    if name == "round":
-        return {"=": f"in round {text}", ">=": f"from round {text} on"}.get(
-            relation, f"up to round {text}"
-        )
-    if name == "last_round":
-        return "in the last round" if value else "before the last round"
-    if name in ("first_tokens", "last_tokens"):
-        number = int(str(value))
-        which = name.split("_", maxsplit=1)[0]
-        if number == 1:
-            return f"the {which} token of rounds"
-        return f"the {which} {number} tokens of rounds"
-    if name == "decoding_step":
-        return f"from the {value}th generated token on"
-    if name == "images_seen":
-        noun = pluralize(int(str(value)), "image")
-        if relation == ">=" and value == 1:
-            return "after the first image"
-        return f"with {noun} or {'more' if relation == '>=' else 'fewer'} in context"
-    if name == "num_rounds":
-        number = int(str(value))
-        if relation == "=":
-            return f"in samples of {pluralize(number, 'round')}"
-        return f"in samples of {number} or {'more' if relation == '>=' else 'fewer'} rounds"
+    if name in _PHRASES:
+        return _PHRASES[name](relation, value, text)
     plain = name.replace("_", " ")
-    if relation == "=":
-        if isinstance(value, bool):
-            return plain if value else f"not {plain}"
-        return f"{plain} {text}"
-    return f"{plain} {text} or {'more' if relation == '>=' else 'less'}"
+    if isinstance(value, bool):
+        return plain if value else f"not {plain}"
+    more = {"=": "", ">=": " or more", "<=": " or less"}[relation]
+    return f"{plain} {text}{more}"
+
+
+def _round(relation: str, _: object, text: str) -> str:
+    words = {"=": f"in round {text}", ">=": f"from round {text} on"}
+    return words.get(relation, f"up to round {text}")
+
+
+def _token(_: str, value: object, text: str) -> str:
+    has_text = isinstance(value, _TokenText) and text != f"⟨{int(value)}⟩"
+    return f"the token {text!r}" if has_text else f"token id {text.strip('⟨⟩')}"
+
+
+def _ends(which: str) -> Callable[[str, object, str], str]:
+    def phrase(_: str, value: object, text: str) -> str:
+        if value == 1:
+            return f"the {which} token of rounds"
+        return f"the {which} {text} tokens of rounds"
+
+    return phrase
+
+
+def _images(relation: str, value: object, text: str) -> str:
+    if relation == ">=" and value == 1:
+        return "after the first image"
+    return f"with {text} or {_more(relation)} images in context"
+
+
+def _num_rounds(relation: str, _: object, text: str) -> str:
+    many = text if relation == "=" else f"{text} or {_more(relation)}"
+    return f"in samples of {many} rounds"
+
+
+def _more(relation: str) -> str:
+    return "more" if relation == ">=" else "fewer"
+
+
+_PHRASES: dict[str, Callable[[str, object, str], str]] = {
+    "role": lambda _, __, text: _ROLES.get(text, text),
+    "token_id": _token,
+    "round": _round,
+    "last_round": lambda _, value, __: (
+        "in the last round" if value else "before the last round"
+    ),
+    "first_tokens": _ends("first"),
+    "last_tokens": _ends("last"),
+    "decoding_step": lambda _, __, text: f"from generated token {text} on",
+    "images_seen": _images,
+    "num_rounds": _num_rounds,
+}

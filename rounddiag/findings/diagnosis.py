@@ -17,8 +17,8 @@ from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
 from rounddiag.findings.places import FACTOR_2
-from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.reference import Range, guess_kind, named_range
+from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
 from rounddiag.wording import printable

@@ -25,8 +25,8 @@ class Level:
     Attributes
     ----------
     mean_abs_diff : float
-        In nats, with its 95 % interval `low` to `high`, clustered by sample: Student's t,
-        NaN for fewer than five samples.
+        In nats, with its 95 % interval `low` to `high`: Student's t, clustered by
+        sample; NaN for fewer than five samples.
     median_abs_diff : float
         In nats.
     kl : float
@@ -73,7 +73,7 @@ class Level:
         varied = len(view) > 1 and p.std() > 0 and q.std() > 0
         return cls(
             mean_abs_diff=mean,
-            low=max(mean - reach, 0.0) if reach == reach else nan,
+            low=max(mean - reach, 0.0) if np.isfinite(reach) else nan,
             high=mean + reach,
             median_abs_diff=float(np.median(view.abs)),
             kl=float(get_measure("k3").values(view.d).mean()),

@@ -1,4 +1,4 @@
-"""Naming: from the shape of a mismatch to the probabilities of its causes, by one table.
+"""Naming: from the shape of a mismatch to the probabilities of its causes.
 
 A detector recognises a shape, such as |diff| that fades from the prompt on. Several
 causes have it. `causes.csv` says how often each had: one row for a shape, with or

@@ -10,8 +10,8 @@ or groups of samples, are the units of evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +24,20 @@ from rounddiag.findings.conditions import (
     token_id_column,
 )
 from rounddiag.findings.excess import mean_by_bin
+from rounddiag.findings.slices import (
+    MOST,
+    Cells,
+    Counts,
+    Slice,
+    find_slices,
+    inside_of,
+    scan,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Iterator
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.findings.view import View
 
 # |diff| at which two engines differ by a factor of 2.
@@ -42,12 +50,6 @@ _SOFT = 0.01  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST = 1e-6  # nats: float32 rounds a log-prob to more
 _LARGEST = 3.0  # nats: one token beyond it weighs no more
 _NORMAL = 5.37  # median over 10 % quantile of the size of normal noise
-_BEAM, _DEPTH = 8, 3
-# A condition is part of a place if tokens that meet only the others exceed the usual
-# less often by this factor.
-_FEWER = 2.5
-# ... and if these are at least this many beside those of the place.
-_PART = 0.08
 _MAX_IDS, _MIN_OF_ID, _ID_SPREADS = 24, 5, 3.0
 _MAD = 0.6745  # median absolute deviation of a standard normal
 # Probability that the search finds a place in a batch without one.
@@ -56,6 +58,8 @@ MIN_CLUSTERS = 5
 MIN_HITS = 6
 # Nats. In sound batches of the benches the statistic stays below 8.5.
 MIN_WORTH = 11.0
+# From here on a small place counts too. In sound mixtures it reaches 96.
+SURE_WORTH = 100.0
 # |diff| of a place, in multiples of that of equally likely tokens elsewhere. Roles, ids
 # and rounds differ by nature; ranks and samples do not.
 MIN_RATIO = {
@@ -65,9 +69,6 @@ MIN_RATIO = {
     "num_rounds": 1.7,
     "sample": 1.4,
 }
-# A place holds at most this part of what is expected of all: the rest is what it is
-# compared with.
-_MOST = 0.9
 MAX_PLACES = 4
 _TRIED = 12
 
@@ -137,7 +138,7 @@ def _search(view: View) -> Iterator[Place]:
     excesses = _excesses(view)
     columns = columns_of_tokens(view)
     columns += _columns_of_ids(view, excesses)
-    cells = _Cells.from_columns(columns, view, cluster)
+    cells = Cells.from_columns(columns, view, cluster)
     inside = np.zeros(len(view), dtype=bool)
     for _ in range(MAX_PLACES):
         found = _best(view, excesses, cells, ~inside)
@@ -172,7 +173,7 @@ def _excesses(view: View) -> list[Array]:
     low, middle = np.array(
         [
             np.quantile(size[order[begin:stop]], (0.1, 0.5))
-            for begin, stop in zip(edges[:-1], edges[1:], strict=True)
+            for begin, stop in pairwise(edges)
         ]
     ).T
     found = [size > level * _bounded(middle)[code] for level in LEVELS]
@@ -219,7 +220,7 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     chosen: set[int] = set()
     for over in excesses:
         hits = np.bincount(code[over], minlength=len(known)).astype(float)
-        gain = _scan(hits, num * (hits.sum() / len(view)), hits.sum(), hits.sum())
+        gain = scan(hits, num * (hits.sum() / len(view)), hits.sum(), hits.sum())
         gain[~is_odd | (hits < _MIN_OF_ID)] = 0.0
         best = np.argsort(-gain)[: _MAX_IDS // len(excesses)]
         chosen |= {int(known[one]) for one in best if gain[one] > 0}
@@ -228,77 +229,13 @@ def _columns_of_ids(view: View, excesses: list[Array]) -> list[ColumnOfTokens]:
     return [token_id_column(view, np.array(sorted(chosen)))]
 
 
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """Runs of tokens that have the same value in every column.
-
-    Attributes
-    ----------
-    columns : list of ColumnOfTokens
-    first : int64 array, one a cell
-    codes : list of int32 array, one a column
-        Code of each cell.
-    cluster : int64 array, one a cell
-    num_conditions : int
-        How many conditions there are, which is the price of the search.
-    """
-
-    columns: list[ColumnOfTokens]
-    first: Array
-    codes: list[Array]
-    cluster: Array
-    num_conditions: int
-
-    @classmethod
-    def from_columns(
-        cls, columns: list[ColumnOfTokens], view: View, cluster: Array
-    ) -> _Cells:
-        begins = np.zeros(len(view), dtype=bool)
-        begins[0] = True
-        for codes in (view.segment, *(one.codes for one in columns)):
-            begins[1:] |= codes[1:] != codes[:-1]
-        first = np.flatnonzero(begins)
-        return cls(
-            columns,
-            first,
-            [one.codes[first] for one in columns],
-            cluster[first],
-            sum(len(one.values) * len(one.relations) for one in columns),
-        )
-
-    def sums(self, values: Array) -> Array:
-        """Return the sum over each cell of a value per token."""
-        result: Array = np.add.reduceat(values.astype(np.float64), self.first)
-        return result
-
-
-def _scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> Array:
-    """Return Kulldorff's statistic of sets; 0 where there are fewer than expected."""
-    expected = expected * (all_hits / max(all_expected, 1e-300))
-    rest, rest_expected = all_hits - hits, all_hits - expected
-    gain = special.xlogy(hits, hits / np.maximum(expected, 1e-12))
-    gain += special.xlogy(rest, rest / np.maximum(rest_expected, 1e-12))
-    result: Array = np.where(hits > expected, gain, 0.0)
-    return result
-
-
-@dataclass(frozen=True)
-class _Slice:
-    """A conjunction during the search: (column, relation, code) of each condition."""
-
-    parts: tuple[tuple[int, str, int], ...]
-    gain: float
-    hits: float
-    expected: float
-
-
 def _best(
-    view: View, excesses: list[Array], cells: _Cells, there: Array
+    view: View, excesses: list[Array], cells: Cells, there: Array
 ) -> Place | None:
     """Return the best place among the remaining tokens, or None."""
     code = _bins(view.r)
     num_clusters = int(cells.cluster.max()) + 1
-    found: list[tuple[float, _Slice, _Counts]] = []
+    found: list[tuple[float, Slice, Counts]] = []
     for exceeding in excesses:
         over = exceeding & there
         if over.sum() < MIN_HITS:
@@ -306,11 +243,13 @@ def _best(
         rate = np.bincount(code, weights=over) / np.maximum(
             np.bincount(code, weights=there), 1
         )
-        counts = _Counts(
+        counts = Counts(
             cells.sums(over), cells.sums(np.where(there, rate[code], 0.0)), over
         )
         spread = counts.spread(cells.cluster, num_clusters)
-        found += [(one.gain / spread, one, counts) for one in _slices(cells, counts)]
+        found += [
+            (one.gain / spread, one, counts) for one in find_slices(cells, counts)
+        ]
     found.sort(key=lambda one: -one[0])
     tried = set()
     for worth, one, counts in found:
@@ -325,120 +264,22 @@ def _best(
     return None
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """Tokens of each cell that exceed a level, and how many are expected to."""
-
-    hits: Array
-    expected: Array
-    over: Array
-
-    def spread(self, cluster: Array, size: int) -> float:
-        """Return the variance between clusters over that of independent tokens."""
-        hits = np.bincount(cluster, weights=self.hits, minlength=size)
-        expected = np.bincount(cluster, weights=self.expected, minlength=size)
-        use = expected > 0
-        z = (hits[use] - expected[use]) / np.sqrt(expected[use])
-        # Robust: a fault in some clusters is no spread of all.
-        middle = np.median(np.abs(z - np.median(z))) / _MAD
-        return float(max(middle**2, 1.0))
-
-
-def _slices(cells: _Cells, counts: _Counts) -> list[_Slice]:
-    """Return conjunctions of which every condition is needed, best first."""
-    whole = (float(counts.hits.sum()), float(counts.expected.sum()))
-    base = _Slice((), 0.0, *whole)
-    beam, known = [base], {(): base}
-    for _ in range(_DEPTH):
-        longer: dict[tuple[int, int], _Slice] = {}
-        for shorter in beam:
-            for one in _extend(cells, counts, shorter, whole):
-                key = (round(one.hits), round(10 * one.expected))
-                if one.gain > shorter.gain and (
-                    key not in longer or one.gain > longer[key].gain
-                ):
-                    longer[key] = one
-        beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]
-        known |= {one.parts: one for one in beam}
-    found = sorted(known.values(), key=lambda one: -one.gain)
-    return [one for one in found if one.parts and _needs_all(cells, counts, one)]
-
-
-def _needs_all(cells: _Cells, counts: _Counts, one: _Slice) -> bool:
-    """Return whether tokens that meet all but one of the conditions differ less."""
-    rate = one.hits / one.expected
-    inside = [_inside(cells, (part,)) for part in one.parts]
-    for index in range(len(one.parts)):
-        near = ~inside[index]
-        for other in (*inside[:index], *inside[index + 1 :]):
-            near &= other
-        hits, expected = counts.hits[near].sum(), counts.expected[near].sum()
-        if expected < _PART * one.expected or hits > rate * expected / _FEWER:
-            return False
-    return True
-
-
-def _extend(
-    cells: _Cells, counts: _Counts, base: _Slice, whole: tuple[float, float]
-) -> Iterator[_Slice]:
-    """Yield a slice with each further condition."""
-    chosen = np.flatnonzero(_inside(cells, base.parts))
-    used = {part[0] for part in base.parts}
-    hits, expected = counts.hits[chosen], counts.expected[chosen]
-    for index, column in enumerate(cells.columns):
-        if index in used:
-            continue
-        codes = cells.codes[index][chosen] + 1
-        size = len(column.values) + 1
-        h = np.bincount(codes, weights=hits, minlength=size)[1:]
-        e = np.bincount(codes, weights=expected, minlength=size)[1:]
-        for relation in column.relations:
-            rh, re = h, e
-            if relation == ">=":
-                rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
-            elif relation == "<=":
-                rh, re = h.cumsum(), e.cumsum()
-            gain = _scan(rh, re, *whole)
-            gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
-            gain[re > _MOST * whole[1]] = 0.0
-            for code in np.argsort(-gain)[:_BEAM]:
-                if gain[code] > 0:
-                    part = (index, relation, int(code))
-                    parts = tuple(sorted((*base.parts, part)))
-                    yield _Slice(
-                        parts, float(gain[code]), float(rh[code]), float(re[code])
-                    )
-
-
-def _inside(cells: _Cells, parts: Sequence[tuple[int, str, int]]) -> Array:
-    inside = np.ones(len(cells.first), dtype=bool)
-    for index, relation, code in parts:
-        codes = cells.codes[index]
-        if relation == "=":
-            inside &= codes == code
-        elif relation == ">=":
-            inside &= codes >= code
-        else:
-            inside &= (codes <= code) & (codes >= 0)
-    return inside
-
-
 def _judge(
     view: View,
-    cells: _Cells,
+    cells: Cells,
     there: Array,
-    one: _Slice,
-    counts: _Counts,
+    one: Slice,
+    counts: Counts,
     worth: float,
 ) -> Place | None:
     """Return the place of a slice if samples agree on it, else None."""
-    inside = _inside(cells, one.parts)
+    inside = inside_of(cells, one.parts)
     p = _probability(cells, inside, counts, one)
     if p > LEVEL or one.hits < MIN_HITS or worth < MIN_WORTH:
         return None
     tokens = np.repeat(inside, np.diff(np.r_[cells.first, len(view)])) & there
     outside = there & ~tokens
-    if outside.sum() < (1 - _MOST) * there.sum():
+    if outside.sum() < (1 - MOST) * there.sum():
         return None
     size = np.minimum(view.abs, _LARGEST)
     usual = mean_by_bin(view.r[outside], size[outside], view.r)
@@ -446,6 +287,8 @@ def _judge(
     ratio, low, high = _ratio(size[tokens], usual[tokens], clusters(view)[tokens])
     least = max(_min_ratio(cells.columns[index]) for index, _, _ in one.parts)
     if ratio < least:
+        return None
+    if worth < SURE_WORTH and _is_small(view, cells, one, tokens, outside):
         return None
     excess = float((size[tokens] - usual[tokens]).sum())
     whole = max(float((size - usual)[there].sum()), excess)
@@ -469,12 +312,28 @@ def _judge(
     )
 
 
+def _is_small(
+    view: View, cells: Cells, one: Slice, tokens: Array, outside: Array
+) -> bool:
+    """Return whether a place is no larger than what sound engines differ by.
+
+    In a sound mixture of experts the first tokens of rounds, or one id, differ five
+    times as much as equally likely others.
+    """
+    inside = float(view.abs[tokens].mean())
+    columns = [cells.columns[index] for index, _, _ in one.parts]
+    scopes = {column.scope for column in columns if column.name != "num_rounds"}
+    is_natural = "sample" not in scopes and "token" in scopes
+    least = view.usual.limit if is_natural else float(view.abs[outside].mean())
+    return inside < least
+
+
 def _min_ratio(column: ColumnOfTokens) -> float:
     kind = column.scope
     return MIN_RATIO.get(column.name, MIN_RATIO[kind])
 
 
-def _probability(cells: _Cells, inside: Array, counts: _Counts, one: _Slice) -> float:
+def _probability(cells: Cells, inside: Array, counts: Counts, one: Slice) -> float:
     """Return how likely such a slice is by chance, over the whole search."""
     size = int(cells.cluster.max()) + 1
     out = [

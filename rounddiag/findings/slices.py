@@ -1,0 +1,192 @@
+"""Slices: the search for conjunctions of conditions whose tokens differ more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import special
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rounddiag._typing import Array
+    from rounddiag.findings.conditions import ColumnOfTokens
+    from rounddiag.findings.view import View
+
+_BEAM, _DEPTH = 8, 3
+# A condition is part of a place if tokens that meet only the others exceed the usual
+# less often by this factor.
+_FEWER = 2.5
+# ... and if these are at least this many beside those of the place.
+_PART = 0.08
+_MAD = 0.6745  # median absolute deviation of a standard normal
+# A slice holds at most this part of what is expected of all: the rest is what it is
+# compared with.
+MOST = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Runs of tokens that have the same value in every column.
+
+    Attributes
+    ----------
+    columns : list of ColumnOfTokens
+    first : int64 array, one a cell
+    codes : list of int32 array, one a column
+        Code of each cell.
+    cluster : int64 array, one a cell
+    num_conditions : int
+        How many conditions there are, which is the price of the search.
+    """
+
+    columns: list[ColumnOfTokens]
+    first: Array
+    codes: list[Array]
+    cluster: Array
+    num_conditions: int
+
+    @classmethod
+    def from_columns(
+        cls, columns: list[ColumnOfTokens], view: View, cluster: Array
+    ) -> Cells:
+        """Cut the tokens of a view where a column, or the round, changes."""
+        begins = np.zeros(len(view), dtype=bool)
+        begins[0] = True
+        for codes in (view.segment, *(one.codes for one in columns)):
+            begins[1:] |= codes[1:] != codes[:-1]
+        first = np.flatnonzero(begins)
+        return cls(
+            columns,
+            first,
+            [one.codes[first] for one in columns],
+            cluster[first],
+            sum(len(one.values) * len(one.relations) for one in columns),
+        )
+
+    def sums(self, values: Array) -> Array:
+        """Return the sum over each cell of a value per token."""
+        result: Array = np.add.reduceat(values.astype(np.float64), self.first)
+        return result
+
+
+def scan(hits: Array, expected: Array, all_hits: float, all_expected: float) -> Array:
+    """Return Kulldorff's statistic of sets; 0 where there are fewer than expected."""
+    expected = expected * (all_hits / max(all_expected, 1e-300))
+    rest, rest_expected = all_hits - hits, all_hits - expected
+    gain = special.xlogy(hits, hits / np.maximum(expected, 1e-12))
+    gain += special.xlogy(rest, rest / np.maximum(rest_expected, 1e-12))
+    result: Array = np.where(hits > expected, gain, 0.0)
+    return result
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A conjunction during the search: (column, relation, code) of each condition."""
+
+    parts: tuple[tuple[int, str, int], ...]
+    gain: float
+    hits: float
+    expected: float
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Tokens of each cell that exceed a level, and how many are expected to."""
+
+    hits: Array
+    expected: Array
+    over: Array
+
+    def spread(self, cluster: Array, size: int) -> float:
+        """Return the variance between clusters over that of independent tokens."""
+        hits = np.bincount(cluster, weights=self.hits, minlength=size)
+        expected = np.bincount(cluster, weights=self.expected, minlength=size)
+        use = expected > 0
+        z = (hits[use] - expected[use]) / np.sqrt(expected[use])
+        # Robust: a fault in some clusters is no spread of all.
+        middle = np.median(np.abs(z - np.median(z))) / _MAD
+        return float(max(middle**2, 1.0))
+
+
+def find_slices(cells: Cells, counts: Counts) -> list[Slice]:
+    """Return conjunctions of which every condition is needed, best first."""
+    whole = (float(counts.hits.sum()), float(counts.expected.sum()))
+    base = Slice((), 0.0, *whole)
+    beam = [base]
+    known: dict[tuple[tuple[int, str, int], ...], Slice] = {(): base}
+    for _ in range(_DEPTH):
+        longer: dict[tuple[int, int], Slice] = {}
+        for shorter in beam:
+            for one in _extend(cells, counts, shorter, whole):
+                key = (round(one.hits), round(10 * one.expected))
+                if one.gain > shorter.gain and (
+                    key not in longer or one.gain > longer[key].gain
+                ):
+                    longer[key] = one
+        beam = sorted(longer.values(), key=lambda one: -one.gain)[:_BEAM]
+        known |= {one.parts: one for one in beam}
+    found = sorted(known.values(), key=lambda one: -one.gain)
+    return [one for one in found if one.parts and _needs_all(cells, counts, one)]
+
+
+def _needs_all(cells: Cells, counts: Counts, one: Slice) -> bool:
+    """Return whether tokens that meet all but one of the conditions differ less."""
+    rate = one.hits / one.expected
+    inside = [inside_of(cells, (part,)) for part in one.parts]
+    for index in range(len(one.parts)):
+        near = ~inside[index]
+        for other in (*inside[:index], *inside[index + 1 :]):
+            near &= other
+        hits, expected = counts.hits[near].sum(), counts.expected[near].sum()
+        if expected < _PART * one.expected or hits > rate * expected / _FEWER:
+            return False
+    return True
+
+
+def _extend(
+    cells: Cells, counts: Counts, base: Slice, whole: tuple[float, float]
+) -> Iterator[Slice]:
+    """Yield a slice with each further condition."""
+    chosen = np.flatnonzero(inside_of(cells, base.parts))
+    used = {part[0] for part in base.parts}
+    hits, expected = counts.hits[chosen], counts.expected[chosen]
+    for index, column in enumerate(cells.columns):
+        if index in used:
+            continue
+        codes = cells.codes[index][chosen] + 1
+        size = len(column.values) + 1
+        h = np.bincount(codes, weights=hits, minlength=size)[1:]
+        e = np.bincount(codes, weights=expected, minlength=size)[1:]
+        for relation in column.relations:
+            rh, re = h, e
+            if relation == ">=":
+                rh, re = h[::-1].cumsum()[::-1], e[::-1].cumsum()[::-1]
+            elif relation == "<=":
+                rh, re = h.cumsum(), e.cumsum()
+            gain = scan(rh, re, *whole)
+            gain[re > 0.97 * base.expected] = 0.0  # nearly all: no condition
+            gain[re > MOST * whole[1]] = 0.0
+            for code in np.argsort(-gain)[:_BEAM]:
+                if gain[code] > 0:
+                    part = (index, relation, int(code))
+                    parts = tuple(sorted((*base.parts, part)))
+                    yield Slice(
+                        parts, float(gain[code]), float(rh[code]), float(re[code])
+                    )
+
+
+def inside_of(cells: Cells, parts: Sequence[tuple[int, str, int]]) -> Array:
+    """Return which cells meet all conditions of a slice."""
+    inside = np.ones(len(cells.first), dtype=bool)
+    for index, relation, code in parts:
+        codes = cells.codes[index]
+        if relation == "=":
+            inside &= codes == code
+        elif relation == ">=":
+            inside &= codes >= code
+        else:
+            inside &= (codes <= code) & (codes >= 0)
+    return inside
