@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from rounddiag.figures import plot_trajectory as plot_trajectory
     from rounddiag.figures import token_text as token_text
     from rounddiag.findings import diagnose as diagnose
+    from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
     from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
@@ -101,6 +102,7 @@ _HOMES = {
     "load": "loaders",
     "metrics": "core",
     "open_run": "runs",
+    "places": "findings",
     "plot_compare": "figures",
     "plot_conditional": "figures",
     "plot_finding": "figures",

@@ -11,8 +11,8 @@ the range of the batch's kind:
 
 - `diagnosis`: `diagnose` and `Diagnosis`; `verdict`: one word for the batch;
   `sentence`: the diagnosis in words; `reference`: healthy ranges by kind.
-- `places`: `find_places`, sets of tokens that differ; `conditions`: the columns that
-  describe them; `slices`: the search for conjunctions of conditions.
+- `place`: `places`, sets of tokens that differ; `conditions`: the columns that describe
+  them; `slices`: the search for conjunctions of conditions.
 - `causes`: what a finding can name, and what would tell causes apart; `naming`: their
   probabilities; `finding`: `Finding`, the `Evidence` of a detector, the numbers of a
   finding's figure.
@@ -30,6 +30,7 @@ from rounddiag.findings.diagnosis import Diagnosis, diagnose
 from rounddiag.findings.finding import Evidence, Finding, Measure
 from rounddiag.findings.level import Level
 from rounddiag.findings.onset import Onset, round_onset
+from rounddiag.findings.place import places as places
 from rounddiag.findings.reference import REFERENCE, Range
 from rounddiag.findings.registry import DETECTORS, Detector, register
 from rounddiag.findings.view import View

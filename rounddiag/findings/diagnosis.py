@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -16,11 +17,12 @@ from rounddiag.findings.correlates import not_followed
 from rounddiag.findings.explanation import MIN_SHARE, Explained, explain
 from rounddiag.findings.finding import Finding
 from rounddiag.findings.level import Level
-from rounddiag.findings.places import FACTOR_2
+from rounddiag.findings.place import FACTOR_2
 from rounddiag.findings.reference import Range, guess_kind, named_range
 from rounddiag.findings.sentence import describe_place, write_advice, write_headline
 from rounddiag.findings.verdict import Verdict, is_certain, judge
 from rounddiag.findings.view import View
+from rounddiag.loaders import load
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:
@@ -150,7 +152,7 @@ def _cell(text: str) -> str:
 
 
 def diagnose(
-    batch: Batch,
+    batch: Batch | str | PathLike[str],
     *,
     healthy: Batch | None = None,
     kind: str | None = None,
@@ -161,7 +163,8 @@ def diagnose(
 
     Parameters
     ----------
-    batch : Batch
+    batch : Batch or path-like
+        A path is read by `rounddiag.load`.
     healthy : Batch, optional
         A batch of the same run that is known to be healthy. Its level of noise replaces
         the range of the kind.
@@ -191,6 +194,8 @@ def diagnose(
     >>> rd.diagnose(rd.load("sample_data/healthy.parquet")).verdict
     'healthy'
     """
+    if isinstance(batch, (str, PathLike)):
+        batch = load(batch)
     require_batch(batch)
     kind, is_known = (kind, True) if kind is not None else guess_kind(batch)
     usual = named_range(kind)

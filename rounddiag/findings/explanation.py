@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.detectors.workers import WORKERS
 from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.naming import rank_causes
-from rounddiag.findings.places import Place, find_places
+from rounddiag.findings.pattern_candidates import VERSIONS
+from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
 
 if TYPE_CHECKING:
@@ -200,11 +202,15 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     """Return a place as evidence whose cause is open."""
     outside = float(view.abs[~place.tokens].mean())
     return Evidence(
-        cause="unknown",
+        cause=_shape(place),
         score=1.0,
         gain=place.worth,
         tokens=place.tokens,
-        where={"found": place, "samples": np.unique(view.sample[place.tokens])},
+        where={
+            "found": place,
+            "samples": np.unique(view.sample[place.tokens]),
+            **_column(place),
+        },
         measures=(
             Measure(name="tokens", value=place.num_tokens, unit="tokens"),
             Measure(
@@ -222,6 +228,24 @@ def _place_evidence(view: View, place: Place) -> Evidence:
         ),
         next_step="Score two of these samples again with one engine changed at a time.",
     )
+
+
+def _column(place: Place) -> dict[str, object]:
+    only = place.conditions[0]
+    if len(place.conditions) > 1 or only.relation != "=":
+        return {}
+    return {"column": only.column, "value": only.value}
+
+
+def _shape(place: Place) -> str:
+    """Return the cause that a place is named for, if one worker or version is it."""
+    if len(place.conditions) == 1:
+        column = place.conditions[0].column
+        if VERSIONS.search(column):
+            return "stale_weights"
+        if WORKERS.search(column):
+            return "bad_worker"
+    return "unknown"
 
 
 def _rank_causes(evidence: Evidence, stage: Stage, view: View) -> pd.Series[float]:

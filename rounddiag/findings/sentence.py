@@ -8,16 +8,16 @@ import numpy as np
 
 from rounddiag.findings.causes import CAUSES, family
 from rounddiag.findings.level import MIN_SAMPLES
-from rounddiag.findings.places import FACTOR_2
+from rounddiag.findings.place import FACTOR_2
 from rounddiag.wording import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rounddiag._typing import Array
     from rounddiag.findings.diagnosis import Diagnosis
     from rounddiag.findings.finding import Finding
-    from rounddiag.findings.places import Place
+    from rounddiag.findings.place import Place
     from rounddiag.findings.view import View
 
 # Fewer large diffs are no headline: the ratio is.
@@ -25,6 +25,8 @@ _MIN_LARGE = 5
 # All large diffs are in a place if at least this share is; "all" from the second on.
 _MOST, _ALL = 0.9, 0.995
 _PROBABLE, _NAMED = 0.5, 0.1
+# The large diffs are the story if they hold this part of the sum of |diff|.
+_HELD = 0.5
 # A level this near to the end of its range is said to be near it.
 _NEAR = 1.15
 
@@ -38,8 +40,11 @@ def describe_place(where: Mapping[str, Any], indices: Array, view: View) -> str:
     coordinates, rank 3, from round 5 on, in 8 of 128 samples".
     """
     total = int((view.num_per_sample > 0).sum())
-    place: Place | None = where.get("found")
+    place: Place | None = None if "onset" in where else where.get("found")
     num_large = int(where.get("num_large", 0))
+    size = view.abs[indices]
+    if size[size > FACTOR_2].sum() < _HELD * size.sum():
+        num_large = 0  # the story is the many small ones
     all_large = int((view.abs > FACTOR_2).sum())
     if place is None:
         clauses = [*_tokens(indices, num_large, view), *_conditions(where)]
@@ -67,9 +72,10 @@ def _tokens(indices: Array, num_large: int, view: View) -> list[str]:
     if num_large >= _MIN_LARGE:
         return [f"{pluralize(num_large, 'token')} differ by more than a factor of 2"]
     if len(indices) == len(view):
-        return ["all tokens are affected"]
-    verb = "is" if len(indices) == 1 else "are"
-    return [f"{pluralize(len(indices), 'token')} {verb} affected"]
+        mean = float(view.abs.mean())
+        return [f"all tokens are affected: they differ by {mean:.2g} nat on average"]
+    mean = float(view.abs[indices].mean())
+    return [f"{pluralize(len(indices), 'token')} differ by {mean:.2g} nat on average"]
 
 
 def _conditions(where: Mapping[str, Any]) -> list[str]:
@@ -122,8 +128,10 @@ def write_headline(diagnosis: Diagnosis) -> str:
 
 def write_advice(diagnosis: Diagnosis) -> str:
     """Return how sure the cause is, what is usual, and the next step."""
-    if diagnosis.verdict in ("not_measurable", "identical"):
+    if diagnosis.verdict == "not_measurable":
         return ""
+    if diagnosis.verdict == "identical":
+        return f"Next: {diagnosis[0].next_step}" if len(diagnosis) else ""
     certain = [one for one in diagnosis if one.is_certain]
     if not certain:
         return _advise_on_level(diagnosis)
@@ -134,9 +142,17 @@ def write_advice(diagnosis: Diagnosis) -> str:
         parts.append(f"Also {', '.join(CAUSES.get(o.cause, o.cause) for o in others)}.")
     elif len(certain) > 1:
         parts.append(f"{pluralize(len(certain) - 1, 'more place')} beside it.")
+    unrelated = first.where.get("not_with", ())
+    if unrelated:
+        parts.append(f"It does not follow {_either(unrelated)}.")
     if first.next_step:
         parts.append(f"Next: {first.next_step}")
     return " ".join(parts)
+
+
+def _either(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:-1])
+    return f"{listed} or {names[-1]}" if listed else names[-1]
 
 
 def _probable(finding: Finding) -> str:

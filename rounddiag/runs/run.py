@@ -313,7 +313,7 @@ class Run:
         >>> run = rd.open_run("sample_data/healthy.parquet")
         >>> run.query("SELECT count(*) AS num_tokens FROM tokens")
            num_tokens
-        0        4230
+        0        4143
         """
         if self._folder.is_raw:
             raise LoadError.build(

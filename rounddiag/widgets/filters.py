@@ -183,7 +183,7 @@ def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
     >>> from rounddiag.widgets.columns import BatchColumns
     >>> columns = BatchColumns(rd.load("sample_data/image_window.parquet"))
     >>> int(kept_tokens(columns, {"sample": 3, "text": "click("}).sum())
-    4
+    2
     """
     is_kept = np.ones(columns.batch.num_tokens, dtype=bool)
     for name, condition in keep.items():

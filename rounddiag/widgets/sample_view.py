@@ -293,7 +293,7 @@ def sample_payload(
     >>> batch = rd.load("sample_data/image_window.parquet")
     >>> payload = sample_payload(batch, sample=3)
     >>> payload["rounds"][0]["action"]["label"], payload["tokens"]["piece"][:3]
-    ('click (278, 170)', ['<think>', 'I', ' see'])
+    ('click (282, 170)', ['<think>', 'I', ' switch'])
     """
     check_sample(sample, batch.num_samples)
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)

@@ -70,7 +70,7 @@ def test_the_sentence_says_what_a_fault_does_not_follow() -> None:
     diagnosis = rd.diagnose(batch)
     names = ["reward", "position in the round"]
     assert diagnosis[0].where["not_with"] == names
-    sentence = "Their |diff| does not follow reward or position in the round."
+    sentence = "It does not follow reward or position in the round."
     assert sentence in diagnosis.text
 
 

@@ -220,7 +220,7 @@ def concatenate(batches: Iterable[Batch]) -> Batch:
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
     >>> concatenate([batch[:2], batch[2:3]])
-    Batch(num_samples=3, num_rounds=6, num_tokens=82)
+    Batch(num_samples=3, num_rounds=5, num_tokens=67)
     """
     all_parts = _require_one_step(batches)
     parts = _without_copies(all_parts)

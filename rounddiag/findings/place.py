@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special, stats
 
+from rounddiag.batch.batch import require_batch
 from rounddiag.findings.conditions import (
     ColumnOfTokens,
     Condition,
@@ -37,7 +38,10 @@ from rounddiag.findings.slices import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pandas as pd
+
     from rounddiag._typing import Array
+    from rounddiag.batch import Batch
     from rounddiag.findings.view import View
 
 # |diff| at which two engines differ by a factor of 2.
@@ -121,6 +125,50 @@ class Place:
         return ", ".join(one.text for one in self.conditions)
 
 
+def places(batch: Batch, *, a: str = "old", b: str = "rollout") -> pd.DataFrame:
+    """Return where tokens differ more than equally likely tokens elsewhere, best first.
+
+    Parameters
+    ----------
+    batch : Batch
+    a, b : str
+        The scores to compare: `old`, `rollout`, or a name in `batch.scores`.
+
+    Returns
+    -------
+    DataFrame
+        A row per place: `conditions` as text; `num_tokens`, `num_large` (beyond a
+        factor of 2) and `num_samples`; `share` of the excess of sum |diff|; `ratio` of
+        |diff| to that of equally likely tokens elsewhere, with its 95 % interval `low`
+        to `high`; `p`, the probability that a sound batch has such a place. Empty for a
+        sound batch, and with fewer than five samples.
+
+    Raises
+    ------
+    BatchError
+        If it is no Batch, or has no such score.
+
+    Examples
+    --------
+    >>> import rounddiag as rd
+    >>> rd.places(rd.load("sample_data/image_window.parquet"))["conditions"].tolist()
+    ['from round 3 on', 'in round 2']
+    """
+    import pandas as pd
+
+    from rounddiag.findings.view import View
+
+    require_batch(batch)
+    found = find_places(View.from_batch(batch, a, b))
+    names = ["num_tokens", "num_large", "num_samples", "share", "ratio"]
+    names += ["low", "high", "p"]
+    rows = [
+        {"conditions": one.text, **{name: getattr(one, name) for name in names}}
+        for one in found
+    ]
+    return pd.DataFrame(rows, columns=["conditions", *names])
+
+
 def find_places(view: View) -> tuple[Place, ...]:
     """Return the places of a view, best first; none with fewer than five clusters."""
     if "found_places" not in view.memo:
@@ -176,15 +224,15 @@ def _excesses(view: View) -> list[Array]:
             for begin, stop in pairwise(edges)
         ]
     ).T
-    found = [size > level * _bounded(middle)[code] for level in LEVELS]
+    found = [size > level * _bound_units(middle)[code] for level in LEVELS]
     quiet = _NORMAL * low
     if np.median(quiet) < np.median(middle) / LEVELS[0]:
-        unit = _bounded(quiet)[code]
+        unit = _bound_units(quiet)[code]
         found += [size > level * unit for level in LEVELS[:2]]
     return found
 
 
-def _bounded(units: Array) -> Array:
+def _bound_units(units: Array) -> Array:
     """Return units of bins, none far below the others."""
     bounded: Array = np.maximum(units, max(0.3 * float(np.median(units)), _LEAST))
     return bounded
