@@ -47,7 +47,8 @@ def describe_diagnosis(diagnosis: Diagnosis) -> str:
         Two paragraphs, or one where there are no findings: a table with one row per
         finding, best first. `share` is the part of the sum of |diff|.
     """
-    head = f"{diagnosis.verdict}: {printable(diagnosis.text)}\n{_level(diagnosis)}"
+    lines = [*map(printable, diagnosis.text.splitlines()), _level(diagnosis)]
+    head = f"{diagnosis.verdict}: " + "\n".join(lines)
     return "\n\n".join(filter(None, [head, _findings(diagnosis)]))
 
 

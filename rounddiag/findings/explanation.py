@@ -14,6 +14,7 @@ from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
 from rounddiag.findings.level import MIN_SAMPLES
 from rounddiag.findings.naming import rank_causes
+from rounddiag.findings.pattern import at_limit
 from rounddiag.findings.pattern_candidates import VERSIONS
 from rounddiag.findings.place import Place, find_places
 from rounddiag.findings.registry import DETECTORS, STAGES, Stage
@@ -153,10 +154,31 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
             found = [one for one in found if _shows_outside(view, one, place)]
         best = max(found, key=lambda one: _rank(one, stage), default=None)
         if place is not None and stage == "place":
-            best = _place_or_pattern(view, place, best)
+            if best is None and _is_everywhere(view, place):
+                best = _of_level(view, total) or _place_evidence(view, place)
+            else:
+                best = _place_or_pattern(view, place, best)
         if best is not None:
             return stage, best
     return None
+
+
+def _is_everywhere(view: View, place: Place) -> bool:
+    """Return whether a place without a name lies in a batch that is above the range."""
+    is_open = _shape(view, place) == "unknown"
+    return is_open and bool(view.abs[~place.tokens].mean() > view.usual.usual)
+
+
+def _of_level(view: View, total: float) -> Evidence | None:
+    """Return the best evidence from the level of the whole batch."""
+    found = [
+        _with_cause(evidence, detector.name)
+        for detector in DETECTORS.values()
+        if detector.stage == "level"
+        for evidence in detector.evidence(view)
+        if _matters(evidence, view, total)
+    ]
+    return max(found, key=lambda one: one.score, default=None)
 
 
 def _shows_outside(view: View, evidence: Evidence, place: Place) -> bool:
@@ -202,7 +224,7 @@ def _place_evidence(view: View, place: Place) -> Evidence:
     """Return a place as evidence whose cause is open."""
     outside = float(view.abs[~place.tokens].mean())
     return Evidence(
-        cause=_shape(place),
+        cause=_shape(view, place),
         score=1.0,
         gain=place.worth,
         tokens=place.tokens,
@@ -237,8 +259,19 @@ def _column(place: Place) -> dict[str, object]:
     return {"column": only.column, "value": only.value}
 
 
-def _shape(place: Place) -> str:
-    """Return the cause that a place is named for, if one worker or version is it."""
+def _shape(view: View, place: Place) -> str:
+    """Return the cause that a place is named for; `unknown` for most."""
+    if at_limit(view, place.tokens):
+        return "truncated_round"
+    by_column = {one.column: one for one in place.conditions}
+    if by_column.keys() <= {"round", "first_tokens", "decoding_step"}:
+        rounds = by_column.get("round")
+        if rounds is not None and rounds.relation != ">=":
+            is_first = rounds.relation == "<=" or rounds.value == 0
+            return "prompt_mismatch" if is_first else "unknown"
+        if rounds is not None:
+            is_later = view.has_images and int(str(rounds.value)) > 1
+            return "image_window" if is_later else "context_masked"
     if len(place.conditions) == 1:
         column = place.conditions[0].column
         if VERSIONS.search(column):

@@ -116,8 +116,9 @@ class Place:
     @property
     def is_of_content(self) -> bool:
         """Whether a condition is about what was written, or where in a round."""
-        content = ("role", "token_id", "first_tokens", "last_tokens", "application")
-        return any(one.column in content for one in self.conditions)
+        names = {one.column for one in self.conditions}
+        is_part = names & {"first_tokens", "last_tokens"} and "round" not in names
+        return bool(names & {"role", "token_id", "application"} or is_part)
 
     @property
     def text(self) -> str:
@@ -366,14 +367,14 @@ def _is_small(
     """Return whether a place is no larger than what sound engines differ by.
 
     In a sound mixture of experts the first tokens of rounds, or one id, differ five
-    times as much as equally likely others.
+    times as much as equally likely others; in text, later rounds differ more.
     """
     inside = float(view.abs[tokens].mean())
     columns = [cells.columns[index] for index, _, _ in one.parts]
     scopes = {column.scope for column in columns if column.name != "num_rounds"}
-    is_natural = "sample" not in scopes and "token" in scopes
-    least = view.usual.limit if is_natural else float(view.abs[outside].mean())
-    return inside < least
+    if "sample" in scopes:
+        return inside < float(view.abs[outside].mean())
+    return inside < (view.usual.limit if "token" in scopes else view.usual.usual)
 
 
 def _min_ratio(column: ColumnOfTokens) -> float:

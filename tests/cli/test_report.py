@@ -19,7 +19,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     # A slow machine would show a progress bar on standard error.
-    monkeypatch.setattr("rounddiag.export.replies.tqdm", lambda items, **_: items)
+    monkeypatch.setattr("rounddiag.export.replies.tqdm", lambda items, *_, **__: items)
     return file
 
 

@@ -108,6 +108,10 @@ EXPECTED = {
     "vision-tune-0/wrong_pictures.clear.1": "wrong_image",
 }
 
+# Twelve samples whose prompt lacks the task: the decay along them is within what twelve
+# samples vary by, so no cause is named. They are not called healthy.
+UNNAMED = {"vision-tune-0/without_task.clear.0"}
+
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, Case]:
@@ -126,6 +130,8 @@ def test_the_first_finding_names_the_cause_or_one_that_looks_the_same(
     assert cases[name].causes == (EXPECTED[name],)
     if EXPECTED[name] == "healthy":
         assert not outcome.is_alarm, outcome.text
+    elif name in UNNAMED:
+        assert outcome.verdict == "noisy", outcome.text
     else:
         assert outcome.is_right(0), outcome.text
 

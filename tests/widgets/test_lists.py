@@ -50,7 +50,7 @@ def test_without_a_finding_the_list_says_what_the_diagnosis_says() -> None:
     healthy = session(rd.load("sample_data/healthy.parquet"))
     found = drawer_list(healthy, "findings")
     assert found["num_rows"] == 0
-    assert found["empty"] == healthy.diagnosis.text
+    assert found["empty"] == healthy.diagnosis.headline
 
 
 def test_a_finding_leads_to_its_evidence(window: rd.Batch) -> None:
