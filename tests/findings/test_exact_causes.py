@@ -187,3 +187,14 @@ def test_position_ids_that_repeat(step: int, expected: int | None) -> None:
         assert found is not None
         assert found.measures[0].value == 4
         assert found.tokens.sum() == expected
+
+
+def test_padding_under_the_mask() -> None:
+    parts = arrays(8)
+    parts["ids"][:3, -5:] = 0
+    for name in ("old", "rollout"):
+        parts[name][:3, -5:] = 0.0
+    found = rd.diagnose(made(parts))[0]
+    assert found.cause == "mask_too_wide"
+    assert found.num_tokens == 3 * 5
+    assert found.samples.tolist() == [0, 1, 2]

@@ -22,6 +22,8 @@ SAME_START = 0.5
 UNSURE = -1.0
 # Share of rounds that begin with the end of the prompt, or contain an end of turn.
 MIN_SHARE = 0.3
+# Tokens of padding at the end of a sample.
+MIN_PADDING = 3
 # Longest hole that rejection leaves, in tokens.
 MAX_HOLE = 3
 # Longest template under the mask, in tokens, and how many rounds have it.
@@ -59,6 +61,14 @@ def mask_too_wide(view: View) -> Evidence | None:
             f"{int(beyond.sum())} tokens follow the one that ends a turn and are under "
             "the mask.",
         )
+    padding = _padding_tails(view)
+    if padding.any():
+        return _wide(
+            view,
+            padding,
+            f"{int(padding.sum())} tokens at the end of samples repeat one id and are "
+            "exactly 0 in both columns: padding is under the mask.",
+        )
     return None
 
 
@@ -69,6 +79,23 @@ def not_written(view: View) -> Array:
         view.memo["not_written"] = flags
     known: Array = view.memo["not_written"]
     return known
+
+
+def _padding_tails(view: View) -> Array:
+    """Return ends of samples that repeat one id, exactly 0 in both columns."""
+    same_id = np.r_[view.id[1:] == view.id[:-1], False]
+    is_last = np.r_[view.sample[1:] != view.sample[:-1], True]
+    zero = (view.o == 0) & (view.r == 0)
+    goes_on = zero & (is_last | same_id)
+    # Whether all tokens from here to the end of the sample are so.
+    index = np.arange(len(view))
+    ends = np.flatnonzero(is_last)
+    begins = np.r_[0, ends[:-1] + 1]
+    last_other = np.maximum.reduceat(np.where(goes_on, -1, index), begins)
+    size = ends - np.maximum(last_other, begins - 1)
+    tokens = np.repeat(np.where(size >= MIN_PADDING, size, 0), ends - begins + 1)
+    tail: Array = np.repeat(ends, ends - begins + 1) - index < tokens
+    return tail if (size >= MIN_PADDING).sum() > 1 else np.zeros(len(view), dtype=bool)
 
 
 def _wide(view: View, tokens: Array, explanation: str) -> Evidence:
