@@ -139,15 +139,10 @@ def _best(view: View, known: set[str], total: float) -> tuple[Stage, Evidence] |
     for stage in STAGES:
         if is_few and stage != "exact":
             return None
-        detectors = [one for one in DETECTORS.values() if one.stage == stage]
         found = [
-            _with_cause(evidence, detector.name)
-            for detector in detectors
-            for evidence in detector.evidence(view)
-            if stage == "exact" or _matters(evidence, view, total)
-        ]
-        found = [
-            one for one in found if one.score >= MIN_SCORE and one.cause not in known
+            one
+            for one in _evidence(view, stage, total)
+            if one.score >= MIN_SCORE and one.cause not in known
         ]
         place = next(iter(find_places(view)), None) if stage != "exact" else None
         if place is not None and stage == "fit":
@@ -171,14 +166,19 @@ def _is_everywhere(view: View, place: Place) -> bool:
 
 def _of_level(view: View, total: float) -> Evidence | None:
     """Return the best evidence from the level of the whole batch."""
-    found = [
+    found = _evidence(view, "level", total)
+    return max(found, key=lambda one: one.score, default=None)
+
+
+def _evidence(view: View, stage: Stage, total: float) -> list[Evidence]:
+    """Return what the detectors of a stage find that holds enough of the mismatch."""
+    return [
         _with_cause(evidence, detector.name)
         for detector in DETECTORS.values()
-        if detector.stage == "level"
+        if detector.stage == stage
         for evidence in detector.evidence(view)
-        if _matters(evidence, view, total)
+        if stage == "exact" or _matters(evidence, view, total)
     ]
-    return max(found, key=lambda one: one.score, default=None)
 
 
 def _shows_outside(view: View, evidence: Evidence, place: Place) -> bool:

@@ -180,12 +180,9 @@ def _probable(finding: Finding) -> str:
 def _advise_on_level(diagnosis: Diagnosis) -> str:
     level, usual = diagnosis.level, diagnosis.reference
     kind = f"a {usual.meaning}{' (assumed)' if diagnosis.kind_is_assumed else ''}"
-    interval = ""
+    text = f"Up to {usual.usual:.2g} nat is usual for {kind}"
     if np.isfinite(level.low):
-        interval = f" ({level.low:.2g} to {level.high:.2g})"
-    text = f"Up to {usual.usual:.2g} nat is usual for {kind}{interval and ';'}"
-    if interval:
-        text += f" the 95 % interval is {level.low:.2g} to {level.high:.2g}"
+        text += f"; the 95 % interval is {level.low:.2g} to {level.high:.2g}"
     text += "."
     near = next(
         (
