@@ -256,6 +256,7 @@ def _finding(one: Explained, view: View) -> Finding:
         alternatives=list_alternatives(*_others(one)),
         next_step=evidence.next_step,
         place=describe_place(where, one.indices, view),
+        looks=one.looks,
         view=view,
         indices=one.indices,
     )

@@ -115,6 +115,9 @@ class Finding:
     next_step : str
     place : str
         What differs, and where, as one clause of a sentence.
+    looks : mapping of str to str
+        What the mismatch looks like, by measure: the ground of `causes` where no exact
+        value or fitted effect names the cause.
     """
 
     causes: pd.Series[float]
@@ -126,6 +129,7 @@ class Finding:
     alternatives: tuple[Alternative, ...]
     next_step: str
     place: str = ""
+    looks: Mapping[str, str] = field(default_factory=dict)
     view: View = field(repr=False)
     indices: Array = field(repr=False)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # runs there must be, beginning with the same token.
 MIN_RUN = 2
 MIN_RUNS = 3
+# Two runs of this many tokens are enough.
+LONG_RUN, MIN_LONG_RUNS = 8, 2
 SAME_START = 0.5
 # Nats: the other engine's sum over a run; that of certain tokens really is 0.
 UNSURE = -1.0
@@ -147,7 +149,8 @@ def observation_runs(view: View) -> Array:
     stops = np.r_[view.segment[1:] != view.segment[:-1], True][last] & goes_on
     at_border = starts | stops
     long = ((num >= MIN_RUN) | at_border) & unlikely & (goes_on | starts)
-    if long.sum() < MIN_RUNS:
+    is_enough = (long & (num >= LONG_RUN)).sum() >= MIN_LONG_RUNS
+    if long.sum() < MIN_RUNS and not is_enough:
         return empty
     ids, counts = np.unique(view.id[first[long]], return_counts=True)
     if counts.max() < SAME_START * long.sum():
