@@ -33,20 +33,7 @@ _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the signal, as a shell reports th
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        The command line after `rounddiag`; by default that of this process.
-
-    Returns
-    -------
-    int
-        The exit code: 0; 1 after an error, which is one line on standard error; 130
-        after Ctrl-C; 141 when the reader of the output has closed it. `check` returns 1
-        for a verdict at or above the level of `--fail-on`, and 2 after an error.
-    """
+    """Run one command."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     options = _parser().parse_args(words[:end])

@@ -35,13 +35,7 @@ class Footer:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the footer as JSON, with the version of this layout.
-
-        Raises
-        ------
-        BatchError
-            If JSON cannot represent `meta`.
-        """
+        """Return the footer as JSON, with the version of this layout."""
         facts = {"version": VERSION, "step": self.step, "tokenizer": self.tokenizer}
         return to_json("meta", {**facts, "meta": dict(self.meta)})
 
@@ -54,13 +48,7 @@ class Footer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[bytes, bytes] | None) -> Footer:
-        """Read the footer of a file.
-
-        Raises
-        ------
-        LoadError
-            If the file is not ours, is newer than this package, or is broken.
-        """
+        """Read the footer of a file."""
         if KEY not in (metadata or {}):
             raise LoadError.build(
                 key="rounddiag",
