@@ -45,22 +45,7 @@ class RounddiagError(ValueError):
         file: object = None,
         key: str | None = None,
     ) -> Self:
-        """Build an error in the project's sentence shape: expected, found, advice.
-
-        Parameters
-        ----------
-        expected, found, advice : str
-            What must hold, what was there instead, and what to do about it.
-        file : path-like, optional
-            The file that was read.
-        key : str, optional
-            The field or column that is wrong.
-
-        Returns
-        -------
-        RounddiagError
-            An error of this class, to raise.
-        """
+        """Build an error in the project's sentence shape: expected, found, advice."""
         where = [str(file)] if file is not None else []
         where += [f"`{key}`"] if key is not None else []
         return cls(": ".join([*where, f"expected {expected}; found {found}. {advice}"]))

@@ -112,16 +112,7 @@ _WITHOUT_SCRIPTS = "All else needs JavaScript: save the file, and open it in a b
 def _explorer_page(
     title: str, diagnosis: Diagnosis, replies: Iterable[tuple[str, object]]
 ) -> str:
-    """Return the page; without scripts it has the verdict and the findings alone.
-
-    Parameters
-    ----------
-    title : str
-        Plain text.
-    diagnosis : Diagnosis
-    replies : iterable of key and reply
-        What `report.js` reads; plotly.js is added.
-    """
+    """Return the page; without scripts it has the verdict and the findings alone."""
     code = script("report")
     stored = [(key, _pack(reply)) for key, reply in replies]
     elements = "\n".join(

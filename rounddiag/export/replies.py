@@ -43,21 +43,7 @@ _OBSERVED = 50_000
 def collect_replies(
     batch: Batch, *, worst: int, samples: int | Sequence[int | str]
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
-    """Return the diagnosis of a batch, and every reply with its key.
-
-    Parameters
-    ----------
-    batch : Batch
-    worst : int
-        How many of the worst samples are there token by token.
-    samples : int or sequence of int or str
-        How many drawn ones are there too; or which.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-    """
+    """Return the diagnosis of a batch, and every reply with its key."""
     session = Session({batch_name(batch): batch}, {})
     found = session.diagnosis
     if len(found):

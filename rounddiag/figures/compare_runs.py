@@ -80,13 +80,7 @@ class RunPair:
 
 
 def name_runs(runs: object, other: object = None) -> dict[str, Run] | None:
-    """Return two runs by their names; None if they are not runs.
-
-    Raises
-    ------
-    FrameError
-        If there are runs, but not two.
-    """
+    """Return two runs by their names; None if they are not runs."""
     if other is not None:
         runs = [runs, other]
     chosen = [runs] if isinstance(runs, Run) else runs

@@ -164,13 +164,7 @@ def plot_conditional(
 
 
 def _choose_layers(chosen: Mapping[str, bool] | None, metric: str) -> dict[str, bool]:
-    """Leave out the envelope of a metric that has none.
-
-    Raises
-    ------
-    FrameError
-        If it is asked for.
-    """
+    """Leave out the envelope of a metric that has none."""
     layers = dict(chosen or {})
     if metric == ENVELOPED:
         return layers

@@ -58,13 +58,7 @@ class Table:
         return next(column for column in self.columns if column.name == name)
 
     def require(self, present: Iterable[str], *names: str) -> None:
-        """Raise unless all `names` are among the columns that are present.
-
-        Raises
-        ------
-        FrameError
-            With the missing columns and the function that builds such a frame.
-        """
+        """Raise unless all `names` are among the columns that are present."""
         columns = [str(name) for name in present]
         missing = [name for name in names if name not in columns]
         if missing:

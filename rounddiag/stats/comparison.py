@@ -256,13 +256,7 @@ _COLUMNS = {
 def name_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
 ) -> dict[str, Batch | pd.DataFrame]:
-    """Name each of several batches: its key, or "batch 0", "batch 1", ...
-
-    Raises
-    ------
-    FrameError
-        If there are fewer than two, or one is no batch and no frame.
-    """
+    """Name each of several batches: its key, or "batch 0", "batch 1", ..."""
     known: Any = batches if isinstance(batches, (Mapping, list, tuple)) else [batches]
     if not isinstance(known, Mapping):
         known = {f"batch {index}": data for index, data in enumerate(known)}

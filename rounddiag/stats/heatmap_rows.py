@@ -33,20 +33,6 @@ def summarize_samples(
 ) -> pd.DataFrame:
     """Return one row per sample of a round frame, also of those without rounds.
 
-    Parameters
-    ----------
-    data : Batch or DataFrame
-        The source of the rounds. A frame can have `sample_id`, `group_id` and `reward`,
-        constant over the rounds of a sample.
-    rounds : DataFrame
-    num_samples : int
-
-    Returns
-    -------
-    DataFrame
-        `sample, num_rounds, num_tokens`, the aggregates of `rounds` over the whole
-        sample, and `sample_id, group_id, reward` where known.
-
     Examples
     --------
     >>> import pandas as pd
@@ -114,15 +100,7 @@ class HeatmapRows:
     def rounds(
         self, rounds: pd.DataFrame, metric: str, pooling: Pooling
     ) -> pd.DataFrame:
-        """Return one row for each of these rows and rounds.
-
-        Returns
-        -------
-        DataFrame
-            As `aggregate_rounds` gives it, with the keys `row` and `round`, and
-            `shown`: the metric, for a pool its largest value (in size) or its mean over
-            tokens.
-        """
+        """Return one row for each of these rows and rounds."""
         order = self.samples["sample"]
         rank = pd.Series(np.arange(len(order)), index=order)
         rounds = rounds[rounds["sample"].isin(rank.index)]
@@ -150,26 +128,6 @@ def order_rows(
     samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
 ) -> pd.DataFrame:
     """Sort samples; ties stay in the order of their numbers.
-
-    Parameters
-    ----------
-    samples : DataFrame
-        One row per sample: `sample`, and what the order needs.
-    order : {"sample", "worst", "rounds", "reward", "group"}
-        By number; by size of the metric, largest first; by `num_rounds`, most first;
-        by `reward`, highest first; by `group_id`, in the order in which groups first
-        appear. NaN comes last. Or a list of samples: these only.
-    metric : str
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    FrameError
-        If the order is unknown, the samples lack what it needs, or a list names an
-        unknown sample or one twice.
 
     Examples
     --------
@@ -236,28 +194,6 @@ def common_order(
     metric: str = "mean_abs_diff",
 ) -> tuple[list[int], list[int]]:
     """Sort the samples of two batches so that pairs are at the same places.
-
-    Parameters
-    ----------
-    before, after : DataFrame
-        Samples of both, as `summarize_samples` gives them.
-    pairs : DataFrame
-        As `partners` gives them.
-    order : {"sample", "worst", "rounds", "reward", "group"}
-        As in `order_rows`. A pair has the larger metric of its two samples, the larger
-        number of rounds, and number, reward and group of the first batch's.
-    metric : str
-
-    Returns
-    -------
-    baseline_samples, samples : list of int
-        All samples of each batch: pairs first, then those without a partner, in the
-        same order.
-
-    Raises
-    ------
-    FrameError
-        If the order is unknown, or the samples lack what it needs.
 
     Examples
     --------

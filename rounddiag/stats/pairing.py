@@ -31,21 +31,7 @@ def index_by_id(ids: Sequence[str] | None) -> dict[str, int]:
 def shared_ids(
     before: Mapping[str, int], after: Mapping[str, int], num_smaller: int
 ) -> list[str]:
-    """Return the ids that two batches share, in the order of the first.
-
-    Parameters
-    ----------
-    before, after : mapping of str to int
-        As `index_by_id` gives them.
-    num_smaller : int
-        How many samples the smaller batch has.
-
-    Returns
-    -------
-    list of str
-        Empty if they are fewer than half of the smaller batch's samples: ids that agree
-        by chance make no pairs.
-    """
+    """Return the ids that two batches share, in the order of the first."""
     shared = [name for name in before if name in after]
     return shared if 2 * len(shared) >= num_smaller else []
 

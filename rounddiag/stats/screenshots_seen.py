@@ -25,11 +25,6 @@ def tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
     """Return the number of tokens from the last screenshot's start to each round.
 
     `NO_POSITION` for a round before the first screenshot of its sample.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no screenshots, or does not know their positions.
     """
     shots = _screenshots(batch, "image")
     positions = [position for _, position, _ in shots]
@@ -54,21 +49,7 @@ def tokens_since_last(batch: Batch, sample: Array, start: Array) -> Array:
 def num_seen(
     batch: Batch, rounds: Mapping[str, Array] | pd.DataFrame, *, by: str = "images"
 ) -> Array:
-    """Return how many screenshots of its sample were shown before each round.
-
-    Parameters
-    ----------
-    batch : Batch
-    rounds : mapping or DataFrame
-        `sample` and `round` of each.
-    by : str
-        The name in messages.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no screenshots, or does not know their rounds.
-    """
+    """Return how many screenshots of its sample were shown before each round."""
     shots = _screenshots(batch, by)
     # No round follows a screenshot that has a position and no round.
     num_unknown = sum(shot[1] is None and shot[2] is None for shot in shots)

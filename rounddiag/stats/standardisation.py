@@ -110,13 +110,7 @@ def conditional(
 
 
 def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
-    """Return the tokens with their rollout log-probs and what a metric needs.
-
-    Raises
-    ------
-    FrameError
-        If a frame lacks a column.
-    """
+    """Return the tokens with their rollout log-probs and what a metric needs."""
     if isinstance(data, Batch):
         return token_frame(data, [_COLUMN, *measure.extra_columns])
     schema.TOKENS.require(data.columns, "sample", "round", "diff", _COLUMN)

@@ -104,27 +104,7 @@ def positions(
 
 
 def _first_positions(batch: Batch, rounds: pd.DataFrame, by: By) -> Array:
-    """Return the position of each round's first token.
-
-    Parameters
-    ----------
-    batch : Batch
-    rounds : DataFrame
-        Its round frame.
-    by : str
-        As `stats.positions` has it.
-
-    Returns
-    -------
-    ndarray of int64, one per row
-        `NO_POSITION` for a round before the first screenshot of its sample, with
-        `by="image"`.
-
-    Raises
-    ------
-    FrameError
-        If the batch lacks what `by` needs.
-    """
+    """Return the position of each round's first token."""
     check_by(by)
     start = rounds["start"].to_numpy(np.int64)
     match by:

@@ -346,21 +346,6 @@ class Explorer:
 def open_batches(source: Source) -> dict[str, Batch]:
     """Load the paths among one or two sources, and name each batch.
 
-    Parameters
-    ----------
-    source : Batch, path-like, or a sequence or mapping of two of them
-
-    Returns
-    -------
-    dict of str to Batch
-        Without given names they have those of their files, or "batch 0" and "batch 1"
-        if these are the same.
-
-    Raises
-    ------
-    FrameError
-        If a sequence or mapping does not have two entries.
-
     Examples
     --------
     >>> [*open_batches(["sample_data/healthy.parquet", "sample_data/stale.parquet"])]

@@ -95,18 +95,6 @@ _MANY_TEXTS = 64
 def serialize(payload: object) -> tuple[Any, list[bytes]]:
     """Split a payload into JSON and binary buffers, for the page's `deserialize`.
 
-    Parameters
-    ----------
-    payload : object
-        Nested dictionaries and lists with arrays and bytes among their values.
-
-    Returns
-    -------
-    plain : object
-        For JSON: NaN and infinities are None, and each array, bytes or long list of
-        text is `{"$": index, "dtype": name}`.
-    buffers : list of bytes
-
     Examples
     --------
     >>> serialize({"diff": np.array([0.5, 1.0]), "reward": float("nan")})[0]

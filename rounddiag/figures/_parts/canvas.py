@@ -128,13 +128,7 @@ def use_theme(name: ThemeName) -> None:
 
 
 def theme_of(name: ThemeName | None) -> Theme:
-    """Return the theme of this name, or the one set by `use_theme`.
-
-    Raises
-    ------
-    FrameError
-        If there is no theme of this name.
-    """
+    """Return the theme of this name, or the one set by `use_theme`."""
     if name is None:
         return _default[0]
     if name not in _THEMES:

@@ -216,13 +216,7 @@ _NAME = 20
 
 
 def name_panels(by: str | None, values: Iterable[object]) -> list[str]:
-    """Name the panel of each value of a column, or those of rounds.
-
-    Raises
-    ------
-    FrameError
-        If there are more than 8 values.
-    """
+    """Name the panel of each value of a column, or those of rounds."""
     if by is None:
         return [*_FIRST_AND_LATER]
     names = [shorten_value(f"{by} {value}", _NAME) for value in values]
