@@ -253,8 +253,8 @@ def _prepare_all(
 def _style_batches(
     data: Mapping[str, Batch | pd.DataFrame], metric: str, theme: Theme
 ) -> list[RoundLine]:
-    """Summarise each batch, in a colour that does not encode a magnitude."""
-    colors = (theme.text, theme.more, theme.less, theme.muted)
+    """Summarise each batch, in a colour that encodes neither magnitude nor sign."""
+    colors = (theme.text, *theme.lines)
     summaries = {
         name: round_summary(batch, metric=metric).sort_values("round")
         for name, batch in data.items()
@@ -389,7 +389,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         hoverongaps=False,
         zmin=scale.low,
         zmax=scale.high,
-        colorscale=scale.linear_colors(),
+        colorscale=scale.linear_colors(inputs.theme),
         showscale=False,
         xgap=1,
         ygap=1,
@@ -405,7 +405,7 @@ def _add_strip(figure: go.Figure, comparison: Comparison) -> None:
         hoverinfo="skip",
     )
     title = axis_title(inputs.metric, inputs.pair, width=_BAR_TITLE)
-    add_color_bar(figure, scale, means, title)
+    add_color_bar(figure, scale, means, title, inputs.theme)
 
 
 def _set_axes(

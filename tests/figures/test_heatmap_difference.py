@@ -49,15 +49,15 @@ def test_the_colour_shows_what_is_more_than_in_the_first_batch() -> None:
 
 def test_words_say_which_colour_is_more_and_what_is_missing() -> None:
     title = plot_heatmap(cells_of(), metric="difference").layout.title.text
-    assert "blue: more than in the first batch, orange: less" in title
+    assert "magenta: more than in the first batch, green: less" in title
     assert "▨ not in both" in title
     assert "1 cell exactly 0, shown in the middle" in title
 
 
-def test_blue_is_more() -> None:
+def test_a_change_has_other_colours_than_a_sign() -> None:
     cells = plot_heatmap(cells_of(), metric="difference").data[0]
-    assert cells.colorscale[0][1] == "rgb(255, 190, 111)"
-    assert cells.colorscale[-1][1] == "rgb(26, 82, 153)"
+    assert cells.colorscale[0][1] == "rgba(0, 122, 85, 1.0)"
+    assert cells.colorscale[-1][1] == "rgba(181, 23, 158, 1.0)"
 
 
 def test_of_a_metric_without_unit_the_difference_has_none() -> None:
