@@ -23,8 +23,8 @@ from rounddiag import figures, stats
 from rounddiag.cli.summary import describe
 from rounddiag.errors import RounddiagError
 from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import serialize
 from tests.figures.plots import PLOTS, decode, plot
 
 if TYPE_CHECKING:

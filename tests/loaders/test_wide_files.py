@@ -16,8 +16,8 @@ from rounddiag.stats import compare_batches
 from rounddiag.vision import Action, parse_action
 from rounddiag.widgets.images import describe_actions
 from rounddiag.widgets.requests import RequestHandler
+from rounddiag.widgets.serialization import serialize
 from rounddiag.widgets.session import Session
-from rounddiag.widgets.view import serialize
 from tests.loaders.wide_files import WRITERS, of_other_keys, of_rounds, write_lines
 
 if TYPE_CHECKING:
