@@ -46,11 +46,6 @@ class Judge:
 
     It never raises into the trainer: errors are logged and counted as by the `Writer`.
     At most two steps wait; others are then not judged.
-
-    Attributes
-    ----------
-    verdict : str
-        That of the last judged step; `healthy` before the first one.
     """
 
     def __init__(self, options: Options) -> None:
@@ -142,13 +137,7 @@ class Judge:
 
 
 def _run_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of `judging.main` to a request.
-
-    Raises
-    ------
-    BatchError
-        If the step cannot be judged, or the child ended without an answer.
-    """
+    """Return the answer of `judging.main`; a BatchError says why there is none."""
     search = [*filter(None, sys.path), str(Path(__file__).parents[2])]
     done = subprocess.run(  # noqa: S603 our own code
         [sys.executable, "-c", _CODE],

@@ -37,21 +37,9 @@ def main() -> None:
 
 
 def judge_file(file: str, severity: int, diagnosis_file: str | None) -> dict[str, Any]:
-    """Judge a step file.
+    """Judge a step file; write the Diagnosis, pickled, if its severity is another.
 
-    Parameters
-    ----------
-    file : str
-    severity : int
-        That of the step before.
-    diagnosis_file : str, optional
-        Where to write the Diagnosis, pickled, if its severity differs.
-
-    Returns
-    -------
-    dict
-        `verdict`, `severity`, `text`, `metrics`, and `cost`, the seconds of a processor
-        that this process has used.
+    `cost` is the time of a processor that this process has used, in seconds.
     """
     from rounddiag.findings import diagnose
     from rounddiag.findings.verdict import severity_of

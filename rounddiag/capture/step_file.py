@@ -98,13 +98,7 @@ def save_batch(
 
 
 def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
-    """Build the Batch of a step.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+    """Build the Batch of a step."""
     info, columns = trainer_batch.info, trainer_batch.columns
     if trainer_batch.round_records is not None:
         columns = {**columns, "round_records": trainer_batch.round_records}
@@ -124,21 +118,7 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
 
 
 def save_step(parts: Sequence[Snapshot], options: Options, judge: Judge) -> None:
-    """Write the file of a step; it gets its final name only when it is complete.
-
-    Parameters
-    ----------
-    parts : sequence of Snapshot
-        The batches of the step, at least one.
-    options : Options
-    judge : Judge
-        Is given the file, if it is due.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+    """Write the file of a step under its final name once complete; have it judged."""
     snapshot = join_parts(parts)
     whole = build_step(snapshot, options)
     batch = _picked_samples(whole, options)

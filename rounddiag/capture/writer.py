@@ -60,14 +60,7 @@ class Writer:
         return len(self._skipped)
 
     def put(self, name: str, job: Job) -> None:
-        """Queue a job, in the place of a pending job of the same name.
-
-        Parameters
-        ----------
-        name : str
-            Names the job in log messages.
-        job : callable
-        """
+        """Queue a job, in the place of a pending job of the same name."""
         self.start()
         if self._queue.put(name, job):
             self._skipped.discard(name)
@@ -85,17 +78,7 @@ class Writer:
         catches: type[BaseException] = Exception,
         done: str | None = None,
     ) -> AbstractContextManager[None]:
-        """Count errors, and log the first of each type, instead of raising them.
-
-        Parameters
-        ----------
-        *name : object
-            The words of the job's name, which are read when an error is logged.
-        catches : type, optional
-            What counts as an error.
-        done : str, optional
-            What the name was not, if not the writer's `done`.
-        """
+        """Count errors, and log the first of each type, instead of raising them."""
         return _Guard(self, name, catches, done or self._done)
 
     def log_error(

@@ -29,15 +29,7 @@ def open_engine(
     trust_remote_code: bool = False,
     is_rough: bool = True,
 ) -> Opened:
-    """Open what a user passed as an engine, and the same with other numerics.
-
-    Raises
-    ------
-    BatchError
-        If it is nothing that scores.
-    LoadError
-        If it cannot be opened.
-    """
+    """Open what a user passed as an engine, and the same with other numerics."""
     if isinstance(engine, str | os.PathLike):
         engine = LocalEngine.open(
             os.fspath(engine), device=device, trust_remote_code=trust_remote_code
