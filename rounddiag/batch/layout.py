@@ -147,15 +147,7 @@ def _unpad_prompts(ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
 
 
 def selected_rows(index: Index, num_samples: int) -> Tensor:
-    """Return the sample numbers that an integer, a slice or a list selects.
-
-    Raises
-    ------
-    BatchError
-        If a list holds anything but sample numbers.
-    IndexError
-        If a single integer is out of range.
-    """
+    """Return the sample numbers that an integer, a slice or a list selects."""
     rows = torch.arange(num_samples)
     if isinstance(index, np.integer):  # such as a value of a frame
         index = int(index)
@@ -173,13 +165,7 @@ def selected_rows(index: Index, num_samples: int) -> Tensor:
 
 
 def marked_rows(keep: Sequence[bool] | Array | Tensor, num_samples: int) -> Tensor:
-    """Return the numbers of the samples whose flag is true.
-
-    Raises
-    ------
-    BatchError
-        If there is not one flag per sample.
-    """
+    """Return the numbers of the samples whose flag is true."""
     flags = torch.as_tensor(keep, dtype=torch.bool)
     if tuple(flags.shape) != (num_samples,):
         raise BatchError.build(

@@ -111,15 +111,6 @@ def remove_stale_files(folder: str) -> None:
 def tokenizer_name(tokenizer: Any) -> str | None:  # noqa: ANN401 transformers need not be installed
     """Return the path or name of a tokenizer.
 
-    Parameters
-    ----------
-    tokenizer : path-like, str, tokenizer of transformers, or None
-
-    Raises
-    ------
-    BatchError
-        If a path does not exist, or an object has no `name_or_path`.
-
     Examples
     --------
     >>> tokenizer_name("Qwen/Qwen2.5-VL-7B-Instruct")

@@ -97,13 +97,7 @@ def save_batch(
 
 
 def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
-    """Build the Batch of a step.
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+    """Build the Batch of a step."""
     info, columns = trainer_batch.info, trainer_batch.columns
     if trainer_batch.round_records is not None:
         columns = {**columns, "round_records": trainer_batch.round_records}
@@ -123,19 +117,7 @@ def build_batch(trainer_batch: TrainerBatch, step: int | None) -> Batch:
 
 
 def save_step(parts: Sequence[Snapshot], options: Options) -> None:
-    """Write the file of a step; it gets its final name only when it is complete.
-
-    Parameters
-    ----------
-    parts : sequence of Snapshot
-        The batches of the step, at least one.
-    options : Options
-
-    Raises
-    ------
-    BatchError
-        If a field is missing or does not fit.
-    """
+    """Write the file of a step; it gets its final name only when it is complete."""
     snapshot = join_parts(parts)
     batch, name = build_step(snapshot, options), options.file_name(snapshot.step)
     save_in(options.folder, name, batch)

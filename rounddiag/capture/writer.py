@@ -57,14 +57,7 @@ class Writer:
         return len(self._skipped)
 
     def put(self, name: str, job: Job) -> None:
-        """Queue a job, in the place of a pending job of the same name.
-
-        Parameters
-        ----------
-        name : str
-            Names the job in log messages.
-        job : callable
-        """
+        """Queue a job, in the place of a pending job of the same name."""
         if self._process != os.getpid():
             self._start()
         if self._queue.put(name, job):
@@ -80,15 +73,7 @@ class Writer:
     def guard(
         self, *name: object, catches: type[BaseException] = Exception
     ) -> AbstractContextManager[None]:
-        """Count errors, and log the first of each type, instead of raising them.
-
-        Parameters
-        ----------
-        *name : object
-            The words of the job's name, which are read when an error is logged.
-        catches : type, optional
-            What counts as an error.
-        """
+        """Count errors, and log the first of each type, instead of raising them."""
         return _Guard(self, name, catches)
 
     def log_error(self, name: Sequence[object], error: BaseException) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.errors import FrameError, RounddiagError
-from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
+from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
@@ -43,21 +43,7 @@ _OBSERVED = 50_000
 def collect_replies(
     batch: Batch, *, worst: int, samples: int | Sequence[int | str]
 ) -> tuple[Diagnosis, Iterator[tuple[str, object]]]:
-    """Return the diagnosis of a batch, and every reply with its key.
-
-    Parameters
-    ----------
-    batch : Batch
-    worst : int
-        How many of the worst samples are there token by token.
-    samples : int or sequence of int or str
-        How many drawn ones are there too; or which.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-    """
+    """Return the diagnosis of a batch, and every reply with its key."""
     session = Session({batch_name(batch): batch}, {})
     found = session.diagnosis
     if len(found):
@@ -125,7 +111,10 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             "samples": chosen,
             "source": _source(session.batch),
             "places": [_plain(evidence_place(one)) for one in session.diagnosis],
-            "colors": [*color_changes(LIGHT, DARK).items()],
+            "colors": [
+                *color_changes(LIGHT, DARK).items(),
+                *opacity_changes(LIGHT, DARK).items(),
+            ],
         },
     )
     yield "diagnosis", {**ask("diagnosis"), "opens": None}

@@ -51,11 +51,6 @@ STRONGEST = 0.5
 def levels(diff: Array) -> Array:
     """Return how strong each diff's background is, with its sign.
 
-    Returns
-    -------
-    ndarray of int8
-        From -`LEVELS` to `LEVELS`, 0 for none; `NOT_FINITE` where the diff is not.
-
     Examples
     --------
     >>> levels(np.array([0.0001, 0.1, -5.0, np.nan])).tolist()

@@ -43,13 +43,7 @@ def require_ids(batch: Batch, advice: str) -> None:
 
 
 def _check_entries(batch: Batch, entries: Entries) -> None:
-    """Raise a BatchError unless the entries are the batch's tokens.
-
-    Raises
-    ------
-    BatchError
-        For the first token whose id differs, that is duplicated, or that is missing.
-    """
+    """Raise a BatchError unless the entries are the batch's tokens."""
     flat = entries.flat_positions(batch)
     _check_ids(batch, entries, flat)
     counts = np.bincount(flat, minlength=len(batch.response_ids))

@@ -199,11 +199,6 @@ _METRIC_BY_COLUMN = {column: metric for metric, column in MEAN_COLUMNS.items()}
 def metric_name(name: str) -> str:
     """Return the metric for its own name or for its mean's column.
 
-    Raises
-    ------
-    FrameError
-        If there is no such metric.
-
     Examples
     --------
     >>> metric_name("mean_abs_diff"), metric_name("k3")

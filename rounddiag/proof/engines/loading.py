@@ -20,13 +20,7 @@ def load_model(
     trust_remote_code: bool,
     attention: str | None,
 ) -> tuple[Any, Any]:
-    """Load a model, and its image processor if it sees.
-
-    Raises
-    ------
-    LoadError
-        If transformers is missing, or cannot open the model.
-    """
+    """Load a model, and its image processor if it sees."""
     _require_transformers()
     import transformers
 

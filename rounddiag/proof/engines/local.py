@@ -67,26 +67,7 @@ class LocalEngine:
         trust_remote_code: bool = False,
         attention: str | None = None,
     ) -> LocalEngine:
-        """Load a model and its image processor.
-
-        Parameters
-        ----------
-        name : str
-            A folder, or a name that transformers finds.
-        device : str
-            `auto` is a GPU if there is one.
-        dtype : str
-            `float32`, `bfloat16`, ...; `auto` is float32 where it fits.
-        trust_remote_code : bool
-            Whether code of the model's repository may run.
-        attention : str, optional
-            transformers' name of the attention's implementation.
-
-        Raises
-        ------
-        LoadError
-            If transformers is missing, or cannot open the model.
-        """
+        """Load a model and its image processor."""
         model, processor = load_model(
             name,
             device=device,
@@ -148,13 +129,7 @@ class LocalEngine:
         return found
 
     def prepare(self, one: Trajectory) -> Trajectory:
-        """Check the ids of a sample, and find the image tokens of its pictures.
-
-        Raises
-        ------
-        BatchError
-            If an id is not in the vocabulary, or pictures do not fit the image tokens.
-        """
+        """Check the ids of a sample, and find the image tokens of its pictures."""
         highest = int(one.ids.max()) if len(one.ids) else 0
         if highest >= self.vocabulary:
             raise BatchError.build(
@@ -176,13 +151,7 @@ class LocalEngine:
         return replace(one, spans=spans, markers=frozenset(markers))
 
     def _spans(self, one: Trajectory, at: Tensor) -> tuple[tuple[int, int], ...]:
-        """Give each picture its image tokens, in order.
-
-        Raises
-        ------
-        BatchError
-            If there are too few pictures, or one has another number of tokens.
-        """
+        """Give each picture its image tokens, in order."""
         spans = []
         used = 0
         for index, shot in enumerate(one.shots):
@@ -218,13 +187,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def read(self, request: Request, pool: Pool) -> Readout:
-        """Run one pass; return what logits follow from.
-
-        Raises
-        ------
-        BatchError
-            If image tokens and pictures do not match.
-        """
+        """Run one pass; return what logits follow from."""
         one = pool[request.sample]
         scored = request.is_scored.clone()
         scored[0] = False
@@ -306,13 +269,7 @@ class LocalEngine:
         return [self._pixels_of(one, pool).num_tokens for one in request.pictures]
 
     def _sizes(self, request: Request, pool: Pool) -> list[int]:
-        """Return how many image tokens each picture of a request has.
-
-        Raises
-        ------
-        BatchError
-            If the image tokens are neither those of the pictures nor one for each.
-        """
+        """Return how many image tokens each picture of a request has."""
         number = int(request.ids.eq(self._pad).sum())
         whole = self._whole_sizes(request, pool)
         if number == sum(whole):

@@ -33,15 +33,7 @@ def open_engine(
     trust_remote_code: bool = False,
     is_rough: bool = True,
 ) -> Opened:
-    """Open what a user passed as an engine, and the same with other numerics.
-
-    Raises
-    ------
-    BatchError
-        If it is nothing that scores.
-    LoadError
-        If it cannot be opened.
-    """
+    """Open what a user passed as an engine, and the same with other numerics."""
     if isinstance(engine, str) and "://" in engine:
         return Opened(open_server(Host.at(engine)))
     if isinstance(engine, str | os.PathLike):

@@ -131,13 +131,7 @@ def all_registered() -> tuple[Hypothesis, ...]:
 def select_hypotheses(
     known: Sequence[Hypothesis], names: Iterable[str] | None
 ) -> list[Hypothesis]:
-    """Return the hypotheses of some names or causes; all by default.
-
-    Raises
-    ------
-    BatchError
-        If a name is neither a hypothesis nor a cause of one.
-    """
+    """Return the hypotheses of some names or causes; all by default."""
     if names is None:
         return list(known)
     found: list[Hypothesis] = []

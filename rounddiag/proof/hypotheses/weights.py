@@ -21,15 +21,7 @@ if TYPE_CHECKING:
 def weight_hypotheses(
     scorer: Scorer, checkpoints: Mapping[Any, str] | None
 ) -> list[Hypothesis]:
-    """Load checkpoints beside the engine; return a hypothesis for each.
-
-    Raises
-    ------
-    BatchError
-        If the engine is not a model in this process.
-    LoadError
-        If one cannot be opened, or is another model.
-    """
+    """Load checkpoints beside the engine; return a hypothesis for each."""
     if not checkpoints:
         return []
     if not isinstance(scorer.engine, LocalEngine):
