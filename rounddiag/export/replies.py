@@ -9,7 +9,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from rounddiag.errors import FrameError, RounddiagError
-from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes
+from rounddiag.figures._parts.canvas import DARK, LIGHT, color_changes, opacity_changes
 from rounddiag.widgets.figures import rounds_pane
 from rounddiag.widgets.images import thumbnails
 from rounddiag.widgets.lists import PAGE
@@ -111,7 +111,10 @@ def _replies(session: Session, chosen: list[int]) -> Iterator[tuple[str, object]
             "samples": chosen,
             "source": _source(session.batch),
             "places": [_plain(evidence_place(one)) for one in session.diagnosis],
-            "colors": [*color_changes(LIGHT, DARK).items()],
+            "colors": [
+                *color_changes(LIGHT, DARK).items(),
+                *opacity_changes(LIGHT, DARK).items(),
+            ],
         },
     )
     yield "diagnosis", {**ask("diagnosis"), "opens": None}

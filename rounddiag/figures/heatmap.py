@@ -193,14 +193,15 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
     height = _height(heat.rows.num) + _MARGINAL * has_marginals
     captions = note_unknown_rounds(inputs.data) + _explanation(heat)
     figure = new_figure(title, captions, inputs.theme, height=height, bottom=BOTTOM)
-    add_cells(figure, heat)
+    add_cells(figure, heat, inputs.theme)
     add_missing(figure, heat, inputs.theme)
     add_undefined(figure, heat, inputs.theme)
     add_dividers(figure, heat, inputs.theme)
     if has_marginals:
         per_round = aggregate_rounds(heat.rounds, "round")
         _add_marginals(figure, heat, per_round, inputs.theme)
-    add_color_bar(figure, heat.scale, heat.cell_values, inputs.pair.label(heat.column))
+    label = inputs.pair.label(heat.column)
+    add_color_bar(figure, heat.scale, heat.cell_values, label, inputs.theme)
     _set_axes(figure, heat)
     return figure
 
@@ -341,7 +342,7 @@ def _explanation(heat: Heat) -> list[str]:
         lines.append(f"{num}: each row is {heat.rows.pool} neighbours,")
         lines.append(_POOLED[heat.pooling])
     if heat.is_difference:
-        lines.append("blue: more than in the first batch, orange: less")
+        lines.append("magenta: more than in the first batch, green: less")
     if not heat.grid.has_round.all():
         missing = "not in both" if heat.is_difference else _HATCHED[heat.is_pooled]
         lines.append(f"▨ {missing}")

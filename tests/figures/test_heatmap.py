@@ -228,13 +228,9 @@ def test_a_signed_metric_is_orange_below_zero_and_blue_above() -> None:
     cells = figure.data[0]
     np.testing.assert_allclose(cells.z, [[0.125, 1], [-1 / 12, 2], [-1, NAN]])
     assert (cells.zmin, cells.zmax) == (-2, 2)
-    colors = [unlabel_rgb(color) for _, color in cells.colorscale]
-    red, _, blue = colors[0]
-    assert red > blue
-    red, _, blue = colors[-1]
-    assert red < blue
-    brightness = [sum(color) for color in colors]
-    assert brightness == sorted(brightness, reverse=True)
+    colors = [color for _, color in cells.colorscale]
+    assert colors[0] == "rgba(179, 77, 0, 1.0)"
+    assert colors[-1] == "rgba(31, 102, 173, 1.0)"
     places = [place for place, _ in cells.colorscale]
     assert places == sorted(places)
     assert (places[0], places[-1]) == (0, 1)
