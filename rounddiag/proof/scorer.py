@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 ENGINES = ("old", "rollout")
 
 
+class StoppedError(Exception):
+    """A score is asked for that is not known, and scoring has stopped."""
+
+
 @dataclass(eq=False)
 class Scorer:
     """Scores samples of a batch, and remembers what it has.
@@ -38,11 +42,14 @@ class Scorer:
     engine : Engine
     rough : Engine or None
         The same model in the short dtype of training, for the floor of the noise.
+    is_stopped : bool
+        Whether no further pass is run: what is known can still be judged.
     """
 
     batch: Batch
     engine: Engine
     rough: Engine | None = None
+    is_stopped: bool = False
     weights: dict[str, Engine] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     unscored: dict[int, str] = field(default_factory=dict)
@@ -115,11 +122,16 @@ class Scorer:
             return None
         engine = self._engine(chain, rough=rough)
         if "logits" not in engine.abilities:
+            self._go_on()
             return collect_scores(one, requests, engine.score(requests, self.pool))
         processors = [each.processor for each in chain if each.processor is not None]
         readouts = self._read(chain, sample, requests, engine, rough=rough)
         found = [readout.log_probs(processors) for readout in readouts]
         return collect_scores(one, requests, found)
+
+    def _go_on(self) -> None:
+        if self.is_stopped:
+            raise StoppedError
 
     def _engine(self, chain: Sequence[Hypothesis], *, rough: bool) -> Engine:
         named = [each.weights for each in chain if each.weights]
@@ -142,6 +154,7 @@ class Scorer:
         if key in self._readouts:
             kept: list[Readout] = self._readouts[key]
             return kept
+        self._go_on()
         readouts = [engine.read(request, self.pool) for request in requests]
         if any(each.processor is not None for each in chain) or not passes:
             self._readouts[key] = readouts

@@ -233,7 +233,7 @@ _BIN_MEANS = (
 )
 PLACE_MEANS = Table(
     one_row_per="bin of places",
-    built_by="stats.positions",
+    built_by="stats.position_means",
     keys=("low",),
     columns=(
         Column(name="low", dtype="float64", meaning="first place of the bin"),

@@ -198,10 +198,10 @@ def common_order(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
     >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
-    >>> common_order(before, after, partners(["x", "y"], ["z", "x"]), "sample")
+    >>> common_order(before, after, pair_samples(["x", "y"], ["z", "x"]), "sample")
     ([0, 1], [1, 0])
     """
     both = (before, pairs["baseline_sample"]), (after, pairs["sample"])

@@ -68,7 +68,7 @@ def test_the_nearest_name_is_suggested(name: str, advice: str) -> None:
 @pytest.mark.parametrize("metric", ["abs_diff", "diff"])
 def test_either_name_gives_the_same(metric: str) -> None:
     batch, column = hand_batch(), mean_column(metric)
-    for make in (rd.round_summary, stats.conditional, stats.positions):
+    for make in (rd.round_summary, stats.conditional_means, stats.position_means):
         assert make(batch, metric=column).equals(make(batch, metric=metric))
     for plot in (rd.plot_conditional, rd.plot_positions):
         assert plot(batch, metric=column) == plot(batch, metric=metric)
