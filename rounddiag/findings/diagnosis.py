@@ -78,7 +78,8 @@ class Diagnosis(Sequence[Finding]):
         except IndexError:
             msg = (
                 f"expected the number of one of {pluralize(len(self), 'finding')};"
-                f" found {index}. The verdict is {self.verdict!r}: `diagnosis.text` has it."
+                f" found {index}. The verdict is {self.verdict!r}:"
+                " `diagnosis.text` has it."
             )
             raise IndexError(msg) from None
 
