@@ -148,7 +148,8 @@ def _add_prove_options(prove: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="MODEL",
-        help="a folder or name that transformers opens: the checkpoint of this step",
+        help="the checkpoint of this step: a folder or name that transformers opens, or"
+        " the address of a vLLM or SGLang server",
     )
     prove.add_argument(
         "--checkpoint",

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -216,6 +217,43 @@ def test_flags_need_one_per_sample() -> None:
     )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         hand_batch().where([True, False])
+
+
+@pytest.mark.parametrize("order", [[2, 1, 0], ["a", "b", "c"]])
+def test_flags_in_another_order_are_refused(order: list[Any]) -> None:
+    flags: Any = pd.Series([True, False, False], index=order)
+    message = (
+        "expected flags in the order of the samples; found a Series whose index is not"
+        " 0 to n - 1. Pass `series.sort_index()`, or sample numbers to `batch[...]`."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch().where(flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pd.Series([True, False, True], index=[2, 1, 0]).sort_index(),
+        pd.array([True, False, True], dtype="boolean"),
+        np.array([1, 0, 1]),
+        torch.tensor([True, False, True]),
+    ],
+)
+def test_flags_of_any_kind_choose_samples(flags: Any) -> None:
+    chosen = hand_batch().where(flags).sample_columns["original_sample"]
+    assert chosen.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "flags", [["a"] * 3, [None] * 3, [2, 0, 1], [0.5, 0, 1], [[True], [1, 0]]]
+)
+def test_what_is_no_flag_is_an_error(flags: Any) -> None:
+    message = (
+        f"expected 3 flags, True or False; found {flags!r}. Pass sample numbers to"
+        " `batch[...]` instead."
+    )
+    with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
+        hand_batch().where(flags)
 
 
 def test_an_unknown_score_lists_the_known() -> None:
