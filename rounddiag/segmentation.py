@@ -51,25 +51,6 @@ def find_rounds(
 ) -> Rounds:
     """Find the maximal runs of 1s inside each sample.
 
-    Parameters
-    ----------
-    response_mask : Tensor, shape (num_positions,)
-        1 where the model wrote the token, 0 elsewhere; of any dtype.
-    offsets : Tensor of int64, shape (num_samples + 1,)
-        Where each sample starts in `response_mask`. A run never crosses a start.
-    round_ids : Tensor of int, shape (num_positions,), optional
-        A run is also split where this changes.
-
-    Returns
-    -------
-    Rounds
-        One entry per round, ordered by position.
-
-    Raises
-    ------
-    BatchError
-        If the mask holds anything but 0 and 1.
-
     Examples
     --------
     >>> rounds = find_rounds(torch.tensor([1, 1, 0, 1, 1]), torch.tensor([0, 4, 5]))

@@ -73,19 +73,7 @@ class TrainerBatch:
 
 
 def read_trainer_batch(data: Any, **more: Any) -> TrainerBatch:  # noqa: ANN401 verl's classes need not be installed
-    """Divide a DataProto, a TensorDict or a mapping.
-
-    Parameters
-    ----------
-    data : DataProto, TensorDict or mapping
-    **more
-        Fields to add.
-
-    Raises
-    ------
-    BatchError
-        If `data` is none of these.
-    """
+    """Divide a DataProto, a TensorDict or a mapping."""
     source = type(data).__name__
     if hasattr(data, "non_tensor_batch"):
         values = {**_items(data.batch), **(data.non_tensor_batch or {})}

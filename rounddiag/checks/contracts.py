@@ -285,21 +285,7 @@ def require_ids(batch: Batch) -> None:
 def generated_where(
     batch: Batch, condition: Callable[..., Tensor], *fields: Tensor
 ) -> Tensor:
-    """Return the indices of the generated tokens for which a condition holds.
-
-    Parameters
-    ----------
-    batch : Batch
-    condition : callable
-        Takes a part of each of the fields and returns flags.
-    *fields : Tensor
-        Per-token fields of the batch.
-
-    Raises
-    ------
-    UntestableError
-        If the batch has no generated token.
-    """
+    """Return the indices of the generated tokens for which a condition holds."""
     require_tokens(batch)
     indices = list(blocks_where(batch.response_mask, condition, *fields))
     return torch.cat(indices) if indices else batch.offsets.new_empty(0)

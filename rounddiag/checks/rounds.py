@@ -38,16 +38,6 @@ def find_holes(batch: Batch) -> Tensor:
     1s on both sides and a finite sampling log-probability below 0; observations have
     none, or are filled with 0.
 
-    Parameters
-    ----------
-    batch : Batch
-
-    Returns
-    -------
-    Tensor of int64, shape (num_holes,)
-        Indices into the flat per-token tensors, ascending. A token between two rounds
-        with different `round_ids` is no hole.
-
     Examples
     --------
     >>> import torch

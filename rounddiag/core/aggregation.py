@@ -46,17 +46,6 @@ _REACH = 3  # standard errors of the rank of a sample's quantile
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
     """Compute exact quantiles along the last axis, interpolated as numpy does.
 
-    Parameters
-    ----------
-    values : ndarray of float, shape (..., n)
-        None is NaN. Left partly ordered.
-    probabilities : sequence of float, ascending
-
-    Returns
-    -------
-    ndarray of float64, shape (len(probabilities), ...)
-        NaN where there are no values.
-
     Examples
     --------
     >>> import numpy as np

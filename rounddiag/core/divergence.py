@@ -41,11 +41,6 @@ def diff(a: Values, b: Values) -> Values:
 
     .. math:: d = \log p_a - \log p_b
 
-    Returns
-    -------
-    Tensor
-        In nats; positive where `a` gives the token the higher probability.
-
     Examples
     --------
     >>> diff(torch.tensor([-1.0]), torch.tensor([-1.5]))
@@ -84,16 +79,6 @@ def k3(difference: Tensor) -> Tensor:
     r"""Estimate KL(b, a) per token by :math:`e^d - 1 - d`, which is never negative.
 
     Computed without cancellation: in float32, `exp(d) - 1 - d` is 25 % wrong at 1e-4.
-
-    Parameters
-    ----------
-    difference : Tensor of float
-        From `diff`, in nats.
-
-    Returns
-    -------
-    Tensor
-        In nats, of the dtype of `difference`.
 
     References
     ----------
@@ -250,18 +235,6 @@ MEASURES = {
 
 def get_measure(metric: str, threshold: float = 2.0) -> Measure:
     """Return the measure of a metric.
-
-    Parameters
-    ----------
-    metric : str
-        A name in `schema.METRICS`, or the column of its mean.
-    threshold : float
-        Of `beyond`: importance ratios outside [1 / threshold, threshold].
-
-    Raises
-    ------
-    FrameError
-        If there is no such metric, or the threshold is not above 1.
 
     Examples
     --------

@@ -22,24 +22,6 @@ _STANDARD_ONLY = ("checks", "not_measurable", "old_log_probs_source")
 def select_scores(batch: Batch, a: str, b: str) -> Batch:
     """Return a batch whose two log-probs are these scores.
 
-    Parameters
-    ----------
-    batch : Batch
-    a, b : str
-        `old`, `rollout`, or names in `batch.scores`.
-
-    Returns
-    -------
-    Batch
-        The same one for the standard pair. For another, `old_log_probs` are those of
-        `a` and `rollout_log_probs` those of `b`; `meta["pair"]` names them, and entries
-        that hold for the standard pair only are dropped.
-
-    Raises
-    ------
-    BatchError
-        If `batch` is not a Batch, has no such score, or already compares another pair.
-
     Examples
     --------
     >>> import rounddiag as rd

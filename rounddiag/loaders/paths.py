@@ -23,11 +23,6 @@ def resolve_paths(path: str | os.PathLike[str]) -> list[Path]:
     format. Specific patterns are tried first. Several files are an error if the format
     has one file per step, and so are files of several formats. Files that are named
     like a model's checkpoint are ignored.
-
-    Raises
-    ------
-    LoadError
-        If there is no such file, or a folder holds several batches or a checkpoint.
     """
     if is_url(path):
         raise LoadError.build(

@@ -29,16 +29,7 @@ def fit_family(
     engine: str,
     compute: Callable[[Hypothesis], Array],
 ) -> Hypothesis:
-    """Return the hypothesis of the number under which the engine is likeliest.
-
-    Parameters
-    ----------
-    family : Family
-    sheet : Sheet
-    engine : str
-    compute : callable
-        From a hypothesis to the log-probs of the sheet's tokens.
-    """
+    """Return the hypothesis of the number under which the engine is likeliest."""
 
     def fitness(value: float) -> float:
         scores = compute(family.at(value))

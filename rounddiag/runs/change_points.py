@@ -77,21 +77,6 @@ def find_changes(summary: pd.DataFrame, *, metric: str = "abs_diff") -> pd.DataF
     Step 0 is left out: before the first update, the level is another one. So are rounds
     that fewer than half of the steps have.
 
-    Parameters
-    ----------
-    summary : DataFrame
-        As `Run.summary` returns it, without `by`.
-    metric : str
-        What its `mean` is of. Of a metric that cannot be negative, logarithms are
-        searched.
-
-    Returns
-    -------
-    DataFrame
-        With the columns of `schema.CHANGES`, by step and round. `before` and `after`
-        are medians of the steps on either side, up to the next change; of growth, of
-        its first and its last quarter.
-
     Notes
     -----
     Runs of fewer than about 16 steps have too few orders for a change to be sure.
@@ -153,14 +138,6 @@ def _levels(values: Array, change: Change) -> tuple[float, float]:
 
 def segment(values: Array, alpha: float, rho: float = 0.0) -> list[Change]:
     """Find the changes of a series, in order; each is narrowed by its neighbours.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-    alpha : float
-        How often a series without a change shows one, at most.
-    rho : float
-        The correlation of neighbouring values.
 
     Examples
     --------
@@ -348,17 +325,7 @@ class Break:
 def find_breaks(
     changes: pd.DataFrame, steps: Sequence[int], *, metric: str = "abs_diff"
 ) -> list[Break]:
-    """Join the changes of several rounds at neighbouring steps.
-
-    Parameters
-    ----------
-    changes : DataFrame
-        As `find_changes` returns it; growth has no step.
-    steps : sequence of int
-        All steps of the run, in order.
-    metric : str
-        What the changes are of.
-    """
+    """Join the changes of several rounds at neighbouring steps."""
     place = {step: index for index, step in enumerate(steps)}
     at_step = changes[changes["change"] == "step"]
     parts = (at_step["step"].map(place).diff() > _NEAR).cumsum().to_numpy()

@@ -150,11 +150,6 @@ def choose_steps(steps: Sequence[int], breaks: Sequence[Break]) -> tuple[int, ..
 def changed_facts(steps: pd.DataFrame) -> tuple[str, ...]:
     """Say which facts of a run change from one step to the next.
 
-    Parameters
-    ----------
-    steps : DataFrame
-        With `step`, and `facts` as JSON.
-
     Examples
     --------
     >>> facts = ['{"facts": {"tp": 1}}', '{"facts": {"tp": 2}}']

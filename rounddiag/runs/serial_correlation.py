@@ -45,17 +45,6 @@ _NUM_DRAWS, _MAX_LENGTH, _BEFORE = 400, 1000, 100
 def serial_correlation(series: Sequence[Array]) -> float:
     """Return the correlation of neighbouring values, with a margin for its error.
 
-    Parameters
-    ----------
-    series : sequence of ndarray
-        Values of each round, by step.
-
-    Returns
-    -------
-    float
-        One for all series; from 0, where there are few values or neighbours repel one
-        another, to 0.95.
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)

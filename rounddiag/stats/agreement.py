@@ -90,19 +90,6 @@ class Bins:
 def densities(points: pd.DataFrame, x: Bins, y: Bins) -> pd.DataFrame:
     """Count the points of each panel in bins of two dimensions.
 
-    Parameters
-    ----------
-    points : DataFrame
-        With `panel`, counted from 0, `x` and `y`; points that are not finite are left
-        out.
-    x, y : Bins
-
-    Returns
-    -------
-    DataFrame
-        One row per bin that has points: `panel`, `x_bin`, `y_bin` and `num`; points
-        beyond the bins are counted in the end bins.
-
     Examples
     --------
     >>> frame = pd.DataFrame({"panel": 0, "x": [0.1, 0.1], "y": [0.9, 0.9]})
@@ -178,19 +165,6 @@ def signed_log(values: Array) -> Array:
 def token_pairs(tokens: pd.DataFrame, axes: Axes) -> pd.DataFrame:
     """Return both engines' values of each token, and its point in a plot.
 
-    Parameters
-    ----------
-    tokens : DataFrame
-        With `rollout_log_prob` and `old_log_prob`.
-    axes : {"probability", "log_prob", "diff"}
-
-    Returns
-    -------
-    DataFrame
-        In the order of the tokens: `rollout`, `old` (probabilities, or else
-        log-probs), and `x`, `y`: the same two, or for "diff" the rollout probability
-        and `signed_log` of old - rollout log-prob.
-
     Examples
     --------
     >>> frame = pd.DataFrame({"rollout_log_prob": [0, -1.0], "old_log_prob": [0, -2.0]})
@@ -254,21 +228,6 @@ def agreement(
 ) -> pd.DataFrame:
     """Compare both engines' values of the same tokens, or samples.
 
-    Parameters
-    ----------
-    rollout, old : ndarray of float, shape (num,)
-        Log-probs, probabilities or log-perplexities.
-    panel : ndarray of int, shape (num,)
-        The panel of each, counted from 0.
-    num_panels : int
-
-    Returns
-    -------
-    DataFrame
-        One row per panel: `num` (of which both values are finite), `num_nonfinite`,
-        `mean_abs_diff` and `mean_diff` of old - rollout, in the unit of the values, and
-        `pearson`, which is NaN where one of them does not vary.
-
     Examples
     --------
     >>> rollout, old = np.array([0.5, 0.25, 1.0]), np.array([0.75, 0.0, 0.5])
@@ -285,20 +244,6 @@ def agreement(
 
 def farthest(distance: Array, panel: Array, num: int) -> Array:
     """Return the indices of the largest distances of each panel.
-
-    Parameters
-    ----------
-    distance : ndarray of float, shape (num_points,)
-        Distances of 0 and those that are not finite are left out.
-    panel : ndarray of int, shape (num_points,)
-        The panel of each, counted from 0.
-    num : int
-        Maximum number per panel.
-
-    Returns
-    -------
-    ndarray of int
-        Indices, panel by panel, the largest distance first.
 
     Examples
     --------

@@ -34,7 +34,7 @@ _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
-    data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
+    data: Batch | pd.DataFrame, columns: Sequence[str] = ("prob_diff", "beyond", P95)
 ) -> pd.DataFrame:
     """Return the round frame with further columns of `schema.CELLS`.
 
@@ -43,7 +43,8 @@ def cell_frame(
     data : Batch or DataFrame
         A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
     columns : sequence of str
-        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+        `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
+        such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
 
     Returns
     -------
@@ -90,18 +91,6 @@ def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
 def run_quantiles(values: Array, num: Array, share: float) -> Array:
     """Return an exact quantile of the size of each run's finite values.
 
-    Parameters
-    ----------
-    values : ndarray of float32
-    num : ndarray of int
-        Number of values in each run; the runs are concatenated.
-    share : float
-
-    Returns
-    -------
-    ndarray of float64
-        Interpolated between neighbours; NaN for a run without a finite value.
-
     Examples
     --------
     >>> values = np.array([4, -1, 3, np.inf, 2], dtype=np.float32)
@@ -134,21 +123,6 @@ CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """Combine the rows of a round frame that have the same keys.
-
-    Parameters
-    ----------
-    rounds : DataFrame
-        With the keys, `sample`, `num_tokens` and `mean_abs_diff`; rows whose mean is
-        NaN have no finite diff.
-    *keys : str
-
-    Returns
-    -------
-    DataFrame
-        One row per distinct key, ascending: the keys, `num_rows`, `num_tokens`, and the
-        aggregates that `rounds` has: means over tokens, also of `prob_diff`, `beyond`
-        and `difference`, and the largest `max_abs_diff`. Where there is a column
-        `difference`, rows without one have no weight.
 
     Examples
     --------
@@ -186,18 +160,6 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
 def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
     """Return the value that is farthest from zero among the rows with the same keys.
 
-    Parameters
-    ----------
-    rounds : DataFrame
-    column : str
-        NaN only if all rows of a key are NaN.
-    *keys : str
-
-    Returns
-    -------
-    Series
-        With sign, in the order of `aggregate_rounds`.
-
     Examples
     --------
     >>> frame = pd.DataFrame({"round": [0, 0], "mean_diff": [0.1, -0.5]})
@@ -218,23 +180,6 @@ def cell_means(
     measure: Measure = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
     """Return the mean of each cell's finite values, with a clustered interval.
-
-    Parameters
-    ----------
-    values : ndarray of float, shape (num_tokens,)
-    cell, sample : ndarray of int, shape (num_tokens,)
-        Counted from 0.
-    cluster : ndarray of int, shape (num_samples,), optional
-        The cluster of each sample for the interval, counted from 0; each sample is its
-        own cluster by default.
-    measure : Measure
-        The metric of the values: whether they have a sign, and how a mean weights them.
-
-    Returns
-    -------
-    DataFrame
-        One row per cell that has tokens: `cell, num_samples, num_tokens, num_nonfinite,
-        mean, ci_low, ci_high, is_few`.
 
     Examples
     --------

@@ -40,20 +40,6 @@ def ratio_interval(
     to a scale where heavy tails are nearer to symmetric (`Scale`), with `t` quantiles
     of one degree of freedom less than there are clusters.
 
-    Parameters
-    ----------
-    totals, counts : ndarray, shape (num_clusters,)
-        Sum over each cluster's tokens, and their number.
-    confidence : float
-    is_signed : bool
-        Values can be negative.
-
-    Returns
-    -------
-    low, high : float
-        NaN where there are fewer than `MIN_CLUSTERS` clusters, the sum is not finite,
-        or it is not positive and should be.
-
     References
     ----------
     W. G. Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3 (ratio
@@ -231,22 +217,7 @@ class Resampling:
         *,
         is_signed: bool = False,
     ) -> list[tuple[float, float]]:
-        """Return the intervals of means over tokens, sum of totals over sum of counts.
-
-        Parameters
-        ----------
-        totals, counts : ndarray, shape (num_means, num_clusters)
-            Sum over each cluster's tokens, and their number; 0 where a cluster has
-            none.
-        confidence : float
-        is_signed : bool
-            Values can be negative.
-
-        Returns
-        -------
-        list of (low, high)
-            `ratio_interval` where fewer than 10 clusters have tokens.
-        """
+        """Return intervals of means over tokens: sum of totals over sum of counts."""
         intervals = []
         for start in range(0, len(totals), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
@@ -355,24 +326,7 @@ class Estimator:
         totals: Array,
         draws: Resampling,
     ) -> dict[str, Array]:
-        """Return each part's mean, the ends of its interval, and `is_few`.
-
-        Parameters
-        ----------
-        part : ndarray of int, shape (num_runs,)
-            The part of each run, counted from 0; no part is empty.
-        runs : mapping of str to ndarray
-            `sample`, `cluster` and `num_finite` of each run.
-        totals : ndarray, shape (num_runs,)
-            The sum over the finite tokens of each run.
-        draws : Resampling
-            Of the clusters.
-
-        Returns
-        -------
-        dict of str to ndarray, shape (num_parts,)
-            `mean`, `ci_low`, `ci_high`, `is_few`.
-        """
+        """Return each part's mean, the ends of its interval, and `is_few`."""
         counts, cluster = runs["num_finite"], runs["cluster"]
         num_parts = int(part.max(initial=-1)) + 1
         if (self.measure.weight or self.weight) == "sample":

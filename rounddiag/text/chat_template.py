@@ -59,19 +59,6 @@ def written_tokens(rows: Sequence[Array], tokenizer: object) -> list[Array] | No
     A response begins with a turn of the model. A turn ends with the first end-of-turn
     token, which belongs to it, and the next begins after the next header.
 
-    Parameters
-    ----------
-    rows : sequence of array of int
-        The ids of each response.
-    tokenizer : path-like, str, tokenizer or callable
-        As `rounddiag.text.pieces` takes it.
-
-    Returns
-    -------
-    list of array of bool, or None
-        None if the responses do not follow a known template: no turn ends, or
-        tokens follow the last turn and no response has a header.
-
     Examples
     --------
     >>> ids = np.array([7, 151645, 198, 8, 151644, 77091, 198, 9, 151645])

@@ -159,23 +159,6 @@ def roles(
 ) -> list[str]:
     """Return the role of each token: that of its first visible character.
 
-    Parameters
-    ----------
-    pieces : sequence of str
-        From `rounddiag.text.pieces`.
-    starts : sequence of int, optional
-        Indices of `pieces` where another round begins. Each round is tagged separately.
-    special : collection of str
-        Pieces that are special tokens; the tagger does not see them.
-    tagger : callable, optional
-        Returns (start, stop, role) spans of a round's text; `tag_actions` by
-        default. The role is `other` outside of them; a later span wins.
-
-    Returns
-    -------
-    list of str
-        One per token: `special`, or the role from the tagger.
-
     Examples
     --------
     >>> roles(["so ", "click", "(", "12", ")", "<end>"], special={"<end>"})

@@ -139,13 +139,7 @@ class BatchColumns:
         return found
 
     def codes(self, name: str) -> tuple[Array, Array]:
-        """Return the code of each token's value, and the values by their codes.
-
-        Raises
-        ------
-        FrameError
-            If there is no such column.
-        """
+        """Return the code of each token's value, and the values by their codes."""
         if name not in self.names:
             raise _unknown_column(name, self.names)
         if name not in self._codes:
@@ -201,20 +195,7 @@ class BatchColumns:
         return [found[i] for i in starts[own] + rows["token"].to_numpy()]
 
     def keep(self, name: str, condition: object) -> Array:
-        """Mark the tokens whose value meets a condition of a filter.
-
-        Parameters
-        ----------
-        name : str
-        condition : object
-            A value, a list of values, or `{"from": lowest, "to": highest}` of numbers,
-            both included; either can be left out. Samples are numbers or ids.
-
-        Raises
-        ------
-        FrameError
-            If there is no such column or value, or it is no number.
-        """
+        """Mark the tokens whose value meets a condition of a filter."""
         codes, values = self.codes(name)
         if isinstance(condition, dict):
             low, high = _ends(name, condition, values)
@@ -251,22 +232,7 @@ class BatchColumns:
         return {"name": name, "values": values[:_MAX_LISTED].tolist()}
 
     def groups(self, name: str, size: Array) -> tuple[Array, list[Label]]:
-        """Divide all tokens into at most 8 groups by a column.
-
-        Parameters
-        ----------
-        name : str
-        size : ndarray
-            |diff| of each token.
-
-        Returns
-        -------
-        codes : ndarray of int
-            The group of each token.
-        labels : list of Label
-            Numbers of more than 8 values are in bins of about as many tokens. Of more
-            than 8 other values the 7 with the largest mean stay, and "others" are one.
-        """
+        """Divide all tokens into at most 8 groups by a column."""
         codes, values = self.codes(name)
         if len(values) <= MAX_GROUPS:
             texts = [value_text(value) for value in values.tolist()]

@@ -125,19 +125,7 @@ class FilteredBatch:
 def filter_batch(
     columns: BatchColumns, keep: Mapping[str, Any], a: str, b: str, by: str | None
 ) -> FilteredBatch:
-    """Apply a filter to a batch, for one pair of scores.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-        Of the batch.
-    keep : mapping
-        As `kept_tokens` takes it.
-    a, b : str
-        The scores to compare.
-    by : str, optional
-        The column by which tokens are put into groups.
-    """
+    """Apply a filter to a batch, for one pair of scores."""
     batch = select_scores(columns.batch, a, b)
     tokens = token_frame(batch, ["prob_diff"] if keep or by else [])
     is_taken = by in [*tokens, *(column.name for column in SUMMARY.columns)]
@@ -157,25 +145,6 @@ def nothing_kept(batch: Batch) -> FilteredBatch:
 
 def kept_tokens(columns: BatchColumns, keep: Mapping[str, Any]) -> Array:
     """Mark the tokens that a filter keeps.
-
-    Parameters
-    ----------
-    columns : BatchColumns
-    keep : mapping
-        Conditions by column, as `BatchColumns.keep` has them; a token is kept if it
-        meets all. The condition of `text` is a text, or `{"regex": expression}`: at
-        least one character of the token is within a match, which may span several
-        tokens of a round.
-
-    Returns
-    -------
-    ndarray of bool
-        One for each generated token of the batch.
-
-    Raises
-    ------
-    FrameError
-        If the batch has no such column or value; if a regular expression is invalid.
 
     Examples
     --------
@@ -234,27 +203,6 @@ def tokens_matching(
 ) -> Array:
     """Mark the tokens that share a character with a match; case-sensitive.
 
-    Parameters
-    ----------
-    text : str
-        Literal text, or a regular expression in the syntax of RE2: its time is linear
-        in the text for every expression, so it needs no time limit.
-    pieces : sequence of str
-        As `rounddiag.text.pieces` gives them.
-    starts : ndarray of int
-        Indices of `pieces` where a round begins: a match may span several tokens, but
-        stays within a round.
-    is_regex : bool
-
-    Returns
-    -------
-    ndarray of bool, one per token
-
-    Raises
-    ------
-    FrameError
-        If the expression is invalid, or has lookaround or backreferences.
-
     Examples
     --------
     >>> tokens_matching("(1", ["click", "(", "12", "3)"], np.array([0])).tolist()
@@ -272,18 +220,6 @@ def match_spans(pattern: str, texts: Sequence[str]) -> Array:
 
     pyarrow offers RE2 for replacing only, so each match is replaced by itself between
     two characters that no text has, and their places are read off.
-
-    Parameters
-    ----------
-    pattern : str
-        In the syntax of RE2.
-    texts : sequence of str
-
-    Returns
-    -------
-    ndarray of int, shape (num_matches, 2)
-        Start and stop in characters of all texts joined, in order; matches of no
-        character are left out.
 
     Examples
     --------

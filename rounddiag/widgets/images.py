@@ -54,26 +54,6 @@ def thumbnails(
 ) -> list[dict[str, Any]]:
     """Return the screenshots of a sample, scaled down.
 
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    indices : sequence of int, optional
-        Which of its screenshots, from 0; all by default. Indices without a screenshot
-        are ignored.
-
-    Returns
-    -------
-    list of dict
-        One a screenshot: `index`; `round`, the first round after it; `position` of its
-        first image token; `width` and `height` of the original; `jpeg`, bytes, at most
-        160 pixels wide. One that cannot be decoded has `error` instead of these three.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-
     Examples
     --------
     >>> import rounddiag as rd
@@ -89,25 +69,6 @@ def thumbnails(
 
 def full_screenshot(batch: Batch, sample: int, index: int) -> dict[str, Any]:
     """Return one screenshot in full, at most 2560 pixels wide.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    index : int
-        Which of the sample's screenshots, from 0.
-
-    Returns
-    -------
-    dict
-        `bytes` and their `mime` type: PNG if it is stored as PNG or as pixels and takes
-        at most 4 MB, else JPEG; `width` and `height` of the original. Only `error` if
-        it cannot be decoded.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample or screenshot.
 
     Examples
     --------
@@ -170,19 +131,6 @@ def describe_actions(
     texts: Sequence[str], shots: Sequence[Screenshot | None]
 ) -> list[dict[str, Any]]:
     """Parse the action of each round.
-
-    Parameters
-    ----------
-    texts : sequence of str, one a round
-    shots : sequence of Screenshot or None, one a round
-        The last screenshot that the model saw before the round.
-
-    Returns
-    -------
-    list of dict
-        `kind`; `label`, short and on one line; `point` and `end_point`, as shares of
-        the screenshot's width and height, None where they are unknown or outside of it;
-        `direction`; `text`, the typed text, at most 400 characters of it.
 
     Examples
     --------

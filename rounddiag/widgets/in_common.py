@@ -68,12 +68,6 @@ def shared_values(
 ) -> list[Shared]:
     """Return the values that some tokens have more often than all, strongest first.
 
-    Parameters
-    ----------
-    columns : BatchColumns
-    all_tokens, some : ndarray of int
-        Which of the generated tokens of the batch they are.
-
     Examples
     --------
     >>> import numpy as np, rounddiag as rd
@@ -151,16 +145,7 @@ def _ranges(codes: Array, values: Array) -> tuple[Array, list[dict[str, Any]]]:
 
 
 def summary_of(found: Sequence[Shared], tokens: pd.DataFrame, num_samples: int) -> str:
-    """Say in one sentence what all of some tokens have in common; empty for nothing.
-
-    Parameters
-    ----------
-    found : sequence of Shared
-    tokens : DataFrame
-        The tokens, with `sample` and `round`.
-    num_samples : int
-        Of the batch.
-    """
+    """Say in one sentence what all of some tokens have in common; empty for nothing."""
     if not found:
         return ""
     parts = [f"{one.column} = {one.text}" for one in _of_all(found)]

@@ -197,14 +197,7 @@ class RequestHandler:
 
 
 def describe_batch(batch: Batch, tokens: pd.DataFrame) -> dict[str, Any]:
-    """Return the payload of the head line: name, sizes, failed checks, verdict.
-
-    Parameters
-    ----------
-    batch : Batch
-    tokens : DataFrame
-        The token frame of all of it, for the chosen pair of scores.
-    """
+    """Return the payload of the head line: name, sizes, failed checks, verdict."""
     diff = tokens["diff"].to_numpy()
     return {
         "name": batch_name(batch),

@@ -67,20 +67,7 @@ class BatchCache:
         return [sample for sample, own in enumerate(shots) if own]
 
     def ranks(self, diff: Array, a: str, b: str) -> Array:
-        """Rank tokens by |diff| among all tokens of the batch.
-
-        Parameters
-        ----------
-        diff : ndarray of float32
-            Diffs of the pair `a`, `b`.
-        a, b : str
-
-        Returns
-        -------
-        ndarray of int32
-            1 is the largest; ties share the better rank; 0 where the diff is not
-            finite.
-        """
+        """Rank tokens by |diff| among all tokens of the batch."""
         sizes = self._sorted_sizes(a, b)
         ranks = len(sizes) + 1 - np.searchsorted(sizes, np.abs(diff), side="right")
         return np.where(np.isfinite(diff), ranks, 0).astype(np.int32)
@@ -95,13 +82,6 @@ class BatchCache:
 
 def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
     """Rank the tokens of each round among themselves, by their ranks in the batch.
-
-    Parameters
-    ----------
-    ranks : ndarray of int32
-        As from `BatchCache.ranks`; 0 stays 0.
-    counts : ndarray of int
-        The number of tokens of each round.
 
     Examples
     --------
@@ -161,21 +141,7 @@ class TokenSequence:
         return [texts[begin:end] for begin, end in pairwise(ends)]
 
     def gaps(self, starts: Array, counts: Array) -> list[dict[str, Any]]:
-        """Describe the observations before, between and after the rounds.
-
-        Parameters
-        ----------
-        starts, counts : ndarray of int, shape (num_rounds,)
-            Position and number of tokens of each round of the sample.
-
-        Returns
-        -------
-        list of dict
-            `start` and `stop`, positions in the response, from the first token of the
-            prompt on; `before`, the round that follows, None after the last one;
-            `num_tokens`, `num_image_tokens`; `head` and `tail`, the first and last 8
-            pieces, without overlap. Empty observations are left out.
-        """
+        """Describe the observations before, between and after the rounds."""
         begins = [-self.num_prompt, *(starts + counts).tolist()]
         ends = [*starts.tolist(), len(self.ids) - self.num_prompt]
         spans = [
@@ -258,35 +224,6 @@ def sample_payload(
 ) -> dict[str, Any]:
     """Return everything that the page shows of one sample.
 
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    a, b : str
-        The scores to compare.
-    cache : BatchCache, optional
-        Of the batch, to be reused for the next sample.
-
-    Returns
-    -------
-    dict
-        `sample, sample_id, group_id, reward, num_tokens, name_a, name_b`; `text_note`,
-        what the batch's facts say of its text; `with_screenshots`, how many samples
-        have any; `num_unplaced`, of screenshots whose round is not known; `rounds`, a
-        dictionary each; `gaps`, as from `TokenSequence.gaps`; `tokens`, a list or an
-        array for each column. `token_id`, `entropy` and `role` are absent where the
-        batch lacks them. Ranks are 1 for the largest |diff|, and 0 where it is not
-        finite. A round's `level` is the colour level of its mean |diff|, with the sign
-        of its mean diff; `text_end` says whether it ends with a special token, unlike a
-        truncated round.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample.
-    BatchError
-        If the batch has no such score.
-
     Examples
     --------
     >>> import rounddiag as rd
@@ -360,25 +297,6 @@ def observed_tokens(
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
     r"""Return a span of a sample's prompt and response, token by token.
-
-    Parameters
-    ----------
-    batch : Batch
-    sample : int
-    start, stop : int
-        Positions in the response; negative in the prompt, whose last token is -1.
-    cache : BatchCache, optional
-        Of the batch, to be reused for the next call.
-
-    Returns
-    -------
-    dict
-        `pieces`, a list of str, and `is_image`, an array of uint8.
-
-    Raises
-    ------
-    FrameError
-        If there is no such sample or span.
 
     Examples
     --------

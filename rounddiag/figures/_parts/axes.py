@@ -160,15 +160,7 @@ MeanAxis: TypeAlias = LogAxis | LinearAxis
 
 
 def choose_axis(means: pd.DataFrame, metric: str) -> MeanAxis:
-    """Choose the axis for the means of a metric: linear if it has a sign.
-
-    Parameters
-    ----------
-    means : DataFrame
-        With `mean`, `ci_low` and `ci_high`.
-    metric : str
-        As in `round_summary`.
-    """
+    """Choose the axis for the means of a metric: linear if it has a sign."""
     kind = LinearAxis if get_measure(metric).is_signed else LogAxis
     return kind.around(means)
 
