@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rounddiag.findings.causes import CAUSES
+from rounddiag.findings.causes import CAUSES, next_step
 from rounddiag.findings.detectors.workers import WORKERS
 from rounddiag.findings.excess import mean_by_bin
 from rounddiag.findings.finding import Evidence, Measure
@@ -119,6 +119,9 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
             chosen = evidence.tokens
         before = left
         causes, looks = _rank_causes(evidence, stage, left)
+        if not evidence.next_step:
+            step = next_step(str(causes.index[0]))
+            evidence = replace(evidence, next_step=step)
         if evidence.effect is not None:
             effect = evidence.effect(left)
             chosen, left = effect != 0, left.without(effect)
@@ -257,7 +260,6 @@ def _place_evidence(view: View, place: Place) -> Evidence:
             f"{place.num_tokens:,} tokens ({place.text}) differ {place.ratio:.3g} times"
             " as much as equally likely tokens elsewhere."
         ),
-        next_step="Score two of these samples again with one engine changed at a time.",
     )
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _OF_IMAGES = frozenset(
     {"dropped_image", "wrong_image", "image_window", "image_expansion"}
 )
+# Causes below this probability count as `unknown`.
+_LISTED = 0.03
 
 
 def rank_causes(looks: Mapping[str, str], *, has_images: bool) -> pd.Series[float]:
@@ -48,6 +50,8 @@ def rank_causes(looks: Mapping[str, str], *, has_images: bool) -> pd.Series[floa
         points[[name in _OF_IMAGES for name in names]] = -np.inf
     chance = np.exp(points - points.max())
     found = pd.Series(chance / chance.sum(), index=list(names), name="probability")
+    found = found.where((found >= _LISTED) | (found.index == "unknown"), 0.0)
+    found["unknown"] += 1 - found.sum()
     return found[found > 0].sort_values(ascending=False, kind="stable")
 
 

@@ -39,8 +39,9 @@ MIN_ALL = 8
 SLACK = 3
 
 
-# Most tokens at the start of rounds that can be shifted alone.
-MAX_START = 8
+# Most tokens at the start of rounds that can be shifted alone, and nats below which the
+# lag must fit: at certain tokens any lag does.
+MAX_START, FAR = 8, 0.5
 
 
 @register("shifted_log_probs", stage="exact")
@@ -102,7 +103,9 @@ def _shifted_starts(
     )
     here = float(view.abs[tokens].mean())
     left = float(gains[lag][0][tokens].mean())
-    if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here:
+    unsure = tokens & (view.o < -FAR)
+    fits = gains[lag][0][unsure].sum() < MAX_LEFT * np.abs(view.o[unsure]).sum()
+    if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here or not fits:
         return []
     # The lag is established: other samples need less, and the edges have no partner.
     tokens = _gain_of_starts(view, gains[lag], width, MIN_GAIN_SAME_LAG)[1]
