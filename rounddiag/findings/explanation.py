@@ -129,9 +129,7 @@ def _search(view: View, known: list[Explained]) -> tuple[list[Explained], View]:
         else:
             part = float(left.abs[chosen].sum()) if evidence.adds_mismatch else 0.0
         share = min(max(part / total, 0.0), 1.0) if total > 0 else 0.0
-        found.append(
-            Explained(evidence, stage, indices[chosen], share, causes, looks)
-        )
+        found.append(Explained(evidence, stage, indices[chosen], share, causes, looks))
         if stage == "exact":
             bar -= part  # the size of a wrong value tells nothing about the others
         if stage == "level":

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 _SOFT = 0.02  # of 1 - p: below, rounding is the larger part of |diff|
 _LEAST, _LARGEST = 1e-3, 5.0  # of a size, and of |diff| in nats
+_MANY = 200_000  # tokens that are looked at: evenly spaced ones of a longer view
 _FEW = 8  # tokens of which there is no mean
 _START = 3  # tokens at the start of a round
 _END = 12  # tokens at the end of the longest samples
 _APART = 0.8  # samples differ as a whole if their means do by this much
+_MOST = 0.6  # a larger part of the samples counts as all
+_LONGEST_PERIOD = 16  # samples of a pack
 _LAST = 12  # rounds from which on a rise is looked for
 
 
@@ -49,15 +52,17 @@ def describe(view: View, evidence: Evidence) -> dict[str, str]:
     tail : of the difference of the log-odds
     quiet : whether the tenth of the tokens that differs least is quiet
     """
-    if "described" not in view.memo:
-        view.memo["described"] = _Shape(view)
-    shape: _Shape = view.memo["described"]
+    rows = _whole_samples(view, evidence.tokens)
+    every = -(-len(view) // _MANY)
+    part = view if every == 1 else view.keep(np.arange(len(view)) % every == 0)
+    shape = _Shape(part, rows)
     if not shape.tokens.any():
         return {}
     return {
         "samples": _by_column(view, evidence.where) or shape.samples,
         "begins": "power of two" if _is_power(evidence.where) else shape.begins,
         "in rounds": shape.in_rounds,
+        "same ids": _cut(id_correlation(view)[0], (0.15, 0.4), ("no", "some", "yes")),
         **shape.values(),
     }
 
@@ -92,19 +97,44 @@ def _is_power(where: Mapping[str, object]) -> bool:
     return is_later and where.get("place") in POWERS
 
 
+def _turns(rows: Array, there: Array) -> str:
+    """Return `pack` for all samples but every n-th, `period` for every n-th."""
+    index = np.flatnonzero(there)
+    for period in range(3, min(_LONGEST_PERIOD, len(index) // 4) + 1):
+        share = [rows[index[index % period == k]].mean() for k in range(period)]
+        low, high = min(share), max(share)
+        others = (sum(share) - low) / (period - 1), (sum(share) - high) / (period - 1)
+        if low <= 0.1 and others[0] >= 0.9:  # noqa: PLR2004 nearly none, nearly all
+            return "pack"
+        if high >= 0.9 and others[1] <= 0.1:  # noqa: PLR2004
+            return "period"
+    return ""
+
+
 def _cut(value: float, limits: Sequence[float], names: Sequence[str]) -> str:
     """Return the name of the interval in which a value lies."""
     return names[int(np.searchsorted(limits, value))] if value == value else "unknown"  # noqa: PLR0124 NaN
 
 
+def _whole_samples(view: View, tokens: Array) -> Array:
+    """Return the samples that some tokens are, if they are whole samples."""
+    size = view.batch.num_samples
+    hit = np.bincount(view.sample[tokens], minlength=size)
+    rows: Array = (hit > 0) & (hit == view.num_per_sample)
+    return rows if rows[hit > 0].all() else np.zeros(size, dtype=bool)
+
+
 class _Shape:
     """The samples that differ, and how the mismatch runs along them."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, rows: Array) -> None:
         self.view = view
-        weight = _SOFT - np.expm1(np.minimum(view.r, 0.0))
-        self.size = np.log(np.minimum(view.abs, _LARGEST) / weight + _LEAST)
-        self.rows, self.is_part = self._find_samples()
+        size = np.minimum(view.abs, _LARGEST)
+        size = size / (_SOFT - np.expm1(np.minimum(view.r, 0.0)))
+        self.size = np.log(size + min(_LEAST, max(float(np.median(size)), 1e-7)))
+        self.rows, self.is_part = rows, True
+        if not self.rows.any() or self.rows.sum() >= _MOST * len(self.rows):
+            self.rows, self.is_part = self._find_samples()
         self.tokens = view.uncertain & self.rows[view.sample]
 
     def _mean(self, tokens: Array) -> float:
@@ -140,7 +170,11 @@ class _Shape:
         """Which samples differ."""
         view, rows = self.view, np.flatnonzero(self.rows)
         there = view.num_per_sample > 0
-        if not self.is_part or len(rows) >= 0.6 * there.sum():
+        if self.is_part and (turns := _turns(self.rows, there)):
+            return turns
+        if not self.is_part or len(rows) >= _MOST * there.sum():
+            return "all"
+        if self._is_by_rounds():
             return "all"
         extent = int(there[rows.min() : rows.max() + 1].sum())
         if len(rows) > 1 and len(rows) >= 0.8 * extent:
@@ -150,8 +184,19 @@ class _Shape:
             return "some"
         num = np.bincount(group[there])
         hit = np.bincount(group[rows], minlength=len(num))
-        whole = (num > 1) & (hit >= 0.75 * num)  # noqa: PLR2004 nearly all of a group
-        return "groups" if hit[whole].sum() > 0.75 * len(rows) else "some"  # noqa: PLR2004
+        whole = (num > 1) & (hit >= 0.75 * num)
+        return "groups" if hit[whole].sum() > 0.75 * len(rows) else "some"
+
+    def _is_by_rounds(self) -> bool:
+        """Return whether the samples that differ are those that reach some round."""
+        view = self.view
+        last = np.full(view.batch.num_samples, -1)
+        np.maximum.at(last, view.sample, view.round)
+        for first in range(1, min(int(last.max()), _LAST) + 1):
+            reach, short = last >= first, (last >= 0) & (last < first)
+            if short.any() and self.rows[reach].mean() >= 0.8:  # noqa: PLR2004
+                return bool(self.rows[short].mean() <= 0.2)  # noqa: PLR2004
+        return False
 
     @property
     def begins(self) -> str:
@@ -163,17 +208,15 @@ class _Shape:
         if step < -_APART:
             fades = place < 1 / 3 or self._fade(view.round == 0) > _APART
             return "fades" if fades else "until"
-        first = self._mean(tokens & (view.round == 0))
-        second = self._mean(tokens & (view.round == 1))
+        first, second = (self._mean(tokens & (view.round == k)) for k in (0, 1))
         rise = np.nan_to_num(second - first)
         if rise > _APART:
-            more = self._mean(tokens & (view.round > 1)) - second
-            growth = _cut(more, (-0.3, 0.6), (", fading", "", ", growing"))
-            return f"round 1{'' if growth == 'unknown' else growth}"
+            return f"round 1{self._course(1)}"
         last = min(int(view.round.max()), _LAST)
-        late = max((self._rise_at(k) for k in range(2, last + 1)), default=0.0)
-        if late > 0.9 and rise < 0.6:  # noqa: PLR2004
-            return "later round"
+        rises = {k: self._rise_at(k) for k in range(2, last + 1)}
+        late = max(rises, key=rises.__getitem__, default=0)
+        if late and rises[late] > 0.9 and rise < 0.6:  # noqa: PLR2004
+            return f"later round{self._course(late).replace(', growing', '')}"
         if step > 1 and place > 0.15:  # noqa: PLR2004
             return "from a step"
         return "rises" if rise > 0.4 or step > 0.7 else "everywhere"  # noqa: PLR2004
@@ -189,6 +232,13 @@ class _Shape:
         fade = self._fade(view.round > 0 if starts_later else view.round == 0)
         limits, names = (-0.6, 0.3, 0.8), ("grows", "flat", "fades", "fades fast")
         return _cut(fade, limits, names)
+
+    def _course(self, first: int) -> str:
+        """Return how the mismatch goes on after the round at which it begins."""
+        at = self._mean(self.tokens & (self.view.round == first))
+        more = self._mean(self.tokens & (self.view.round > first)) - at
+        course = _cut(more, (-0.3, 0.6), (", fading", "", ", growing"))
+        return "" if course == "unknown" else course
 
     def _rise_at(self, first: int) -> float:
         """Return the rise of the mean size at a round."""
@@ -227,11 +277,12 @@ class _Shape:
         view = self.view
         lengths = view.batch.lengths.cpu().numpy()
         longest = lengths >= 0.98 * lengths.max()
-        if longest.sum() < 2:  # noqa: PLR2004
+        if longest.sum() < 2 or longest.all():  # noqa: PLR2004
             return 0.0
         left = lengths[view.sample] - view.position
         mine = view.uncertain & longest[view.sample]
-        rise = self._mean(mine & (left <= _END)) - self._mean(mine & (left > 2 * _END))
+        before = (left > _END) & (left <= 4 * _END)
+        rise = self._mean(mine & (left <= _END)) - self._mean(mine & before)
         return float(np.nan_to_num(rise))
 
     def values(self) -> dict[str, str]:
@@ -250,7 +301,6 @@ class _Shape:
                 (0.025, 0.1, 0.4),
                 ("up to 0.025", "up to 0.1", "up to 0.4", "large"),
             ),
-            "same ids": _cut(id_correlation(view)[0], (0.15, 0.4), ("no", "some", "yes")),
             "tail": _cut(
                 log_odds_tail(view.keep(self.tokens)),
                 (3.7, 6.0, 13.5),

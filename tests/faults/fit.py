@@ -1,12 +1,15 @@
 """Fits `rounddiag/findings/causes.csv`, and measures how it transfers.
 
-    python -m tests.faults.fit                     what a fit on each bench reaches on the
-    python -m tests.faults.fit --other FOLDER      others, by family; then writes the table
-    python -m tests.faults.fit --again             as above, from the looks kept in the cache
+    python -m tests.faults.fit                  diagnose the batches of the cache, fit
+    python -m tests.faults.fit --other FOLDER   and those of a second bench
+    python -m tests.faults.fit --again          fit on what the last call has kept
+
+Prints what a table fitted on each bench reaches on the others, by family, and writes
+the table that is fitted on both.
 
 A batch counts if the first finding is named from its looks: exact values and fitted
-effects name themselves. `expected.csv` has, for each cause, what it is expected to do to
-each measure before any batch is seen (in pseudo-counts, from how the fault works and
+effects name themselves. `expected.csv` has, for each cause, what it is expected to do
+to each measure before any batch is seen (in pseudo-counts, from how the fault works and
 from what threads report), and in how many independent threads people report it. Counts
 of a bench add to it; a fault of many batches counts as `CAP`, so that no bench decides
 by its size. The weights of the measures maximise the likelihood of the true causes,
@@ -47,9 +50,10 @@ HERE = Path(__file__).parent
 TABLE = Path(rd.__file__).parent / "findings" / "causes.csv"
 KEPT = CACHE / "looks.json"
 # Batches that one fault of a bench counts as, at most.
-CAP = 4.0
-# Pseudo-counts of what all faults do, in the expectation of each cause.
-SHRINK = 2.0
+CAP = 1.0
+# Pseudo-counts of what all faults do, in the expectation of each cause. Few where a
+# value rules a cause out: which samples differ, and where along a sample.
+SHRINK, SHRINK_PLACES = 2.0, 0.1
 # The weights of measures stay near this one unless the likelihood says otherwise.
 USUAL_WEIGHT, STIFFNESS = 0.7, 2.0
 OF_IMAGES = ("dropped_image", "wrong_image", "image_window", "image_expansion")
@@ -162,20 +166,19 @@ def fit(looks: Sequence[Look]) -> Model:
         parts.append((_count(rest or looks), mine))
     model = _count(looks)
     names = [*model.measures, "threads"]
-    terms, right, weight = [], [], []
     share = Counter((one.bench, one.fault) for one in looks)
+    terms, right, weight = [], [], []
+    nothing = np.zeros(len(model.causes))
     for table, mine in parts:
         for one in mine:
-            flat = Model(table.causes, table.measures, dict.fromkeys(names, 1.0), 0.0)
             rows = [
-                flat.measures[name].get(one.looks.get(name, ""), np.zeros(len(model.causes)))
+                table.measures[name].get(one.looks.get(name, ""), nothing)
                 for name in model.measures
             ]
             barred = [not one.has_images and c in OF_IMAGES for c in model.causes]
             terms.append((np.array([*rows, table.prior]), np.array(barred)))
             right.append([c in one.right for c in model.causes])
-            num = share[one.bench, one.fault]
-            weight.append(min(1.0, CAP / num))
+            weight.append(min(1.0, CAP / share[one.bench, one.fault]))
     values = np.array([one[0] for one in terms])
     values[:, -1] -= 1e3 * np.array([one[1] for one in terms])
     truth, size = np.array(right), np.array(weight)
@@ -200,45 +203,51 @@ def _count(looks: Sequence[Look]) -> Model:
     threads, expected = read_expected()
     causes = [*threads, "unknown"]
     share = Counter((one.bench, one.fault) for one in looks)
-    size = [min(1.0, CAP / share[one.bench, one.fault]) for one in looks]
-    values: dict[str, set[str]] = defaultdict(set)
+    counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for (_, measure), known in expected.items():
-        values[measure] |= {*known}
+        counts[measure].update({("", value): 0 for value in known})
     for one in looks:
+        part = min(1.0, CAP / share[one.bench, one.fault])
         for measure, value in one.looks.items():
-            values[measure].add(value)
-    measures: dict[str, dict[str, Any]] = {}
-    for measure in sorted(values):
-        names = sorted(values[measure] - {"unknown"})
-        of_all = np.full(len(names), 0.5)
-        of_cause = {cause: np.zeros(len(names)) for cause in causes}
-        of_family: dict[str, Any] = defaultdict(lambda n=len(names): np.zeros(n))
-        for one, part in zip(looks, size, strict=True):
-            value = one.looks.get(measure, "unknown")
-            if value not in names:
-                continue
-            at = names.index(value)
-            of_all[at] += part
-            of_family[family(one.cause)][at] += part
-            if one.cause in of_cause:
-                of_cause[one.cause][at] += part
-        of_all /= of_all.sum()
-        columns = []
-        for cause in causes:
-            known = expected.get((cause, measure))
-            if cause == "unknown":
-                columns.append(of_all)
-                continue
-            base = of_family[family(cause)] + 2 * of_all
-            base = SHRINK * base / base.sum()
-            if known is not None:
-                base = SHRINK * of_all + [known.get(name, 0.0) for name in names]
-            counts = of_cause[cause] + base
-            columns.append(counts / counts.sum())
-        logs = np.log(np.array(columns))
-        measures[measure] = {name: logs[:, i] for i, name in enumerate(names)}
+            if value != "unknown":
+                counts[measure][one.cause, value] += part  # type: ignore[assignment]
+    measures = {}
+    for measure, found in sorted(counts.items()):
+        values = sorted({value for _, value in found})
+        known_here = {cause: expected.get((cause, measure), {}) for cause in causes}
+        logs = _log_likelihoods(causes, values, found, known_here, measure)
+        measures[measure] = {value: logs[:, i] for i, value in enumerate(values)}
     prior = np.log([*threads.values(), 1.0])
     return Model(causes, measures, dict.fromkeys([*measures, "threads"], 1.0), prior)
+
+
+def _log_likelihoods(
+    causes: list[str],
+    values: list[str],
+    found: Counter[tuple[str, str]],
+    expected: dict[str, dict[str, float]],
+    measure: str,
+) -> Any:
+    """Return the logarithm of how often each cause has each value of a measure."""
+    of_cause: dict[str, Any] = defaultdict(lambda: np.zeros(len(values)))
+    of_family: dict[str, Any] = defaultdict(lambda: np.zeros(len(values)))
+    of_all = np.full(len(values), 0.5)
+    for (cause, value), num in found.items():
+        at = values.index(value)
+        for counts in (of_cause[cause], of_family[family(cause)], of_all):
+            counts[at] += num
+    of_all /= of_all.sum()
+    shrink = SHRINK_PLACES if measure in ("samples", "begins") else SHRINK
+    rows = []
+    for cause in causes:
+        if expected[cause]:
+            base = shrink * of_all + [expected[cause].get(one, 0.0) for one in values]
+        else:  # as its family does, and all faults
+            base = of_family[family(cause)] + 2 * of_all
+            base = shrink * base / base.sum()
+        counts = of_all if cause == "unknown" else of_cause[cause] + base
+        rows.append(counts / counts.sum())
+    return np.log(np.array(rows))
 
 
 def write(model: Model) -> None:
@@ -280,7 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the transfer between the benches, fit on both, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--other", type=Path, help="the folder of a second bench")
-    parser.add_argument("--again", action="store_true", help="use the looks in the cache")
+    parser.add_argument(
+        "--again", action="store_true", help="use the looks in the cache"
+    )
     options = parser.parse_args(arguments)
     if options.again:
         looks = [Look(**one) for one in json.loads(KEPT.read_text())]
@@ -295,7 +306,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if by_bench[name]:
             model = fit(by_bench[name])
             for one in others:
-                print(report(model, by_bench[one], f"fitted on {name}, measured on {one}"))
+                print(
+                    report(model, by_bench[one], f"fitted on {name}, measured on {one}")
+                )
     both = fit([*by_bench["ours"], *by_bench["other"]])
     print(report(both, by_bench["vllm"], "fitted on both, measured on vllm"))
     print("weights:", {name: round(one, 2) for name, one in both.weights.items()})

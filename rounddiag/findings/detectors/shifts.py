@@ -85,31 +85,34 @@ def _shifted_starts(
     view: View, gains: dict[int, tuple[Array, Array]]
 ) -> list[Evidence]:
     """Find samples in which the first tokens of every round are shifted."""
-    best = max(
+    at = np.flatnonzero(view.token < MAX_START)
+    if not (view.abs[at] > MIN_DIFF).any():
+        return []
+    starts = view.keep(view.token < MAX_START)
+    rests = {lag: shifted[at] for lag, (shifted, _) in gains.items()}
+    gain, chosen, lag, width = max(
         (
-            (*_gain_of_starts(view, gains[lag], width, MIN_GAIN / 2), lag)
-            for lag in LAGS
+            (*_gain_of_starts(starts, rest, width, MIN_GAIN / 2), lag, width)
+            for lag, rest in rests.items()
             for width in range(1, MAX_START + 1)
         ),
         key=lambda one: one[0],
     )
-    gain, tokens, lag = best
-    if gain <= 0 or tokens.sum() < MIN_ALL:
+    if gain <= 0 or chosen.sum() < MIN_ALL:
         return []
-    width = int(view.token[tokens].max()) + 1
+    controls = (_gain(view, control)[0][at] for control in CONTROLS)
     by_chance = max(
-        _gain_of_starts(view, _gain(view, control), width, MIN_GAIN / 2)[0]
-        for control in CONTROLS
+        _gain_of_starts(starts, rest, width, MIN_GAIN / 2)[0] for rest in controls
     )
-    here = float(view.abs[tokens].mean())
-    left = float(gains[lag][0][tokens].mean())
-    unsure = tokens & (view.o < -FAR)
-    fits = gains[lag][0][unsure].sum() < MAX_LEFT * np.abs(view.o[unsure]).sum()
+    here = float(starts.abs[chosen].mean())
+    left = float(rests[lag][chosen].mean())
+    unsure = chosen & (starts.o < -FAR)
+    fits = rests[lag][unsure].sum() < MAX_LEFT * np.abs(starts.o[unsure]).sum()
     if gain < MIN_TIMES_CHANCE * by_chance or left > MAX_LEFT * here or not fits:
         return []
     # The lag is established: other samples need less, and the edges have no partner.
-    tokens = _gain_of_starts(view, gains[lag], width, MIN_GAIN_SAME_LAG)[1]
-    tokens = (view.token < width) & np.isin(view.sample, view.sample[tokens])
+    chosen = _gain_of_starts(starts, rests[lag], width, MIN_GAIN_SAME_LAG)[1]
+    tokens = (view.token < width) & np.isin(view.sample, starts.sample[chosen])
     num = int(tokens.sum())
     return [
         Evidence(
@@ -128,16 +131,16 @@ def _shifted_starts(
 
 
 def _gain_of_starts(
-    view: View, shifted: tuple[Array, Array], width: int, min_gain: float
+    view: View, rest: Array, width: int, min_gain: float
 ) -> tuple[float, Array]:
     """Return what a lag removes at the first tokens of rounds, and these tokens.
 
     Of the samples in which it removes most of |diff| there.
     """
-    start = (view.token < width) & shifted[1]
+    start = (view.token < width) & np.isfinite(rest)
     size = view.batch.num_samples
     here = np.bincount(view.sample[start], view.abs[start], size)
-    left = np.bincount(view.sample[start], shifted[0][start], size)
+    left = np.bincount(view.sample[start], rest[start], size)
     hit = (left < REST * here) & (here - left > min_gain)
     return float((here - left)[hit].sum()), start & hit[view.sample]
 

@@ -28,6 +28,7 @@ LARGE = 3.0
 MIN_LEVEL = 3e-4  # nats: below is the rounding of float32
 _SHRINK = 4
 
+
 @register("stale_weights", stage="level")
 def stale_weights(view: View) -> Evidence | None:
     """Find a diff that ids predict, or a level above the range without a pattern."""

@@ -66,9 +66,9 @@ def _periodic(view: View, pattern: Pattern) -> Evidence:
     shape = f"every {period}th sample from sample {pattern.where.get('phase')} on"
     if leaks:
         shape = f"all samples but the first of every {period}"
-    known = {"all_but": 0} if leaks else {}
+    where: dict[str, object] = {"period": period, **({"all_but": 0} if leaks else {})}
     cause = "packing_leak" if leaks else "bad_worker"
-    return _evidence(view, pattern, cause, shape, period=period, **known)
+    return _evidence(view, pattern, cause, shape, None, **where)
 
 
 def _evidence(
