@@ -12,6 +12,48 @@ later ones:
 >>> figure = rd.plot_rounds(batch)                        # figures: plotly
 >>> text = rd.token_text(batch, sample=0)                 # the text, coloured
 
+Public names, in the order of work:
+
+====================  ==============================================================
+`load`                open a saved batch; the format is detected from the content
+`save`                write a batch as Parquet, without loss
+`formats`             list what `load` opens
+`Batch`               what one training step saved
+`token_frame`         one row per generated token: `sample, round, token, diff`
+`round_frame`         one row per sample and round
+`sample_frame`        one row per sample
+`round_summary`       one row per round, over all samples, with intervals
+`metrics`             the mismatch metrics that verl logs, by verl's formulas
+`reconcile`           the numbers that a trainer logged against those of the batch
+`check`               the invariants of every valid batch
+`diagnose`            noise or a bug: which one, where, and what to do next
+`places`              where tokens differ more than equally likely tokens elsewhere
+`prove`               which engine was wrong, by scoring the same tokens again
+`rescore`             one more set of log-probabilities for the tokens of a batch
+`export_rescore`      token ids and screenshots, for an engine elsewhere to score
+`attach`              the log-probabilities that came back, checked token by token
+`explore`             the linked views in JupyterLab: an `Explorer`
+`report`              the same views as one HTML page, without a kernel
+`token_text`          the text of a sample, tokens coloured by diff
+`open_run`, `Run`     the step files of a training as one run
+`ingest`              the files of a framework to step files
+`plot_rounds`         mean of a metric per round, with intervals and counts
+`plot_heatmap`        every sample in every round
+`plot_trajectory`     one sample, token by token
+`plot_probabilities`  each token's probability by both engines
+`plot_log_ppl`        each sample's log-perplexity by both engines
+`plot_tail`           share of tokens whose |diff| is at least x
+`plot_conditional`    mismatch of equally likely tokens, by round
+`plot_positions`      mismatch by position in the round, by images seen, by context
+`plot_roles`          mismatch by role: thought, action, coordinates, typed text
+`plot_compare`        two or more batches, or two runs, and their difference
+`plot_finding`        the evidence of a finding
+`plot_run`            the mean of each round over the steps of a run
+====================  ==============================================================
+
+The packages, of which `capture`, `errors`, `figures`, `findings`, `stats` and `vision`
+are public:
+
 ================  ==================================================================
 `errors`          the exceptions
 `wording`         counts and names in messages
@@ -41,6 +83,8 @@ that a trainer can import `rounddiag.capture` without pandas and plotly.
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rounddiag._version import __version__  # noqa: F401 a public name
 
 # For type checkers and editors; at run time `_HOMES` has the same names.
 if TYPE_CHECKING:
@@ -74,27 +118,31 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
-    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import export_rescore as export_rescore
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
+    from rounddiag.runs import Run as Run
     from rounddiag.runs import ingest as ingest
     from rounddiag.runs import open_run as open_run
     from rounddiag.stats import round_summary as round_summary
+    from rounddiag.widgets import Explorer as Explorer
     from rounddiag.widgets import explore as explore
 
 # Each public name and its package; a package that is public itself has its own name.
 _HOMES = {
     "Batch": "batch",
+    "Explorer": "widgets",
+    "Run": "runs",
     "attach": "loaders",
     "capture": "capture",
     "check": "checks",
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "loaders",
+    "export_rescore": "proof",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",

@@ -187,7 +187,14 @@ def start_lab(
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Run JupyterLab until the user stops it."""
-    from jupyterlab.labapp import LabApp
+    try:
+        from jupyterlab.labapp import LabApp
+    except ModuleNotFoundError as error:
+        raise RounddiagError.build(
+            expected="the package jupyterlab",
+            found="none",
+            advice="Run `pip install 'rounddiag[lab]'`.",
+        ) from error
 
     notebook = notebook or min((_CHECKOUT / "notebooks").glob("*.ipynb"), default=None)
     arguments = _arguments(notebook)

@@ -34,7 +34,7 @@ ENVELOPED = "abs_diff"
 _COLUMN = "rollout_log_prob"
 
 
-def conditional(
+def conditional_means(
     data: Batch | pd.DataFrame,
     *,
     metric: str = ENVELOPED,
@@ -83,9 +83,9 @@ def conditional(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> conditional(batch)["rounds"].unique().tolist()
+    >>> conditional_means(batch)["rounds"].unique().tolist()
     ['0', '1', '2 to 3', '4 to 7']
-    >>> conditional(batch, by="status")["status"].unique().tolist()
+    >>> conditional_means(batch, by="status")["status"].unique().tolist()
     ['failed', 'solved', 'truncated']
     """
     metric = schema.metric_name(metric)
@@ -141,7 +141,7 @@ def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
     return float(size[used].sum() / room) if room > 0 else float("nan")
 
 
-def standardised(
+def standardise(
     data: Batch | pd.DataFrame,
     *,
     metric: str = "abs_diff",
@@ -186,7 +186,7 @@ def standardised(
     ...         "rollout_log_prob": [-0.2, -3.0, -3.0, -3.0],
     ...     }
     ... )
-    >>> standardised(frame)[["mean", "standardised", "covered"]]
+    >>> standardise(frame)[["mean", "standardised", "covered"]]
        mean  standardised  covered
     0  0.25         0.375     1.00
     1  0.50         0.500     0.75

@@ -220,7 +220,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return empty_figure("Mismatch per round", reason, theme_of(theme))
     if state.axis != "round":
         return plot_positions(
-            filtered.samples, by=state.axis, metric=state.metric, theme=theme
+            filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by = filtered.by
     return plot_rounds(

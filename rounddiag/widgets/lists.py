@@ -171,7 +171,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
         values = session.own_columns.values_at(by, first)
         columns.append((by, "text", [str(one) for one in values]))
     columns.append(("tokens", "count", rows["num_tokens"].to_numpy()))
-    value = ("difference", "signed") if pair else ("mean_abs_diff", "number")
+    value = ("difference", "change") if pair else ("mean_abs_diff", "number")
     columns.append(
         (
             f"{value[0]} [nat]".replace("_abs_diff", " |diff|"),

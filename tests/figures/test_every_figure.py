@@ -50,7 +50,7 @@ COLUMNS = {
     ),
     "plot_log_ppl": (*TOKEN, "sample round rollout_log_prob old_log_prob"),
     "plot_positions": (
-        *("bin of places", "stats.positions"),
+        *("bin of places", "stats.position_means"),
         "low high num_samples num_tokens num_nonfinite mean ci_low ci_high is_few",
     ),
     "plot_probabilities": (*TOKEN, "sample round token rollout_log_prob old_log_prob"),

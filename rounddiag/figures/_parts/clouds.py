@@ -342,7 +342,7 @@ class Clouds:
             self._add_panel(figure, index, axes, scale, theme)
         if has_bar:
             label = f"{self.noun}s in a bin, logarithmic"
-            add_color_bar(figure, scale, counts, label)
+            add_color_bar(figure, scale, counts, label, theme)
         return figure
 
     def _add_panel(
@@ -352,7 +352,7 @@ class Clouds:
         marks = self.marks[self.marks["panel"] == index]
         has_image = len(cells) > 0 and self.layers["density"]
         if has_image:
-            self._add_image(figure, cells, axes, scale)
+            self._add_image(figure, cells, axes, scale, theme)
         if self.layers["points"]:
             self._add_marks(figure, marks, axes, theme)
         if len(cells) == len(marks) == 0:
@@ -361,7 +361,12 @@ class Clouds:
             self.panels.add_empty(figure, axes, "left out", theme)
 
     def _add_image(
-        self, figure: go.Figure, cells: pd.DataFrame, axes: Axes, scale: LogScale
+        self,
+        figure: go.Figure,
+        cells: pd.DataFrame,
+        axes: Axes,
+        scale: LogScale,
+        theme: Theme,
     ) -> None:
         x, y = self.ends
         counts = np.full((y.num, x.num), np.nan, dtype=np.float32)
@@ -372,7 +377,7 @@ class Clouds:
             y=y.centres.astype(np.float32),
             zmin=scale.low,
             zmax=scale.high,
-            colorscale=scale.linear_colors(),
+            colorscale=scale.linear_colors(theme),
             showscale=False,
             hoverongaps=False,
             hovertemplate=f"%{{z:,}} {self.noun}s in this bin<extra></extra>",
