@@ -8,6 +8,7 @@ from typing import Any
 
 import vllm
 from PIL import Image
+from torch import nn
 
 from .chat import IM_END, IMAGE, NEVER_SAMPLED
 
@@ -115,7 +116,7 @@ class Engine:
         }
 
 
-def pack_head(model: Any) -> None:
+def pack_head(model: nn.Module) -> None:
     """Pack the weights of a tied head again.
 
     On a CPU with AMX, vLLM 0.32.0 multiplies with a packed copy of them. It stays as it
