@@ -96,9 +96,9 @@ def hand_over(self: Any) -> None:
 
 def train(folder: Path) -> None:
     """Train with the recipe's lines."""
-    from swift import rlhf_main  # type: ignore[import-not-found]
-    from swift.rewards import ORM, orms  # type: ignore[import-not-found]
-    from swift.rlhf_trainers.grpo_trainer import (  # type: ignore[import-not-found]
+    from swift import rlhf_main
+    from swift.rewards import ORM, orms
+    from swift.rlhf_trainers.grpo_trainer import (
         GRPOTrainer,
     )
 
