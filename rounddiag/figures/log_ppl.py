@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rounddiag.core.measured import number_values
 from rounddiag.figures._parts.canvas import colorize, empty_figure
 from rounddiag.figures._parts.clouds import (
     LAYERS,
@@ -16,12 +17,11 @@ from rounddiag.figures._parts.clouds import (
     name_panels,
     why_empty,
 )
-from rounddiag.figures._parts.data import count_picked, note_unknown_rounds, prepare
+from rounddiag.figures._parts.data import note_unknown_rounds, prepare
 from rounddiag.figures._parts.labels import NOT_FINITE
 from rounddiag.schema import OLD_LOG_PPL, ROLLOUT_LOG_PPL
 from rounddiag.stats import perplexities
 from rounddiag.stats.agreement import Bins, agreement, densities, farthest
-from rounddiag.stats.grouping import number_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from rounddiag.batch import Batch
     from rounddiag.figures._parts.canvas import Theme, ThemeName
     from rounddiag.figures._parts.data import PlotInputs
+    from rounddiag.stats.inputs import Data
 
 
 _TITLE = "Log-perplexity of samples"
@@ -47,7 +47,7 @@ _HOVER = (
 
 
 def plot_log_ppl(
-    data: Batch | pd.DataFrame,
+    data: Data,
     *,
     by: str | None = None,
     a: str = "old",
@@ -59,9 +59,9 @@ def plot_log_ppl(
 
     Parameters
     ----------
-    data : Batch or DataFrame
-        A batch, or a token frame with the columns sample, round, rollout_log_prob and
-        old_log_prob.
+    data : Batch, DataFrame or path-like
+        A batch, its file, or a token frame with the columns sample, round,
+        rollout_log_prob and old_log_prob.
     by : str, optional
         A column of samples or rounds, such as `status`: a panel for each of its values,
         at most 8, in place of first and later rounds.
@@ -130,7 +130,7 @@ def plot_log_ppl(
         layers=inputs.layers,
     )
     captions = note_unknown_rounds(inputs.data) + _explanation(cells, inputs)
-    captions += explain_left_out(agreed, "sample", count_picked(inputs.data))
+    captions += explain_left_out(agreed, "sample", inputs.data.num_picked)
     labels = inputs.pair.label(ROLLOUT_LOG_PPL), inputs.pair.label(OLD_LOG_PPL)
     return clouds.draw(_TITLE, captions, labels, inputs.theme)
 
