@@ -118,10 +118,10 @@ if TYPE_CHECKING:
     from rounddiag.findings import diagnose as diagnose
     from rounddiag.findings import places as places
     from rounddiag.loaders import attach as attach
-    from rounddiag.loaders import export_rescore as export_rescore
     from rounddiag.loaders import formats as formats
     from rounddiag.loaders import load as load
     from rounddiag.loaders import save as save
+    from rounddiag.proof import export_rescore as export_rescore
     from rounddiag.proof import prove as prove
     from rounddiag.proof import rescore as rescore
     from rounddiag.runs import Run as Run
@@ -142,7 +142,7 @@ _HOMES = {
     "diagnose": "findings",
     "errors": "errors",
     "explore": "widgets",
-    "export_rescore": "loaders",
+    "export_rescore": "proof",
     "figures": "figures",
     "findings": "findings",
     "formats": "loaders",

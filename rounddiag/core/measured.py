@@ -216,16 +216,17 @@ class Measured:
 
         The data itself where no sample was picked, or all were.
         """
-        if not isinstance(self.data, Batch):
+        whole = self.batch
+        if whole is None:
             return self
 
         def compute() -> Batch | None:
-            picked = self.data.sample_columns.get("picked")
-            if "rounds" not in _capture_facts(self.data) or picked is None:
+            picked = whole.sample_columns.get("picked")
+            if "rounds" not in _capture_facts(whole) or picked is None:
                 return None
             is_drawn = picked == "random"
             is_part = 0 < np.count_nonzero(is_drawn) < len(picked)
-            return self.data.where(is_drawn) if is_part else None
+            return whole.where(is_drawn) if is_part else None
 
         batch = self._compute("drawn", compute)
         return self if batch is None else Measured.of(batch)
@@ -233,7 +234,8 @@ class Measured:
     @property
     def num_picked(self) -> int:
         """The number of samples that `drawn` leaves out."""
-        return self.num_samples - self.drawn.num_samples
+        drawn = self.drawn
+        return 0 if drawn is self else self.num_samples - drawn.num_samples
 
     @property
     def stored_totals(self) -> list[dict[str, Any]]:
@@ -241,8 +243,9 @@ class Measured:
         if not isinstance(self.data, Batch):
             return []
         facts = _capture_facts(self.data)
+        rounds = facts.get("rounds")
         is_whole = facts.get("num_saved") == self.data.num_samples
-        return list(facts.get("rounds") or []) if is_whole else []
+        return rounds if is_whole and isinstance(rounds, list) else []
 
     @property
     def has_unknown_rounds(self) -> bool:

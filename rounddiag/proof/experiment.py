@@ -27,6 +27,7 @@ from rounddiag.proof.hypotheses.sampling import FAMILIES, bias_families
 from rounddiag.proof.hypotheses.weights import weight_hypotheses, weights_by_sample
 from rounddiag.proof.judge import base_opinion, judge, reference_floor
 from rounddiag.proof.noise import fit_scale, scale_residuals
+from rounddiag.proof.recorded import RecordedScorer
 from rounddiag.proof.samples import choose_samples
 from rounddiag.proof.scorer import ENGINES, Scorer, StoppedError
 from rounddiag.proof.verdict import Finalist, decide
@@ -215,20 +216,23 @@ class Experiment:
             except StoppedError:
                 continue
             found.append((one, judge(sheet, engine, one.name, scores, floor)))
-        if "logits" in self.scorer.engine.abilities and not (
-            chain and self.scorer.is_stopped
-        ):
+        if "logits" in self.scorer.engine.abilities:
             residual = sheet.base - sheet.engines[engine]
             ids = self.scorer.token_ids(samples)
             few = np.isin(sheet.sample, samples[:FIRST])
             for family in (*FAMILIES, *bias_families(ids, residual)):
-                one = fit_family(
-                    family,
-                    sheet.take(few),
-                    engine,
-                    lambda each: self.scorer.column((*chain, each), samples[:FIRST]),
-                )
-                scores = self.scorer.column((*chain, one), samples)
+                try:
+                    one = fit_family(
+                        family,
+                        sheet.take(few),
+                        engine,
+                        lambda each: self.scorer.column(
+                            (*chain, each), samples[:FIRST]
+                        ),
+                    )
+                    scores = self.scorer.column((*chain, one), samples)
+                except StoppedError:
+                    continue
                 found.append((one, judge(sheet, engine, one.name, scores, floor)))
         if not chain:
             found += [
@@ -277,7 +281,7 @@ def passes_gate(sheet: Sheet) -> bool:
 
 def prove(
     batch: Batch,
-    engine: Any,  # noqa: ANN401 a name, an address or a function
+    engine: Any = None,  # noqa: ANN401 a name, an address or a function
     *,
     hypotheses: Iterable[str] | None = None,
     samples: int | Sequence[int] | None = None,
@@ -296,11 +300,12 @@ def prove(
     ----------
     batch : Batch
         With token ids; pictures as the processor got them, for a model that sees.
-    engine : str, path-like, LocalEngine or callable
+    engine : str, path-like, LocalEngine or callable, optional
         A folder or name that transformers opens: the checkpoint of this step. Or the
         address of a running vLLM or SGLang that has it, such as
         `http://127.0.0.1:8000`: pictures of the scored samples are sent there, and
-        nowhere else. Or a function `score(ids, images) -> log-probs`.
+        nowhere else. Or a function `score(ids, images) -> log-probs`. By default the
+        scores of a folder that `attach` added: no model is needed then.
     hypotheses : iterable of str, optional
         Names of hypotheses or of causes; by default all that can be tested, those that
         `rounddiag.diagnose` considers first.
@@ -332,13 +337,37 @@ def prove(
     require_batch(batch)
     require_ids(batch, "Prove with the batch that it was made of.")
     begin = time.perf_counter()
-    opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
-    scorer = Scorer(batch, opened.engine, opened.rough)
-    known = select_hypotheses(all_registered(), hypotheses)
+    if engine is None:
+        recorded = RecordedScorer.of_batch(batch)
+        scorer: Scorer = recorded
+        other = recorded.weight_hypotheses()
+    else:
+        opened = open_engine(engine, device=device, trust_remote_code=trust_remote_code)
+        scorer = Scorer(batch, opened.engine, opened.rough)
+        other = weight_hypotheses(scorer, checkpoints)
+    return prove_with(
+        scorer,
+        select_hypotheses(all_registered(), hypotheses),
+        other,
+        samples=samples,
+        begin=begin,
+        budget_s=budget_s,
+    )
+
+
+def prove_with(
+    scorer: Scorer,
+    known: Sequence[Hypothesis],
+    other: Sequence[Hypothesis] = (),
+    *,
+    samples: int | Sequence[int] | None = None,
+    begin: float,
+    budget_s: float,
+) -> Proof:
+    """Prove with a scorer that is open; `other` are hypotheses about weights."""
     if not scorer.has_pictures:
         known = [one for one in known if "pictures" not in one.needs]
-    other = weight_hypotheses(scorer, checkpoints)
-    known = _first_the_likely([*known, *other], batch)
+    known = _first_the_likely([*known, *other], scorer.batch)
     order = choose_samples(scorer, samples)
     most = MOST if samples is None else len(order)
     with tqdm(total=len(known), unit="hypothesis", leave=False, delay=1) as bar:
@@ -346,15 +375,16 @@ def prove(
             scorer, known, order, begin + budget_s, bar, most, tuple(other)
         )
         sheet = scorer.sheet(order[: min(FIRST, most)])
-        if not passes_gate(sheet):
+        passed = passes_gate(sheet)
+        if not passed:
             experiment.known = []
         finalists = experiment.run()
-    if isinstance(opened.engine, ServerEngine) and not scorer.is_stopped:
-        opened.engine.confirm(scorer.pool)
+    if isinstance(scorer.engine, ServerEngine) and not scorer.is_stopped:
+        scorer.engine.confirm(scorer.pool)
     return decide(
         scorer,
         finalists,
-        passed=passes_gate(sheet),
+        passed=passed,
         not_tested=experiment.not_tested,
         seconds=time.perf_counter() - begin,
     )

@@ -175,16 +175,21 @@ class Run:
         """
         return load_step(self._folder, self._step(step), tokenizer=self._tokenizer)
 
-    def sample(self, step: int, sample: int) -> Batch:
-        """Read one sample of a step, as a batch of one sample.
+    def sample(self, step: int, sample: int | str) -> Batch:
+        """Read one sample of a step by its number or id, as a batch of one sample.
 
-        Of our own files, only the part with the sample is read.
+        By number, only the part of the file with the sample is read, if the file is a
+        step file.
 
         Raises
         ------
         LoadError
             If there is no such step or sample, or the file cannot be read.
+        BatchError
+            If no sample, or more than one, has the id.
         """
+        if isinstance(sample, str):
+            return self.batch(step)[sample]
         files = self._step(step)
         if self._folder.is_raw or len(files.files) > 1:
             batch = self.batch(step)

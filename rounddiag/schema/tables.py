@@ -120,7 +120,7 @@ CELLS = Table(
     keys=ROUNDS.keys,
     columns=(
         *ROUNDS.columns,
-        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
 )

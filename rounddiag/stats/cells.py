@@ -32,7 +32,7 @@ _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 def cell_frame(
     data: Data,
-    columns: Sequence[str] = EXTRA_COLUMNS,
+    columns: Sequence[str] = ("prob_diff", "beyond", P95),
     *,
     a: str = "old",
     b: str = "rollout",
@@ -45,7 +45,8 @@ def cell_frame(
         A batch, its file, or a token frame; `prob_diff` needs that column, or both
         log-probs.
     columns : sequence of str
-        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+        `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
+        such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
     a, b : str
         The scores to compare; a frame has those that it was built with.
 

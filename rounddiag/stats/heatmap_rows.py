@@ -126,7 +126,9 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
 def order_rows(
-    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
+    samples: pd.DataFrame,
+    order: Order | Sequence[int | str],
+    metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
     """Sort samples; ties stay in the order of their numbers.
 
@@ -166,21 +168,26 @@ def order_rows(
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
 
 
-def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
-    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places] or _find_repeated(order)
+def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.DataFrame:
+    places: dict[int | str, int] = {}
+    for name in ("sample_id", "sample"):
+        if name in samples:
+            places |= dict(zip(samples[name], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places]
+    wrong = wrong or _find_repeated(samples, [places[one] for one in order])
     if wrong:
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
             found=join_names(wrong, len(wrong)),
-            advice="Name samples by their numbers.",
+            advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[[places[one] for one in order]]
 
 
-def _find_repeated(order: Sequence[int]) -> list[int]:
-    return [one for one, num in Counter(order).items() if num > 1]
+def _find_repeated(samples: pd.DataFrame, rows: list[int]) -> list[int | str]:
+    repeated = [row for row, num in Counter(rows).items() if num > 1]
+    return samples["sample"].iloc[repeated].tolist()
 
 
 def _first_positions(samples: pd.DataFrame) -> dict[object, int]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from rounddiag.batch import Batch
 from rounddiag.core.divergence import get_measure
 from rounddiag.errors import FrameError, warn_renamed
 from rounddiag.schema import PLACES
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from rounddiag._typing import Array
-    from rounddiag.batch import Batch
     from rounddiag.core.measured import Measured
     from rounddiag.stats.inputs import Data
 
@@ -139,8 +139,8 @@ def read_along(
     data: Measured, along: Along, by: str | None
 ) -> tuple[Along, str | None]:
     """Check `along`; `by` was its name, and still is where it is no column."""
-    if data.batch is not None:
-        known = [*data.batch.sample_columns, *data.batch.round_columns]
+    if isinstance(data.data, Batch):
+        known = [*data.data.sample_columns, *data.data.round_columns]
     else:
         known = [*data.data.columns]
     if by in PLACES and by not in known and along == "round":

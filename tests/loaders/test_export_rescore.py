@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import rounddiag as rd
+from rounddiag import attach, export_rescore
 from rounddiag.errors import BatchError
-from rounddiag.loaders.rescoring import attach, export_rescore
 from rounddiag.vision import EncodedScreenshot, PatchScreenshot
 from tests.batches import hand_batch
 from tests.loaders.parquet.conftest import png
@@ -57,6 +57,8 @@ def test_records_hold_the_exact_ids(batch: Batch, tmp_path: Path) -> None:
         "images": [],
         "image_positions": [],
         "image_errors": [],
+        "image_sizes": [],
+        "position_ids": None,
     }
     found = [record["response_ids"] for record in records(tmp_path)]
     assert found == [[0, 1, 2, 3], [6, 7, 8, 9, 10, 11], [12]]

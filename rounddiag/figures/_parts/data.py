@@ -104,6 +104,24 @@ def get_sample_tokens(
     return token_frame(data.batch[sample], columns=("position", *_PAIR, *text))
 
 
+def find_sample(data: Measured, sample: int | str) -> int:
+    """Return the number of a sample, which may be named by its id."""
+    if not isinstance(sample, str):
+        return sample
+    if data.batch is not None:
+        return data.batch.sample_number(sample)
+    tokens = data.tokens("sample", "sample_id")
+    found = tokens.loc[tokens["sample_id"] == sample, "sample"].unique()
+    if len(found) != 1:
+        raise FrameError.build(
+            key="sample",
+            expected="the id of one sample of the frame",
+            found=f"{sample!r:.80} of {len(found)}",
+            advice="Name the sample by its number.",
+        )
+    return int(found[0])
+
+
 def is_index(value: object, count: int) -> bool:
     """Return whether a value is an integer from 0 to `count - 1`, or numpy's.
 
