@@ -19,8 +19,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -28,6 +29,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import rounddiag as rd
 from tests.interop.readme import RECIPES, blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "sample_data" / "model"
@@ -84,18 +88,24 @@ def answers() -> bool:
     return True
 
 
-def serve(exported: Path, scores: Path) -> None:
-    """Score the exported samples through a server."""
+@contextmanager
+def running(model: Path) -> Iterator[None]:
+    """Run `vllm serve` with a model."""
     program = Path(sys.executable).with_name("vllm")
-    command = [str(program), "serve", str(MODEL), *SERVE]
+    command = [str(program), "serve", str(model), *SERVE]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             wait(server)
-            with scores.open("w") as out:
-                for line in (exported / "samples.jsonl").read_text().splitlines():
-                    out.write(json.dumps(served_row(json.loads(line), exported)) + "\n")
+            yield
         finally:
             server.terminate()
+
+
+def serve(exported: Path, scores: Path) -> None:
+    """Score the exported samples through a server."""
+    with running(MODEL), scores.open("w") as out:
+        for line in (exported / "samples.jsonl").read_text().splitlines():
+            out.write(json.dumps(served_row(json.loads(line), exported)) + "\n")
 
 
 def served_row(sample: dict[str, Any], exported: Path) -> dict[str, Any]:
