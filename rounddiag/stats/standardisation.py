@@ -53,8 +53,8 @@ def conditional_means(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
-        by group if it has `group_id`. Of a partial capture, only the samples drawn at
-        random count.
+        by group if it has `group_id`. For a partial capture, only the randomly drawn
+        samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -157,7 +157,7 @@ def standardise(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, and `group_id` to mark few
-        groups. Of a partial capture, only the samples drawn at random count.
+        groups. For a partial capture, only the randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.

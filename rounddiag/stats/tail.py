@@ -33,8 +33,8 @@ def tail_shares(data: Batch | pd.DataFrame, *, by: str | None = None) -> pd.Data
     Parameters
     ----------
     data : Batch or DataFrame
-        A batch, or a token frame. Of a partial capture, only the samples drawn at
-        random count.
+        A batch, or a token frame. For a partial capture, only the randomly drawn
+        samples are used.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
 
