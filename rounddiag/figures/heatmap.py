@@ -134,7 +134,7 @@ def plot_heatmap(  # noqa: PLR0913 all but the first are keywords
         The scores to compare; a frame has those that it was made with.
     layers : mapping, optional
         `{"marginals": False}` leaves out the strips: the metric of all samples above,
-        rewards (or lengths, where there are no rewards) at the right.
+        rewards, or lengths if the batch has no rewards, at the right.
     theme : {"light", "dark"}, optional
         The one set by `use_theme` when left out.
 

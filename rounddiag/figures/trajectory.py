@@ -61,7 +61,7 @@ _OBSERVATION, _ALL_OBSERVATIONS = 0.012, 0.5
 # With this many tokens the JSON of a figure stays under 500 kB, and two tokens share a
 # pixel of the widest figure.
 _MAX_TOKENS = 4_000
-# Of each stretch two or three tokens are kept; more are where rounds begin.
+# Two or three tokens of each stretch are kept, and more at the start of a round.
 _STRETCHES = 1_300
 _MAX_BANDS = 1_000
 _LOG_PROBS = ["old_log_prob", "rollout_log_prob"]

@@ -179,7 +179,7 @@ SUMMARY = Table(
     ),
 )
 
-# Of a run, whose frames begin with the step.
+# The summary of a run, whose frames begin with the step.
 RUN = Table(
     one_row_per="step and round",
     built_by="open_run(folder).summary",

@@ -54,8 +54,8 @@ def conditional_means(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, whose intervals are
-        clustered by group if it has `group_id`. Of a partial capture, only the samples
-        drawn at random count.
+        clustered by group if it has `group_id`. For a partial capture, only the
+        randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -117,13 +117,7 @@ def _known_tokens(data: Measured) -> pd.DataFrame:
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
-    """Return each probability's bin; one beyond the last for invalid values.
-
-    Examples
-    --------
-    >>> prob_bin(np.array([0.0, 0.5, 0.6, np.nan]), [0, 0.5, 1])
-    array([0, 0, 1, 2])
-    """
+    """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
     found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
     found[prob < edges[0]] = len(edges) - 1
@@ -157,7 +151,8 @@ def standardise(
     ----------
     data : Batch, DataFrame or path-like
         A batch, its file, or a token frame with `rollout_log_prob`, and `group_id` to
-        mark few groups. Of a partial capture, only the samples drawn at random count.
+        mark few groups. For a partial capture, only the randomly drawn samples are
+        used.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.

@@ -232,7 +232,7 @@ def _clusters(data: Measured, cluster: str | None) -> Array:
             key="cluster",
             expected='"sample" or "group"',
             found=repr(cluster),
-            advice="Leave it out for groups where there are groups.",
+            advice="Leave it out to resample groups, if the batch has them.",
         )
     samples, groups = data.rounds["sample"].to_numpy(), data.group_of_round
     if cluster == "group" and groups is None:

@@ -33,8 +33,8 @@ def tail_shares(
     Parameters
     ----------
     data : Batch, DataFrame or path-like
-        A batch, its file, or a token frame. Of a partial capture, only the samples
-        drawn at random count.
+        A batch, its file, or a token frame. For a partial capture, only the randomly
+        drawn samples are used.
     by : str, optional
         A column of samples or rounds, by which to group tokens instead of by round.
     a, b : str

@@ -352,7 +352,7 @@ def filter_note(state: State) -> str:
 
 
 def empty_reason(filtered: FilteredBatch) -> str:
-    """Say why there is no token to show; empty where there are some."""
+    """Say why there is no token to show; empty if there is one."""
     if len(filtered.tokens):
         return ""
     if not filtered.batch.num_samples:

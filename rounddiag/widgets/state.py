@@ -37,7 +37,7 @@ _CHOICES = {
     "colors": get_args(Colors),
     "scope": get_args(Scope),
 }
-# Of the panes: pixels, or shares of the width; None for what fits.
+# Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 
