@@ -59,7 +59,9 @@ def imported_roots(source: Path) -> set[str]:
 
 def run_python(code: str) -> None:
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -104,6 +106,20 @@ def test_a_trainer_imports_with_torch_numpy_and_pyarrow_alone() -> None:
     absent = ["pandas", "plotly", "ipywidgets", "anywidget", "PIL", "tokenizers"]
     block = f"import sys; sys.modules.update(dict.fromkeys({absent}))"
     run_python(f"{block}\nimport {', '.join(TRAINER_MODULES)}")
+
+
+@pytest.mark.slow
+def test_a_report_needs_no_package_of_the_extra_lab(tmp_path: Path) -> None:
+    absent = ["ipywidgets", "anywidget", "jupyterlab", "IPython"]
+    run_python(
+        f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
+        "import rounddiag as rd\n"
+        "batch = rd.load('sample_data/healthy.parquet')\n"
+        f"rd.report(batch, {str(tmp_path / 'page.html')!r}, samples=[0])\n"
+        "try: rd.explore(batch)\n"
+        "except ModuleNotFoundError as error: found = str(error)\n"
+        "assert found.endswith(\"Run `pip install 'rounddiag[lab]'`.\"), found"
+    )
 
 
 def test_importing_rounddiag_imports_nothing_heavy() -> None:

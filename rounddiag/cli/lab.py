@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _CHECKOUT = Path(__file__).parents[2]
 _FOLDER = "rounddiag_notebooks"
 _MAX_STEM = 60  # characters of a notebook's name, of at most four bytes each
-# Of a file one cell: the explorer is first on the screen when it has run. The name of
-# the file is in code only: in markdown, it could be a link or a picture.
+# One cell for a file: the explorer is on the screen once it has run. The name of the
+# file is in code only: in markdown, it could be a link or a picture.
 _CODE = """import rounddiag as rd
 
 batch = rd.load({path!r}{options})
@@ -187,7 +187,14 @@ def start_lab(
     announce: Callable[[str], None] | None = None,
 ) -> None:
     """Run JupyterLab until the user stops it."""
-    from jupyterlab.labapp import LabApp
+    try:
+        from jupyterlab.labapp import LabApp
+    except ModuleNotFoundError as error:
+        raise RounddiagError.build(
+            expected="the package jupyterlab",
+            found="none",
+            advice="Run `pip install 'rounddiag[lab]'`.",
+        ) from error
 
     notebook = notebook or min((_CHECKOUT / "notebooks").glob("*.ipynb"), default=None)
     arguments = _arguments(notebook)

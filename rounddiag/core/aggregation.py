@@ -38,7 +38,7 @@ def means_of_sums(sums: Array, counts: Array) -> Array:
     return means
 
 
-# Of an array as long as this, a sorted sample of so many values shows where to look.
+# In an array of this length, a sorted sample of so many values shows where to look.
 _LONG, _SAMPLE = 1 << 14, 1 << 12
 _REACH = 3  # standard errors of the rank of a sample's quantile
 

@@ -20,7 +20,8 @@ from rounddiag.figures import plot_compare, plot_finding, plot_run
 from rounddiag.findings import diagnose
 from rounddiag.loaders.parquet.writer import write_atomically
 from rounddiag.runs import Run
-from rounddiag.widgets.view import script, serialize, style, theme_css
+from rounddiag.widgets.assets import script, style, theme_css
+from rounddiag.widgets.serialization import serialize
 from rounddiag.wording import printable
 
 if TYPE_CHECKING:

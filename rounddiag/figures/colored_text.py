@@ -17,6 +17,7 @@ import numpy as np
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.canvas import DARK, LIGHT, Theme, ThemeName, theme_of
 from rounddiag.figures._parts.data import (
+    find_sample,
     get_sample_tokens,
     is_index,
     note_unknown_rounds,
@@ -306,7 +307,7 @@ class TokenText:
 def token_text(
     batch: Batch,
     *,
-    sample: int,
+    sample: int | str,
     round: int | None = None,  # noqa: A002 the word of the project
     a: str = "old",
     b: str = "rollout",
@@ -318,8 +319,8 @@ def token_text(
     Parameters
     ----------
     batch : Batch
-    sample : int
-        Which sample, from 0.
+    sample : int or str
+        Which sample: its number, from 0, or its id.
     round : int, optional
         Which round of it, from 0; all when left out.
     a, b : str
@@ -362,6 +363,7 @@ def token_text(
     True
     """
     data, pair = select_pair(batch, a, b)
+    sample = find_sample(data, sample)
     tokens = get_sample_tokens(data, sample)
     if "text" not in tokens:
         tokens = tokens.assign(text=NO_TEXT)

@@ -1,4 +1,4 @@
-"""Tables of steps: what the index keeps of one, all of a run, those of two runs.
+"""Step tables: index rows of one step, the table of a run, paired tables of two runs.
 
 The index keeps a row per round of a step, and a row of the step. Our files have both in
 their footers. For another metric than |diff|, of the first such files, and of a
@@ -111,7 +111,7 @@ def _computed_tables(folder: RunFolder, step: StepFiles) -> dict[str, pd.DataFra
     num_samples = len(batch)
     if isinstance(capture, dict) and capture.get("num_saved") == num_samples:
         num_samples = int(capture.get("num_samples", num_samples))
-    # Of a partial capture, means are over the samples that were drawn at random.
+    # For a partial capture, means are over the randomly drawn samples.
     means = {"num_samples": num_samples, **step_means(drop_worst_picks(batch))}
     return _tables(step, rounds, means, batch.meta)
 

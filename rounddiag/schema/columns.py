@@ -132,7 +132,7 @@ IS_FEW = Column(
 )
 DIFFERENCE = nat("difference", "difference of means", "float64")
 
-# The axes of `stats.positions`, by the value of its `by`.
+# The axes of `stats.position_means`, by the value of its `along`.
 PLACES = {
     "round": TOKEN,
     "response": POSITION,

@@ -123,7 +123,7 @@ CELLS = Table(
     keys=ROUNDS.keys,
     columns=(
         *ROUNDS.columns,
-        *(m.cell_column for m in METRICS.values() if m.in_cells and not m.in_rounds),
+        *(m.cell_column for m in METRICS.values() if not m.in_rounds),
         nat("p95_abs_diff", "95th percentile of |{a} - {b}| log-prob", "float64"),
     ),
 )
@@ -182,7 +182,7 @@ SUMMARY = Table(
     ),
 )
 
-# Of a run, whose frames begin with the step.
+# The summary of a run, whose frames begin with the step.
 RUN = Table(
     one_row_per="step and round",
     built_by="open_run(folder).summary",
@@ -236,7 +236,7 @@ _BIN_MEANS = (
 )
 PLACE_MEANS = Table(
     one_row_per="bin of places",
-    built_by="stats.positions",
+    built_by="stats.position_means",
     keys=("low",),
     columns=(
         Column(name="low", dtype="float64", meaning="first place of the bin"),

@@ -34,7 +34,7 @@ _BITS, _SIZE = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def cell_frame(
-    data: Batch | pd.DataFrame, columns: Sequence[str] = EXTRA_COLUMNS
+    data: Batch | pd.DataFrame, columns: Sequence[str] = ("prob_diff", "beyond", P95)
 ) -> pd.DataFrame:
     """Return the round frame with further columns of `schema.CELLS`.
 
@@ -43,7 +43,8 @@ def cell_frame(
     data : Batch or DataFrame
         A batch, or a token frame; `prob_diff` needs that column, or both log-probs.
     columns : sequence of str
-        Of `prob_diff`, `beyond` (importance ratios beyond 2) and `p95_abs_diff`.
+        `p95_abs_diff`, and any metric of `round_summary` that the round frame lacks,
+        such as `prob_diff`, `k1`, `chi2` or `beyond` (importance ratios beyond 2).
 
     Returns
     -------

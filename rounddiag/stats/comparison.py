@@ -272,7 +272,7 @@ def name_batches(
     return named
 
 
-def differences(
+def compare_batches(
     batches: Mapping[str, Batch | pd.DataFrame] | Sequence[Batch | pd.DataFrame],
     *,
     metric: str = "abs_diff",
@@ -319,7 +319,7 @@ def differences(
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
-    >>> found = differences(batches)
+    >>> found = compare_batches(batches)
     >>> found[["name", "round", "num_pairs", "difference"]].round(3).head(2)
           name  round  num_pairs  difference
     0  batch 1      0         64       0.017

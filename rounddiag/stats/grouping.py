@@ -13,7 +13,6 @@ from rounddiag.core import sample_frame
 from rounddiag.core.columns import (
     extra_column_names,
     extra_column_values,
-    scatter_with_missing,
 )
 from rounddiag.errors import FrameError
 from rounddiag.schema import SUMMARY
@@ -44,7 +43,7 @@ def values_from_batch(batch: Batch, name: str) -> Array:
     counted = [_NUM_IMAGES] if batch.images is not None else []
     _check(name, dict.fromkeys([*extra, *samples, *counted]))
     if name not in samples:
-        return num_seen(batch, _keys(batch), by=name)
+        return num_seen(batch, _keys(batch), option="by", value=name)
     by_sample: Array = samples[name].to_numpy()
     values: Array = by_sample[batch.rounds.sample.cpu().numpy()]
     return values
@@ -234,34 +233,17 @@ def split_rounds_by(
     return Split.of(by, values_from_frame(data, np.cumsum(num) - num, by))
 
 
-def split_cohorts_by(
+def split_samples_by(
     data: Batch | pd.DataFrame, rounds: pd.DataFrame, by: str | None
 ) -> Split | None:
     """Divide rounds by a column that has one value for all rounds of a sample."""
     split = split_rounds_by(data, rounds, by)
     if split is not None:
-        _first_rounds(split, rounds["sample"].to_numpy())
+        _require_one_value_per_sample(split, rounds["sample"].to_numpy())
     return split
 
 
-def split_samples_by(
-    data: Batch | pd.DataFrame, samples: pd.DataFrame, by: str | None
-) -> Split | None:
-    """Divide the samples of a batch or a sample frame by a column."""
-    if by is None:
-        return None
-    if by in samples or not isinstance(data, Batch):
-        return Split.of(by, _frame_column(samples, by))
-    sample = data.rounds.sample.cpu().numpy()
-    values = values_from_batch(data, by)
-    first = _first_rounds(Split.of(by, values), sample)
-    return Split.of(
-        by, scatter_with_missing(values[first], sample[first], len(samples))
-    )
-
-
-def _first_rounds(split: Split, sample: Array) -> Array:
-    """Return each sample's first round, if all rounds of a sample have one value."""
+def _require_one_value_per_sample(split: Split, sample: Array) -> None:
     _, first, place = np.unique(sample, return_index=True, return_inverse=True)
     if (split.codes != split.codes[first][place]).any():
         raise FrameError.build(
@@ -270,4 +252,3 @@ def _first_rounds(split: Split, sample: Array) -> Array:
             found=f"several values of {split.name!r}",
             advice="Use a column with one value per sample.",
         )
-    return first

@@ -125,7 +125,9 @@ _LACKING = {"reward": "rewards", "group_id": "group_ids"}
 
 
 def order_rows(
-    samples: pd.DataFrame, order: Order | Sequence[int], metric: str = "mean_abs_diff"
+    samples: pd.DataFrame,
+    order: Order | Sequence[int | str],
+    metric: str = "mean_abs_diff",
 ) -> pd.DataFrame:
     """Sort samples; ties stay in the order of their numbers.
 
@@ -165,21 +167,26 @@ def order_rows(
     return samples.iloc[np.argsort(rank.to_numpy(), kind="stable")]
 
 
-def _select_listed(samples: pd.DataFrame, order: Sequence[int]) -> pd.DataFrame:
-    places = dict(zip(samples["sample"], range(len(samples)), strict=True))
-    wrong = [one for one in order if one not in places] or _find_repeated(order)
+def _select_listed(samples: pd.DataFrame, order: Sequence[int | str]) -> pd.DataFrame:
+    places: dict[int | str, int] = {}
+    for name in ("sample_id", "sample"):
+        if name in samples:
+            places |= dict(zip(samples[name], range(len(samples)), strict=True))
+    wrong = [one for one in order if one not in places]
+    wrong = wrong or _find_repeated(samples, [places[one] for one in order])
     if wrong:
         raise FrameError.build(
             key="order",
             expected=f"each sample once, of {len(samples)}",
             found=join_names(wrong, len(wrong)),
-            advice="Name samples by their numbers.",
+            advice="Name samples by their numbers or ids.",
         )
     return samples.iloc[[places[one] for one in order]]
 
 
-def _find_repeated(order: Sequence[int]) -> list[int]:
-    return [one for one, num in Counter(order).items() if num > 1]
+def _find_repeated(samples: pd.DataFrame, rows: list[int]) -> list[int | str]:
+    repeated = [row for row, num in Counter(rows).items() if num > 1]
+    return samples["sample"].iloc[repeated].tolist()
 
 
 def _first_positions(samples: pd.DataFrame) -> dict[object, int]:
@@ -198,10 +205,10 @@ def common_order(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> before = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.1, 0.2]})
     >>> after = pd.DataFrame({"sample": [0, 1], "mean_abs_diff": [0.5, 0.1]})
-    >>> common_order(before, after, partners(["x", "y"], ["z", "x"]), "sample")
+    >>> common_order(before, after, pair_samples(["x", "y"], ["z", "x"]), "sample")
     ([0, 1], [1, 0])
     """
     both = (before, pairs["baseline_sample"]), (after, pairs["sample"])

@@ -36,7 +36,9 @@ def shared_ids(
     return shared if 2 * len(shared) >= num_smaller else []
 
 
-def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.DataFrame:
+def pair_samples(
+    before: Sequence[str] | None, after: Sequence[str] | None
+) -> pd.DataFrame:
     """Pair the samples of two batches by their ids.
 
     Parameters
@@ -53,7 +55,7 @@ def partners(before: Sequence[str] | None, after: Sequence[str] | None) -> pd.Da
 
     Examples
     --------
-    >>> partners(["x", "y", "z"], ["z", "x"])
+    >>> pair_samples(["x", "y", "z"], ["z", "x"])
       sample_id  baseline_sample  sample
     0         x                0       1
     1         z                2       0
@@ -106,12 +108,12 @@ def paired_cells(
     Examples
     --------
     >>> import pandas as pd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> before = pd.DataFrame(
     ...     {"sample": [0], "round": [0], "num_tokens": [3], "mean_abs_diff": [0.25]}
     ... )
     >>> after = before.assign(mean_abs_diff=1.0)
-    >>> paired_cells(before, after, partners(["x"], ["x"]))["difference"].tolist()
+    >>> paired_cells(before, after, pair_samples(["x"], ["x"]))["difference"].tolist()
     [0.75]
     """
     metric = mean_column(metric)
@@ -169,11 +171,11 @@ def worst_differences(
     Examples
     --------
     >>> import rounddiag as rd
-    >>> from rounddiag.stats.pairing import partners
+    >>> from rounddiag.stats.pairing import pair_samples
     >>> batches = [
     ...     rd.load(f"sample_data/{name}.parquet") for name in ("healthy", "stale")
     ... ]
-    >>> pairs = partners(*(batch.sample_ids for batch in batches))
+    >>> pairs = pair_samples(*(batch.sample_ids for batch in batches))
     >>> found = worst_differences(*map(rd.token_frame, batches), pairs, num=1)
     >>> found["samples"][["sample", "difference"]].round(3)
        sample  difference

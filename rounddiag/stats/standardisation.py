@@ -34,7 +34,7 @@ ENVELOPED = "abs_diff"
 _COLUMN = "rollout_log_prob"
 
 
-def conditional(
+def conditional_means(
     data: Batch | pd.DataFrame,
     *,
     metric: str = ENVELOPED,
@@ -53,8 +53,8 @@ def conditional(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, whose intervals are clustered
-        by group if it has `group_id`. Of a partial capture, only the samples drawn at
-        random count.
+        by group if it has `group_id`. For a partial capture, only the randomly drawn
+        samples are used.
     metric : str
         What is averaged, as in `round_summary`.
     by : str, optional
@@ -83,9 +83,9 @@ def conditional(
     --------
     >>> import rounddiag as rd
     >>> batch = rd.load("sample_data/healthy.parquet")
-    >>> conditional(batch)["rounds"].unique().tolist()
+    >>> conditional_means(batch)["rounds"].unique().tolist()
     ['0', '1', '2 to 3', '4 to 7']
-    >>> conditional(batch, by="status")["status"].unique().tolist()
+    >>> conditional_means(batch, by="status")["status"].unique().tolist()
     ['failed', 'solved', 'truncated']
     """
     metric = schema.metric_name(metric)
@@ -141,7 +141,7 @@ def _scale(size: Array, prob: Array, tokens: pd.DataFrame) -> float:
     return float(size[used].sum() / room) if room > 0 else float("nan")
 
 
-def standardised(
+def standardise(
     data: Batch | pd.DataFrame,
     *,
     metric: str = "abs_diff",
@@ -157,7 +157,7 @@ def standardised(
     ----------
     data : Batch or DataFrame
         A batch, or a token frame with `rollout_log_prob`, and `group_id` to mark few
-        groups. Of a partial capture, only the samples drawn at random count.
+        groups. For a partial capture, only the randomly drawn samples are used.
     metric : str
         What is averaged, as in `round_summary`. Where that is a mean of sample means,
         a token counts as one over its sample's tokens in the round.
@@ -186,7 +186,7 @@ def standardised(
     ...         "rollout_log_prob": [-0.2, -3.0, -3.0, -3.0],
     ...     }
     ... )
-    >>> standardised(frame)[["mean", "standardised", "covered"]]
+    >>> standardise(frame)[["mean", "standardised", "covered"]]
        mean  standardised  covered
     0  0.25         0.375     1.00
     1  0.50         0.500     0.75

@@ -215,7 +215,7 @@ class Runs:
                 key="cluster",
                 expected='"sample" or "group"',
                 found=repr(cluster),
-                advice="Leave it out for groups where there are groups.",
+                advice="Leave it out to resample groups, if the batch has them.",
             )
         if cluster == "group" and self.names is None:
             raise FrameError.build(

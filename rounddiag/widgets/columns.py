@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rounddiag.batch import Batch
 
 
-# Of a sample frame; what it measures is no column to choose by.
+# Columns of a sample frame that are measurements, not columns to choose by.
 _OF_SAMPLES = ("sample_id", "group_id", "reward", "num_rounds", "num_tokens")
 # Of a token frame, where the batch has them.
 _NUMBERS_OF_TOKENS = ("entropy", "advantage", "loss_mask", "importance_weight")
@@ -66,7 +66,7 @@ class BatchColumns:
     ----------
     names : list of str
         `sample`, `round` and `token` (in its round), what is known of samples and
-        rounds, and `role` where there is a tokenizer.
+        rounds, and `role` if the batch has a tokenizer.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -220,7 +220,7 @@ def rounds_figure(session: Session, theme: ThemeName | None = None) -> go.Figure
         return empty_figure("Mismatch per round", reason, theme_of(theme))
     if state.axis != "round":
         return plot_positions(
-            filtered.samples, by=state.axis, metric=state.metric, theme=theme
+            filtered.samples, along=state.axis, metric=state.metric, theme=theme
         )
     by = filtered.by
     return plot_rounds(
@@ -351,7 +351,7 @@ def filter_note(state: State) -> str:
 
 
 def empty_reason(filtered: FilteredBatch) -> str:
-    """Say why there is no token to show; empty where there are some."""
+    """Say why there is no token to show; empty if there is one."""
     if len(filtered.tokens):
         return ""
     if not filtered.batch.num_samples:

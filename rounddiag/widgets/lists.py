@@ -190,7 +190,7 @@ def _means(session: Session, kind: str, start: int) -> dict[str, Any]:
     return _payload(
         len(ranked),
         columns,
-        caption="by a lower confidence bound, shrunk where there are few tokens",
+        caption="by a lower confidence bound, shrunk for cells of few tokens",
         empty=empty_reason(filtered)
         or ("The paired samples do not differ." if pair else "Nothing is finite."),
         places=rows[keys].to_dict("records"),

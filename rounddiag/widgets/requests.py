@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Entries of the state that are a selection.
 _CHOSEN = {"current", "cells", "finding"}
-_NUM_DRAWN = 8  # overviews that are kept, for whoever takes a choice back
+_NUM_DRAWN = 8  # overviews that are kept, so that undo is instant
 # Lists that need more than a moment: of all tokens, or of the diagnosis.
 _SLOW_LISTS = ("findings", "common", "hits")
 
@@ -152,7 +152,7 @@ class RequestHandler:
         return {"num_tokens": len(tokens), "num_rounds": len(rounds)}
 
     def _diagnosis(self) -> dict[str, Any]:
-        """Return the verdict; and the first finding, if there nobody chose a place."""
+        """Return the verdict, and the first finding unless the user has navigated."""
         session = self._session
         found = session.diagnosis
         opens = 0 if len(found) and not session.is_placed else None

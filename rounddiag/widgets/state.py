@@ -43,7 +43,7 @@ _CHOICES = {
     "text_color": get_args(TextColor),
 }
 _NOTE = {"sample", "round", "token", "text"}
-# Of the panes: pixels, or shares of the width; None for what fits.
+# Sizes of the panes: pixels, or shares of the width; None for what fits.
 LAYOUT = dict.fromkeys(("height", "columns", "side", "drawer", "list"))
 
 

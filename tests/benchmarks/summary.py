@@ -37,7 +37,7 @@ OPTIONS: list[Options] = [
 ]
 
 
-OTHERS = ("survivors", "truncation", "correlations", "conditional", "positions")
+OTHERS = ("survivors", "conditional_means", "position_means")
 
 
 def seconds_of(

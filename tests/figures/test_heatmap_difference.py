@@ -14,11 +14,11 @@ from rounddiag import plot_heatmap, round_frame
 from rounddiag.errors import FrameError
 from rounddiag.figures._parts.heatmap_cells import choose_color_range
 from rounddiag.figures._parts.labels import CROSS
-from rounddiag.stats import paired_cells, partners
+from rounddiag.stats import pair_samples, paired_cells
 from tests.batches import hand_batch, padded
 
 NAN = math.nan
-IDS = partners("abc", "abc")
+IDS = pair_samples("abc", "abc")
 
 
 def cells_of(metric: str = "mean_abs_diff", **others: Any) -> pd.DataFrame:
@@ -159,7 +159,7 @@ def test_many_pairs_share_rows_that_show_the_largest_difference() -> None:
     before = one.assign(mean_abs_diff=1.0, max_abs_diff=1.0)
     after = before.assign(mean_abs_diff=1.0 + (one["sample"] == 4) * -0.5)
     ids = [*map(str, range(900))]
-    cells = paired_cells(before, after, partners(ids, ids))
+    cells = paired_cells(before, after, pair_samples(ids, ids))
     figure = plot_heatmap(cells, metric="difference")
     assert figure.data[0].z[:3, 0].tolist() == [0, -0.5, 0]
     mean = plot_heatmap(cells, metric="difference", pooling="mean").data[0].z

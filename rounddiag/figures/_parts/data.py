@@ -117,6 +117,24 @@ def get_sample_tokens(
     return token_frame(data[sample], columns=("position", *_PAIR, *text))
 
 
+def find_sample(data: Batch | pd.DataFrame, sample: int | str) -> int:
+    """Return the number of a sample, which may be named by its id."""
+    if not isinstance(sample, str):
+        return sample
+    if isinstance(data, Batch):
+        return data.sample_number(sample)
+    TOKENS.require(data.columns, "sample", "sample_id")
+    found = data.loc[data["sample_id"] == sample, "sample"].unique()
+    if len(found) != 1:
+        raise FrameError.build(
+            key="sample",
+            expected="the id of one sample of the frame",
+            found=f"{sample!r:.80} of {len(found)}",
+            advice="Name the sample by its number.",
+        )
+    return int(found[0])
+
+
 def is_index(value: object, count: int) -> bool:
     """Return whether a value is an integer from 0 to `count - 1`, or numpy's.
 

@@ -28,6 +28,8 @@ def load_model(
     if Path(name).is_dir():
         known["local_files_only"] = True
     place = _device(device)
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(name, **known)
         sees = hasattr(config, "vision_config")
@@ -50,6 +52,9 @@ def load_model(
         )
     except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise _loading_error(name, error) from error
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
     model = model.to(place).eval().requires_grad_(False)  # noqa: FBT003 torch's own
     return model, processor
 

@@ -14,20 +14,18 @@ import torch
 from rounddiag.errors import BatchError, LoadError
 from rounddiag.proof.engines.engine import Readout
 from rounddiag.proof.engines.loading import load_model
+from rounddiag.proof.engines.pictures import draw, refuse_written
 from rounddiag.proof.hypotheses.sampling import Seen
 from rounddiag.vision import PatchScreenshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from PIL.Image import Image
     from torch import Tensor
 
     from rounddiag._typing import Array
     from rounddiag.proof.hypotheses.hypothesis import Need
     from rounddiag.proof.trajectory import Picture, Pool, Request, Trajectory
-
-_GREY = 127
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +140,7 @@ class LocalEngine:
         token = self.image_token
         if token is None or self.processor is None:
             return one
-        written = one.ids[torch.from_numpy(one.targets)]
-        if (written == token).any():
-            raise BatchError.build(
-                expected="no image token among what the model wrote in sample"
-                f" {one.sample}",
-                found=f"id {token}",
-                advice="Leave this sample out: later positions are undefined.",
-            )
+        refuse_written(one, token)
         at = (one.ids == token).nonzero()[:, 0]
         markers = {
             value
@@ -305,7 +296,7 @@ class LocalEngine:
                     "image_grid_thw": torch.tensor([shot.grid_thw]),
                 }
             else:
-                image = _image(shot, look)
+                image = draw(shot, look)
                 options = (
                     {"crop_to_patches": True}
                     if "internvl" in self.model.config.model_type
@@ -426,12 +417,3 @@ def _run_length(at: Tensor) -> int:
         return 0
     breaks = (at.diff() != 1).nonzero()
     return int(breaks[0, 0]) + 1 if len(breaks) else len(at)
-
-
-def _image(shot: Any, look: str) -> Image:  # noqa: ANN401 a Screenshot
-    from PIL import Image as Pillow
-
-    image: Image = shot.image().convert("RGB")
-    if shot.seen_size is not None and image.size != tuple(shot.seen_size):
-        image = image.resize(tuple(shot.seen_size))
-    return Pillow.new("RGB", image.size, (_GREY,) * 3) if look == "grey" else image
