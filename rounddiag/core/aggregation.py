@@ -44,14 +44,7 @@ _REACH = 3  # standard errors of the rank of a sample's quantile
 
 
 def quantiles(values: Array, probabilities: Sequence[float]) -> Array:
-    """Compute exact quantiles along the last axis, interpolated as numpy does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> quantiles(np.array([4.0, 1.0, 3.0, 2.0]), [0.5, 0.9])
-    array([2.5, 3.7])
-    """
+    """Compute exact quantiles along the last axis, interpolated as numpy does."""
     count = values.shape[-1]
     if values.size == count >= _LONG:
         found = _search_quantiles(values.reshape(-1), probabilities)

@@ -120,13 +120,6 @@ def scatter_with_missing(values: Array, places: Array, size: int) -> Array:
     """Put values at their places in an array of this size; fill with NaN or None.
 
     NaN if the values are numbers that a float64 holds exactly, else None.
-
-    Examples
-    --------
-    >>> scatter_with_missing(np.array([7, 8]), np.array([2, 0]), 3)
-    array([ 8., nan,  7.])
-    >>> scatter_with_missing(np.array(["a"]), np.array([1]), 2)
-    array([None, 'a'], dtype=object)
     """
     is_present = np.zeros(size, dtype=bool)
     is_present[places] = True

@@ -50,26 +50,14 @@ STRONGEST = 0.5
 
 
 def levels(diff: Array) -> Array:
-    """Return how strong each diff's background is, with its sign.
-
-    Examples
-    --------
-    >>> levels(np.array([0.0001, 0.1, -5.0, np.nan])).tolist()
-    [0, 4, -8, 127]
-    """
+    """Return how strong each diff's background is, with its sign."""
     finite = np.isfinite(diff)
     size = np.rint(LEVELS * SCALE.share(np.abs(np.where(finite, diff, 0))))
     return np.where(finite, np.sign(diff) * size, NOT_FINITE).astype(np.int8)
 
 
 def token_classes(diff: Array) -> list[str]:
-    """Name the CSS classes of each token: sign and strength, underline, not finite.
-
-    Examples
-    --------
-    >>> token_classes(np.array([0.0001, 0.1, -5.0, np.nan]))
-    ['', 'p4', 'n8 u', 'x']
-    """
+    """Name the CSS classes of each token: sign and strength, underline, not finite."""
     strength = levels(diff)
     names = {level: _class(level) for level in set(strength.tolist())}
     is_far = (np.abs(diff) > UNDERLINED) & (strength != NOT_FINITE)

@@ -272,13 +272,7 @@ def _add_names(figure: go.Figure, lines: Sequence[RoundLine], theme: Theme) -> N
 
 
 def spread_apart(places: np.ndarray[Any, Any], gap: float) -> list[float]:
-    """Move places upwards until neighbours are apart; the input descends.
-
-    Examples
-    --------
-    >>> spread_apart(np.array([50.0, 9.0, 8.0, 0.0]), 10)
-    [50.0, 20.0, 10.0, 0.0]
-    """
+    """Move places upwards until neighbours are apart; the input descends."""
     moved: list[float] = []
     for place in places[::-1].tolist():
         moved.insert(0, max(place, moved[0] + gap) if moved else place)

@@ -89,14 +89,7 @@ def _run_means(tokens: dict[str, Array], num: Array, metric: str) -> Array:
 
 
 def run_quantiles(values: Array, num: Array, share: float) -> Array:
-    """Return an exact quantile of the size of each run's finite values.
-
-    Examples
-    --------
-    >>> values = np.array([4, -1, 3, np.inf, 2], dtype=np.float32)
-    >>> run_quantiles(values, np.array([4, 0, 1]), 0.5)
-    array([ 3., nan,  2.])
-    """
+    """Return an exact quantile of the size of each run's finite values."""
     counts = run_sums(np.isfinite(values), num).astype(np.int64)
     run = np.repeat(np.arange(len(num), dtype=np.uint64), num) << _BITS
     # One sort for all runs; values that are not finite are the end of each run.
@@ -122,22 +115,7 @@ CELL_MEANS = (*(name for name in EXTRA_COLUMNS if name != P95), DIFFERENCE.name)
 
 
 def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
-    """Combine the rows of a round frame that have the same keys.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame(
-    ...     {
-    ...         "sample": [0, 1],
-    ...         "round": [0, 0],
-    ...         "num_tokens": [3, 1],
-    ...         "mean_abs_diff": [0.1, 0.5],
-    ...     }
-    ... )
-    >>> aggregate_rounds(frame, "round")
-       round  num_rows  num_tokens  mean_abs_diff
-    0      0         2           4            0.2
-    """
+    """Combine the rows of a round frame that have the same keys."""
     num = rounds["num_tokens"]
     if "num_nonfinite" in rounds:
         num = num - rounds["num_nonfinite"]
@@ -158,14 +136,7 @@ def aggregate_rounds(rounds: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 
 def extremes(rounds: pd.DataFrame, column: str, *keys: str) -> pd.Series[float]:
-    """Return the value that is farthest from zero among the rows with the same keys.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"round": [0, 0], "mean_diff": [0.1, -0.5]})
-    >>> extremes(frame, "mean_diff", "round").tolist()
-    [-0.5]
-    """
+    """Return the value that is farthest from zero among the rows with the same keys."""
     order = np.argsort(rounds[column].abs().to_numpy(), kind="stable")
     values: pd.Series[float] = rounds.iloc[order].groupby([*keys])[column].last()
     return values.reset_index(drop=True)
@@ -179,17 +150,7 @@ def cell_means(
     *,
     measure: Measure = MEASURES["abs_diff"],
 ) -> pd.DataFrame:
-    """Return the mean of each cell's finite values, with a clustered interval.
-
-    Examples
-    --------
-    >>> cell, sample = np.array([0, 0, 2]), np.array([0, 0, 0])
-    >>> found = cell_means(np.array([1.0, 3.0, 5.0]), cell, sample)
-    >>> found[["cell", "num_tokens", "mean"]]
-       cell  num_tokens  mean
-    0     0           2   2.0
-    1     2           1   5.0
-    """
+    """Return the mean of each cell's finite values, with a clustered interval."""
     shape = int(sample.max(initial=-1)) + 1, int(cell.max(initial=-1)) + 1
     place = sample.astype(np.int64) * shape[1] + cell
     num_tokens = _sums_by_cell(place, shape)

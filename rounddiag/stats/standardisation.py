@@ -119,13 +119,7 @@ def known_tokens(data: Batch | pd.DataFrame, measure: Measure) -> pd.DataFrame:
 
 
 def prob_bin(prob: Array, edges: Sequence[float]) -> Array:
-    """Return each probability's bin; one beyond the last for invalid values.
-
-    Examples
-    --------
-    >>> prob_bin(np.array([0.0, 0.5, 0.6, np.nan]), [0, 0.5, 1])
-    array([0, 0, 1, 2])
-    """
+    """Return each probability's bin; one beyond the last for invalid values."""
     # NaN, too, is put beyond the last edge.
     found: Array = np.searchsorted(np.asarray(edges[1:]), prob)
     found[prob < edges[0]] = len(edges) - 1

@@ -82,13 +82,7 @@ class BatchCache:
 
 
 def ranks_in_rounds(ranks: Array, counts: Array) -> Array:
-    """Rank the tokens of each round among themselves, by their ranks in the batch.
-
-    Examples
-    --------
-    >>> ranks_in_rounds(np.array([7, 0, 3, 3, 9]), np.array([3, 2])).tolist()
-    [2, 0, 1, 1, 2]
-    """
+    """Rank the tokens of each round among themselves, by their ranks in the batch."""
     last = int(ranks.max(initial=0)) + 1
     index = np.repeat(np.arange(len(counts)), counts)
     keys = index * (last + 1) + np.where(ranks > 0, ranks, last)
@@ -223,16 +217,7 @@ def sample_payload(
     b: str = "rollout",
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    """Return everything that the page shows of one sample.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> payload = sample_payload(batch, sample=3)
-    >>> payload["rounds"][0]["action"]["label"], payload["tokens"]["piece"][:3]
-    ('click (282, 170)', ['<think>', 'I', ' switch'])
-    """
+    """Return everything that the page shows of one sample."""
     check_sample(sample, batch.num_samples)
     cache, one = cache or BatchCache(batch), select_scores(batch[sample], a, b)
     rounds, frame = round_and_token_frames(one, _available_columns(one))
@@ -304,16 +289,7 @@ def observed_tokens(
     stop: int,
     cache: BatchCache | None = None,
 ) -> dict[str, Any]:
-    r"""Return a span of a sample's prompt and response, token by token.
-
-    Examples
-    --------
-    >>> import rounddiag as rd
-    >>> batch = rd.load("sample_data/image_window.parquet")
-    >>> tokens = observed_tokens(batch, sample=0, start=-2, stop=0)
-    >>> tokens["pieces"], tokens["is_image"].tolist()
-    (['t', '\n'], [0, 0])
-    """
+    r"""Return a span of a sample's prompt and response, token by token."""
     check_sample(sample, batch.num_samples)
     sequence = TokenSequence.of(batch, sample, cache or BatchCache(batch))
     low, high = -sequence.num_prompt, len(sequence.ids) - sequence.num_prompt

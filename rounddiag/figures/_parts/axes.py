@@ -96,13 +96,7 @@ class LogAxis:
 
 
 def tick_text(value: float) -> str:
-    """Write a digit times a power of ten.
-
-    Examples
-    --------
-    >>> tick_text(0.002), tick_text(1e-05), tick_text(2e-05)
-    ('0.002', '10<sup>-5</sup>', '2·10<sup>-5</sup>')
-    """
+    """Write a digit times a power of ten."""
     if _PLAIN[0] <= value < _PLAIN[1]:
         return f"{value:g}"
     digit, exponent = f"{value:.0e}".split("e")
